@@ -51,9 +51,9 @@ def ours(log: Log, kernel: str, times: int) -> dict[str, Any]:
 
 def rival(log: Log, python: str) -> dict[str, Any]:
     done = subprocess.run([python, HERE / "rival.py", log.path], capture_output=True, check=True, text=True)
-    told = json.loads(done.stdout)
-    assert told["changes"] == log.changes, told
-    return _rates(log, told["seconds"])
+    found = json.loads(done.stdout)
+    assert found["changes"] == log.changes, found
+    return _rates(log, found["seconds"])
 
 
 def printer(log: Log, program: str) -> dict[str, Any]:

@@ -66,9 +66,9 @@ def main() -> None:
             seconds = {"plain copy": plain(folder)}
             for tls, name in ((False, "followed"), (True, "followed with TLS")):
                 seconds[name] = followed(folder, served[tls].url, end)
-            told = {name: round(size / 1e6 / took, 1) for name, took in seconds.items()}
-            results["rounds"].append({"MB/s": told})
-            print(told)
+            reported = {name: round(size / 1e6 / took, 1) for name, took in seconds.items()}
+            results["rounds"].append({"MB/s": reported})
+            print(reported)
         for tls, name in ((False, "followed"), (True, "followed with TLS")):
             results["latency_ms"][name] = found = latency(folder, options.rate, options.seconds, tls=tls)
             print(name, found)

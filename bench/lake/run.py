@@ -237,13 +237,13 @@ def main() -> None:
     options = parser.parse_args()
     path = HERE.parent / "results" / "lake.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    told = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    found = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
     folder = Path(tempfile.mkdtemp(dir=options.folder))
     try:
         if options.fresh:
-            known["fresh"] = told | fresh(folder, options.rows, options.fresh)
+            known["fresh"] = found | fresh(folder, options.rows, options.fresh)
         else:
-            known["merge"] = told | merged(folder, options.rows, options.changes, options.rounds)
+            known["merge"] = found | merged(folder, options.rows, options.changes, options.rounds)
     finally:
         shutil.rmtree(folder)
     path.write_text(json.dumps(known, indent=2) + "\n")

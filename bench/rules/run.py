@@ -85,10 +85,10 @@ def measured(log: Log, times: int) -> dict[str, Any]:
     walker = LogWalker(log.path.name)
     walker.feed(next(iter_raw(raw)))
     structure: Callable[[TableMap], Any] = lambda found: found.to_table()  # noqa: E731
-    told: Any = {"format": walker.format, "log_file": log.path.name, "change_no": 0, "structures": structure}
+    reported: Any = {"format": walker.format, "log_file": log.path.name, "change_no": 0, "structures": structure}
 
     def decoded(rules: Rules | None) -> list[ChangeBatch]:
-        batches = decode_slice(raw, **told, sieve_of=rules.sieve if rules else None)
+        batches = decode_slice(raw, **reported, sieve_of=rules.sieve if rules else None)
         return list(map(rules.passed, batches)) if rules else batches
 
     ruled = cases(log)

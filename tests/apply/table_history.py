@@ -35,7 +35,7 @@ def batch_of(
     schema = change_schema(table)
     lsn = [Lsn(0, 1, 100 + start + i).to_bytes() for i in range(len(changes))]
     partial: list[bytes | None] = [None] * len(changes)
-    told = []
+    shown = []
     for number, (op, before, after) in enumerate(changes):
         names = held[number] if held else None
         if names is not None:
@@ -46,8 +46,8 @@ def batch_of(
                 None if image is None else {name: value for name, value in image.items() if name in some}
                 for image, some in zip((before, after), names, strict=True)
             )
-        told.append((int(op), before, after))
-    ops, befores, afters = zip(*told, strict=True) if told else ((), (), ())
+        shown.append((int(op), before, after))
+    ops, befores, afters = zip(*shown, strict=True) if shown else ((), (), ())
     columns = (lsn, ops, befores, afters, partial)
     return ChangeBatch.of(table, *(pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)))
 

@@ -127,8 +127,8 @@ def test_the_wider_of_two_types_holds_both() -> None:
 
 
 def test_what_images_hold_is_reported_of_the_columns_where_they_are_now() -> None:
-    told = [(("id",), ("b",)), None]
-    some = changes(PLAIN, ONE, (Op.UPDATE, ROW, {**ROW, "b": "y"}), (Op.DELETE, ROW, None), held=told)
+    reported = [(("id",), ("b",)), None]
+    some = changes(PLAIN, ONE, (Op.UPDATE, ROW, {**ROW, "b": "y"}), (Op.DELETE, ROW, None), held=reported)
     other = changes(LATER, TWO, (Op.INSERT, None, {**ROW, "id": 2, "at": 3}))
     found, _ = aligned([some, other])
     names = found.table.arrow.names

@@ -79,8 +79,8 @@ def test_a_history_logged_in_part_is_the_one_logged_in_full(seed, table, image):
     kinds = {"minimal": [minimal], "noblob": [noblob], "mixed": [minimal, noblob, None]}[image]
     held = [kind(table, change) if (kind := chance.choice(kinds)) else None for change in changes]
     whole = net_changes([batch_of(table, changes)])
-    told = net_changes([completed(batch_of(table, changes, held=held), before)])
-    for a, b in zip(whole, told, strict=True):
+    found = net_changes([completed(batch_of(table, changes, held=held), before)])
+    for a, b in zip(whole, found, strict=True):
         assert a.upserts.to_pylist() == b.upserts.to_pylist()
         assert a.deletes.to_pylist() == b.deletes.to_pylist()
         assert a.counts == b.counts
@@ -338,9 +338,9 @@ def beside_copy(
     changes: list[Change], read: list[Row], *, is_waiting: bool = False, is_ahead: bool = False, **why: Any
 ) -> tuple[list[Row], list[Row]]:
     """Returns what is written and removed by MINIMAL images while `read` is on the target, or waits for this batch."""
-    told = [minimal(PLAIN, change) for change in changes]
+    found = [minimal(PLAIN, change) for change in changes]
     copied: list[Change] = [(Op.COPY, None, row) for row in read] if is_waiting else []
-    batch = with_whole_keys(batch_of(PLAIN, [*changes, *copied], held=[*told, *(None for _ in copied)]))
+    batch = with_whole_keys(batch_of(PLAIN, [*changes, *copied], held=[*found, *(None for _ in copied)]))
     completion = ImageCompletion(batch, read_early=True, is_ahead=lambda _: is_ahead)
     wanted = completion.keys.to_pylist()
     held = [] if is_waiting else [row for row in read if {"id": row["id"]} in wanted]

@@ -123,8 +123,8 @@ def test_an_absent_key_beside_changes_that_are_logged_in_part():
     live.change((Op.INSERT, None, ONE))
     live.change((Op.INSERT, None, {**ONE, "id": 2}), at=1)
     change = (Op.UPDATE, ONE, {**ONE, "a": 9})
-    told = with_whole_keys(batch_of(PLAIN, [change], 50, held=[minimal(PLAIN, change)]))
-    written(live, absent(PLAIN, 2), told)
+    found = with_whole_keys(batch_of(PLAIN, [change], 50, held=[minimal(PLAIN, change)]))
+    written(live, absent(PLAIN, 2), found)
     assert live.rows == [{**ONE, "a": 9}]
 
 
@@ -132,11 +132,11 @@ def test_a_row_that_may_be_wrong_does_not_move_with_what_the_log_does_not_show()
     live = Live(table=PLAIN, rules=ApplyRules(source="s"))
     live.change((Op.INSERT, None, ONE))
     change = (Op.UPDATE, ONE, {**ONE, "id": 5})
-    told = batch_of(PLAIN, [change], 50, held=[minimal(PLAIN, change)])
+    found = batch_of(PLAIN, [change], 50, held=[minimal(PLAIN, change)])
     with pytest.raises(Halted) as caught:
-        written(live, told)
+        written(live, found)
     assert caught.value.code == "partial-row-image"
-    written(live, told, state=CopyState())
+    written(live, found, state=CopyState())
     assert live.rows == [{**ONE, "id": 5}]
 
 

@@ -86,14 +86,14 @@ def test_crashes_change_nothing(batches, faults):
 
 
 @pytest.mark.parametrize(
-    ("origin", "named", "told"),
+    ("origin", "named", "expected"),
     [
         (TableName("d", "t_1"), "d.t", "d.t_1"),
         (None, "d.t", "d.t"),
         (TableName("d", "t_1"), "", ""),
     ],
 )
-def test_what_is_refused_of_one_of_several_tables_is_reported_of_that_one(origin, named, told):
+def test_what_is_refused_of_one_of_several_tables_is_reported_of_that_one(origin, named, expected):
     target = ValuesTarget("refused-of-one")
     target.forget()
     session = target.connect()
@@ -109,5 +109,5 @@ def test_what_is_refused_of_one_of_several_tables_is_reported_of_that_one(origin
     change = replace(net(1, [1]), origin=origin)
     with Committer(target, "t", "s", claimed.epoch) as committer, pytest.raises(Halted) as caught:
         committer.commit(0, claimed.lsn, replace(start(), lsn=Lsn(0, 1, 9)), lambda _: [change])
-    assert caught.value.where.table == told
+    assert caught.value.where.table == expected
     target.forget()

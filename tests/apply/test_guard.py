@@ -293,12 +293,12 @@ def test_images_without_blobs_are_guarded_like_whole_ones(seed, cuts, again):
         return image and {**image, "body": f"body {image['w'] // 4}"}
 
     changes = [(op, bodied(old), bodied(new)) for op, old, new in history(random.Random(seed), 25, 3, steady=True)]
-    told = [noblob(table, change) for change in changes]
+    found = [noblob(table, change) for change in changes]
     whole, partial = Live(table), Live(table)
     for begin, edges in ((0, cuts), (seed % len(changes), again)):
         play(whole, changes[begin:], edges, begin)
         places = [begin, *sorted({begin + cut % (len(changes) - begin) for cut in edges}), len(changes)]
         for a, b in itertools.pairwise(places):
             if a < b:
-                partial.apply(batch_of(table, changes[a:b], a, told[a:b]))
+                partial.apply(batch_of(table, changes[a:b], a, found[a:b]))
         assert partial.rows == whole.rows

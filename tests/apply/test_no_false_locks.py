@@ -245,7 +245,7 @@ def near(value: Any, column: Column, chance: random.Random) -> Any:
 
 def carried(request: Any, run_sql: RunSql, pair: tuple[str, str]) -> Counter[str]:
     server, other = (request.getfixturevalue(kind) for kind in pair)
-    told: Counter[str] = Counter()
+    found: Counter[str] = Counter()
     with (
         closing(RoundTrip(server, [], f"nfl_{pair[0]}_{pair[1]}")) as trip,
         closing(target_on(other).connect()) as target,
@@ -260,7 +260,7 @@ def carried(request: Any, run_sql: RunSql, pair: tuple[str, str]) -> Counter[str
         )
         @given(tables(server.kind), st.integers(0, 2**32))
         def holds(drawn: list[RandomTable], seed: int) -> None:
-            way = Pair(trip, target, random.Random(seed), told)
+            way = Pair(trip, target, random.Random(seed), found)
             for table in drawn:
                 note(repr(table))
             try:
@@ -274,8 +274,8 @@ def carried(request: Any, run_sql: RunSql, pair: tuple[str, str]) -> Counter[str
             holds()
         finally:
             trip.run(f"DROP DATABASE IF EXISTS {trip.schema}")
-    sys.stdout.write(f"{pair}: {dict(told)}\n")
-    return told
+    sys.stdout.write(f"{pair}: {dict(found)}\n")
+    return found
 
 
 @pytest.mark.timeout(3600 if EXAMPLES else 300)

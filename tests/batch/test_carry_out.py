@@ -148,11 +148,11 @@ def test_all_that_only_the_target_has_is_found_page_by_page(place: Place) -> Non
         request = ChunkRequest(place.name("t"), asked, after, None, 2, phase=Phase.EXTRAS, mode=CopyMode.REPAIR)
         cut = place.cut(request)
         cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
-        told = staged_chunk(place.context.staging, request)
-        assert told is not None
+        reported = staged_chunk(place.context.staging, request)
+        assert reported is not None
         found += [key for part in staged_rows(place.context.staging, request) for key in part["k"].to_pylist()]
-        after, asked = told.last_key, asked + 1
-        if told.is_last:
+        after, asked = reported.last_key, asked + 1
+        if reported.is_last:
             break
     assert (sorted(found), asked) == (list("acef"), 4)
     assert [row["k"] for row in place.rows("t")] == list("abcdef"), "they go with the batch that settles the request"
@@ -199,13 +199,13 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
             request = ChunkRequest(one, asked, after, None, 2, phase=Phase.EXTRAS, mode=CopyMode.OWN)
             cut = place.cut(request)
             cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
-            told = staged_chunk(place.context.staging, request)
-            assert told is not None
+            reported = staged_chunk(place.context.staging, request)
+            assert reported is not None
             found += [row for part in staged_rows(place.context.staging, request) for row in part.to_pylist()]
-            if told.is_last:
+            if reported.is_last:
                 assert {row["part"] for row in found} <= {"1"}
                 return sorted(row["k"] for row in found), asked + 1
-            after = told.last_key
+            after = reported.last_key
         raise AssertionError
 
     assert extra() == (list("acef"), 4)
@@ -259,11 +259,11 @@ def test_what_came_before_a_piece_that_fails_is_reported(place: Place) -> None:
     place.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_30")
     place.know()
     cut = place.cut(ChunkRequest(place.name("t"), 0, None, None, 10, parts=3))
-    told = []
+    shown = []
     with pytest.raises(Transient, match="the request that they were read for is already done") as late:
-        told += carry_out(place.context, [cut.pieces[0], replace(cut.pieces[1], batch=-1), cut.pieces[2]])
+        shown += carry_out(place.context, [cut.pieces[0], replace(cut.pieces[1], batch=-1), cut.pieces[2]])
     assert (late.value.code, late.value.where.source) == ("chunk-too-late", place.context.source.source_id)
-    assert [one.rows for one in told] == [10]
+    assert [one.rows for one in shown] == [10]
     assert [row["id"] for row in place.rows("t")] == list(range(1, 11))
 
 

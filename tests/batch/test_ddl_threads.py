@@ -171,7 +171,7 @@ def test_an_order_counts_although_an_older_one_meets_the_same_trouble_for_ever(w
 
 
 @pytest.mark.parametrize(
-    ("error", "tables", "told"),
+    ("error", "tables", "expected"),
     [
         (refused(where=Where()), frozenset({T}), 1),
         (refused("ddl-not-understood"), None, 1),
@@ -181,7 +181,7 @@ def test_an_order_counts_although_an_older_one_meets_the_same_trouble_for_ever(w
     ],
 )
 def test_what_concerns_more_than_its_tables_ends_the_run(
-    world: Callable[..., World], error: Exception, tables: frozenset[TableName] | None, told: int
+    world: Callable[..., World], error: Exception, tables: frozenset[TableName] | None, expected: int
 ) -> None:
     one = world(error, tables=tables)
     with pytest.raises(type(error)):
@@ -189,7 +189,7 @@ def test_what_concerns_more_than_its_tables_ends_the_run(
     assert one.threads.failure is error
     assert one.threads.halts == {}
     assert one.marks() == (False, False)
-    assert [halt.tables for halt in one.told()] == [()] * told
+    assert [halt.tables for halt in one.told()] == [()] * expected
 
 
 def test_a_run_that_ends_does_not_wait_for_an_operator(world: Callable[..., World]) -> None:

@@ -58,8 +58,8 @@ def test_sequences_are_distinguished_from_tables(
             what = entry.transaction
             if what.ddl is not None:
                 statement = classify(what.ddl, what.ddl_schema, dialect=dialect)
-                told = sequences_of(reader, what, statement, known, dialect)
-                spoken.append({name.name for name in told if name.schema == database})
+                found = sequences_of(reader, what, statement, known, dialect)
+                spoken.append({name.name for name in found if name.schema == database})
                 if "t TO t2" in what.ddl or "t2 TO t" in what.ddl:
                     known = {TableName(database, "t2" if "t TO t2" in what.ddl else "t")}
             elif what.row_events:
@@ -71,4 +71,4 @@ def test_sequences_are_distinguished_from_tables(
         assert rows == ROWS
         # A table that is held stands further back than the others.
         assert [sequences.is_sequence(*place) for place in reversed(places)] == [False, *[True] * (len(ROWS) - 1)]
-        assert spoken == [told for _, told in STATEMENTS if told is not None]
+        assert spoken == [found for _, found in STATEMENTS if found is not None]

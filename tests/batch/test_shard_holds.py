@@ -40,44 +40,44 @@ def attending(holds: WriteBarrier, source: str, told: dict[str, frozenset[TableN
 
 
 def test_it_begins_when_all_stand_and_they_go_on_behind_it() -> None:
-    holds, told = WriteBarrier(), dict[str, frozenset[TableName]]()
+    holds, found = WriteBarrier(), dict[str, frozenset[TableName]]()
     for source in "ab":
-        attending(holds, source, told)
+        attending(holds, source, found)
     change = Change(holds, {"a": frozenset({T}), "b": frozenset({T, U}), "down": frozenset({T})})
     holds.stand("a", {T, U})
     holds.stand("b", {T})
     assert not change.begun.wait(0.1)
-    assert told == {"a": {T}, "b": {T, U}}
-    other = attending(holds, "b", told)
-    assert told["b"] == {T, U}, "an attempt that begins meanwhile is told, too"
+    assert found == {"a": {T}, "b": {T, U}}
+    other = attending(holds, "b", found)
+    assert found["b"] == {T, U}, "an attempt that begins meanwhile is told, too"
     holds.leave("b", other)
     assert change.begun.wait(5), "who is not there writes nothing"
-    again = attending(holds, "b", told)
+    again = attending(holds, "b", found)
     change.ends.set()
     change.join(5)
-    assert told == {"a": frozenset(), "b": frozenset()}
+    assert found == {"a": frozenset(), "b": frozenset()}
     holds.leave("b", other)
     assert holds._keeps["b"] is again, "an earlier attempt that ends late ends itself alone"
 
 
 def test_two_changes_keep_what_both_need() -> None:
-    holds, told = WriteBarrier(), dict[str, frozenset[TableName]]()
-    attending(holds, "a", told)
+    holds, found = WriteBarrier(), dict[str, frozenset[TableName]]()
+    attending(holds, "a", found)
     holds.stand("a", {T, U})
     first, second = Change(holds, {"a": frozenset({T})}), Change(holds, {"a": frozenset({U})})
     assert first.begun.wait(5)
     assert second.begun.wait(5)
-    assert told["a"] == {T, U}
+    assert found["a"] == {T, U}
     first.ends.set()
     first.join(5)
-    assert told["a"] == {U}
+    assert found["a"] == {U}
     second.ends.set()
     second.join(5)
 
 
 def test_a_part_that_waits_for_its_own_change_writes_nothing() -> None:
-    holds, told = WriteBarrier(), dict[str, frozenset[TableName]]()
-    attending(holds, "a", told)
+    holds, found = WriteBarrier(), dict[str, frozenset[TableName]]()
+    attending(holds, "a", found)
     change = Change(holds, {"a": frozenset({T})})
     assert not change.begun.wait(0.1)
     with holds.quiet("a"):
@@ -88,8 +88,8 @@ def test_a_part_that_waits_for_its_own_change_writes_nothing() -> None:
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_barrier, "_PATIENCE_SECONDS", 0.1)
-    holds, told = WriteBarrier(), dict[str, frozenset[TableName]]()
-    attending(holds, "a", told)
+    holds, found = WriteBarrier(), dict[str, frozenset[TableName]]()
+    attending(holds, "a", found)
     change = Change(holds, {"a": frozenset({T})})
     assert change.begun.wait(5)
     change.ends.set()

@@ -206,8 +206,8 @@ class Damage:
 
 def serve() -> None:
     """The process of compiled code."""
-    while (told := _read(sys.stdin.fileno())) is not None:
-        outcome = _outcome(Sample(*told), "compiled")
+    while (reported := _read(sys.stdin.fileno())) is not None:
+        outcome = _outcome(Sample(*reported), "compiled")
         found = [(batch.table, _packed(batch)) for batch in outcome] if isinstance(outcome, list) else outcome
         _write(sys.stdout.fileno(), found)
 
@@ -305,8 +305,10 @@ class Report:
     findings: list[Finding]
 
     def __str__(self) -> str:
-        told = f"{self.runs} logs ({self.rows} with rows), {self.steps} steps of plain code, {self.corpus} samples kept"
-        return "\n".join([told, *(f"{finding.sample.name}: {finding.what}" for finding in self.findings)])
+        found = (
+            f"{self.runs} logs ({self.rows} with rows), {self.steps} steps of plain code, {self.corpus} samples kept"
+        )
+        return "\n".join([found, *(f"{finding.sample.name}: {finding.what}" for finding in self.findings)])
 
 
 def run(seconds: float, seed: int, compiled: Compiled, *, most: int = 5) -> Report:
@@ -330,7 +332,7 @@ def run(seconds: float, seed: int, compiled: Compiled, *, most: int = 5) -> Repo
         ours = compiled.answer()
         report.runs += 1
         report.rows += isinstance(plain, list) and any(map(len, plain))
-        what = next((told for told in (plain, ours) if isinstance(told, str)), None) or disagreement(ours, plain)
+        what = next((found for found in (plain, ours) if isinstance(found, str)), None) or disagreement(ours, plain)
         if what is not None:
             report.findings.append(Finding(sample, what))
         elif new:

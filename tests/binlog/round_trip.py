@@ -143,21 +143,23 @@ def _batch_faults(
     for table in written:
         batch = by_table[table.name]
         batch.rows.validate(full=True)
-        told = structures[table.name]
-        old, new = (_images(batch.rows.column(side), told) for side in ("before", "after"))
+        reported = structures[table.name]
+        old, new = (_images(batch.rows.column(side), reported) for side in ("before", "after"))
         ops = [Op(op) for op in batch.rows.column("op").to_pylist()]
         rows: Rows = {}
-        states = [_expected(state, table, told) for state in table.states]
+        states = [_expected(state, table, reported) for state in table.states]
         for number, op in enumerate(ops):
             if op is not Op.INSERT and states:
                 if op is Op.UPDATE and len(states) == 2:
-                    found += _differences(f"{table.name} inserted", told, rows, states.pop(0))
+                    found += _differences(f"{table.name} inserted", reported, rows, states.pop(0))
                 elif op is Op.DELETE:
-                    found += _differences(f"{table.name} updated", told, rows, states.pop())
+                    found += _differences(f"{table.name} updated", reported, rows, states.pop())
                     states = []
             if op is not Op.INSERT:
                 key = old[number][0]
-                found += _differences(f"{table.name} before {op.name}", told, {key: old[number]}, {key: rows.pop(key)})
+                found += _differences(
+                    f"{table.name} before {op.name}", reported, {key: old[number]}, {key: rows.pop(key)}
+                )
             if op is not Op.DELETE:
                 rows[new[number][0]] = new[number]
         if rows or states:

@@ -48,11 +48,11 @@ def events_of(name, *, after=None):
 
 def test_rows_and_statements_come_in_log_order():
     _, _, found = events_of("mysql97-transactions")
-    told = [
+    reported = [
         event.statement.split("(")[0].strip() if isinstance(event, SchemaEvent) else event.op.name for event in found
     ]
-    assert told[:7] == ["INSERT", "INSERT", "INSERT", "UPDATE", "DELETE", "INSERT", "INSERT"]
-    assert [word for word in told if word.startswith(("CREATE", "ALTER", "DROP", "TRUNCATE"))] == [
+    assert reported[:7] == ["INSERT", "INSERT", "INSERT", "UPDATE", "DELETE", "INSERT", "INSERT"]
+    assert [word for word in reported if word.startswith(("CREATE", "ALTER", "DROP", "TRUNCATE"))] == [
         "CREATE TABLE other",
         "ALTER TABLE other ADD COLUMN z int",
         "TRUNCATE TABLE other",

@@ -62,12 +62,12 @@ def test_every_value_is_decoded_as_the_server_shows_it(request, kind, mode, befo
             found += [fault for table in written for fault in copy_faults(table, *log)]
             raw, form, _ = log
             if mode.startswith("full"):
-                told = told_by(raw, form, placeholders=False)
-                found += [fault for table in written for fault in _told_wrongly(table, told[table.name])]
-                found += [f"as the log tells it: {fault}" for fault in faults(written, *log, told)]
+                reported = told_by(raw, form, placeholders=False)
+                found += [fault for table in written for fault in _told_wrongly(table, reported[table.name])]
+                found += [f"as the log tells it: {fault}" for fault in faults(written, *log, reported)]
             elif "old-times" not in mode:
-                told = told_by(raw, form, placeholders=True)
-                found += [f"with placeholders: {fault}" for fault in faults(written, *log, told)]
+                reported = told_by(raw, form, placeholders=True)
+                found += [f"with placeholders: {fault}" for fault in faults(written, *log, reported)]
             for table in written:
                 note(repr(table.random))
             assert found == []

@@ -35,17 +35,17 @@ def rows_of(name, kernel, structure):
 
 def test_a_column_whose_text_type_depends_on_the_charset_has_the_one_that_the_log_has():
     table_map = maps("mysql97-metadata")["k"]
-    told = table_map.to_table()
+    found = table_map.to_table()
     unread = replace(
-        told,
+        found,
         columns=tuple(
             replace(column, type=ColumnType(Kind.TINYTEXT, charset=UNKNOWN_CHARSET))
             if column.name in ("c", "d")
             else replace(column, type=replace(column.type, charset=UNKNOWN_CHARSET if column.type.charset else None))
-            for column in told.columns
+            for column in found.columns
         ),
     )
-    assert table_map.complete(unread) == told
+    assert table_map.complete(unread) == found
     silent = replace(table_map, metadata=b"")
     kinds = [column.type.kind for column in silent.complete(unread).columns]
     assert kinds[:4] == [Kind.VARCHAR, Kind.CHAR, Kind.TEXT, Kind.TEXT]

@@ -116,18 +116,18 @@ def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
 
 def test_the_same_for_machines(capsys: Output) -> None:
     show_ddl_list("t", TASK, [STANDING, *LOCK.arrived], [LOCK], [HeldTables("s", {}, 0)], as_json=True)
-    told = json.loads(said(capsys))
-    change, *shards = told["halted"]
+    found = json.loads(said(capsys))
+    change, *shards = found["halted"]
     assert CHANGE.to_json().items() <= change.items()
     assert (change["source"], change["backlog"]["transactions"]) == ("s", 1203)
     assert [one["awaits"] for one in shards] == [["s2: shop.t_9"]] * 2
-    (order,) = told["orders"]
+    (order,) = found["orders"]
     assert (order["order"], order["begun"], order["failed"], order["done"]) == ("replace", False, False, False)
-    (lock,) = told["locks"]
+    (lock,) = found["locks"]
     assert (lock["target"], lock["owner"], lock["awaited"]) == ("shop.orders", "s1", ["s2: shop.t_9"])
     assert [one["source"] for one in lock["arrived"]] == ["s1", "s2"]
     assert not lock["disagrees"]
-    assert told["held"] == []
+    assert found["held"] == []
 
 
 def test_orders_that_were_carried_out_long_ago_are_not_listed_for_ever(capsys: Output) -> None:
@@ -147,8 +147,8 @@ def test_orders_that_were_carried_out_long_ago_are_not_listed_for_ever(capsys: O
     assert "(23 h 0 min ago)" in text
     assert "1 ddl command finished more than a day ago" in text
     show_ddl_list("t", TASK, [old, *open_ones], [], [], as_json=True)
-    told = json.loads(said(capsys))["orders"]
-    assert [one["done_at"] is None for one in told] == [False, True, False, True, True, False]
+    found = json.loads(said(capsys))["orders"]
+    assert [one["done_at"] is None for one in found] == [False, True, False, True, True, False]
 
 
 def test_an_order_that_fails_is_named_and_so_is_its_statement(capsys: Output) -> None:
@@ -397,9 +397,9 @@ def test_a_task_file_that_was_forgotten_is_reported_with_the_words_to_say(
     words: list[str], says: list[str], capsys: Output
 ) -> None:
     assert run_command(words) == 2
-    told = capsys.readouterr().err
-    assert "[usage]" in told
-    assert [one for one in says if one not in told] == []
+    found = capsys.readouterr().err
+    assert "[usage]" in found
+    assert [one for one in says if one not in found] == []
 
 
 def test_the_command_that_cures_a_halt_has_its_sql() -> None:

@@ -127,8 +127,8 @@ def test_the_installed_wheel_shows_the_demo_and_serves_its_page(tmp_path: Path) 
 
     folder = tmp_path / "shown"
     folder.mkdir()
-    told = json.loads(run(programs / "pidts", "demo", "--seconds", "5", "--json", cwd=folder).splitlines()[-1])
-    assert told["stage"] in {"stopped", "synced"}
-    assert told["rows"]["copied"] > 0
-    assert not told["differences"]
+    found = json.loads(run(programs / "pidts", "demo", "--seconds", "5", "--json", cwd=folder).splitlines()[-1])
+    assert found["stage"] in {"stopped", "synced"}
+    assert found["rows"]["copied"] > 0
+    assert not found["differences"]
     assert [*folder.iterdir()] == []

@@ -268,7 +268,7 @@ def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(world: World
     (one, _) = said["sources"]
     assert one["held"] == {"tables": {"shop.t_1": str(at(4))}, "log_bytes": None}, "the relay is not on this machine"
     assert said["held_bytes"] is None
-    assert [(told["code"], told["needs_operator"]) for told in one["halted"]] == [("shard-awaits", False)]
+    assert [(found["code"], found["needs_operator"]) for found in one["halted"]] == [("shard-awaits", False)]
     text = world.text()
     for words in (
         f"waiting    shop.t_1: applied only up to bin.000001:1004, Lsn {at(4)}",
@@ -299,7 +299,7 @@ def test_a_wait_for_nobody_is_something_for_an_operator(world: World) -> None:
     world.halts("s1", waits(T_1, at(4), "shard-no-place"))
     said = world.status(code=5)
     assert said["needs_operator"]
-    assert [told["needs_operator"] for told in said["sources"][0]["halted"]] == [True]
+    assert [found["needs_operator"] for found in said["sources"][0]["halted"]] == [True]
     text = world.text(code=5)
     assert "t: action needed, see above" in text
     assert "of 1 have reached it" not in text
@@ -311,11 +311,11 @@ def test_what_was_refused_is_something_for_an_operator(world: World) -> None:
     world.halts("s1", waits(B, at(4), "ddl-awaits-tables", "s1: shop.a"))
     world.status()
     world.halts("s1", waits(A, at(3), "target-refused"))
-    told = {one["code"]: one for one in world.status(code=5)["sources"][0]["halted"]}
-    refused = told["target-refused"]
+    found = {one["code"]: one for one in world.status(code=5)["sources"][0]["halted"]}
+    refused = found["target-refused"]
     assert (refused["tables"], refused["needs_operator"]) == (["shop.a"], True)
     assert f"pidts ddl retry {world.path} --source s1 --at {at(3)}" in refused["advice"]
-    assert not told["ddl-awaits-tables"]["needs_operator"]
+    assert not found["ddl-awaits-tables"]["needs_operator"]
     assert "s1: shop.a: halted at bin.000001:1003" in world.text(code=5)
 
 

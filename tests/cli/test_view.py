@@ -153,8 +153,8 @@ def test_of_many_halts_the_first_are_reported_and_those_that_need_somebody_are_t
         replace(
             COPYING,
             sources=tuple(
-                SourceProgress(source=name, stage="sync", halted=told)
-                for name, told in (("a", tuple(halts)), ("b", (odd,)))
+                SourceProgress(source=name, stage="sync", halted=found)
+                for name, found in (("a", tuple(halts)), ("b", (odd,)))
             ),
         ),
     ):

@@ -60,9 +60,9 @@ def test_the_page(shop: Path, mysql97: Server, run_sql: RunSql) -> None:
         "  shop.orders (id=12): different in state",
         "shop: 2 differences, 5 rows of 2 tables compared",
     ]
-    told = json.loads(done(chosen).stdout)
-    assert (told["task"], told["equal"], told["rows"]) == ("shop", False, 5)
-    assert told["differences"] == [
+    found = json.loads(done(chosen).stdout)
+    assert (found["task"], found["equal"], found["rows"]) == ("shop", False, 5)
+    assert found["differences"] == [
         {"table": "shop.orders", "kind": "missing", "key": {"id": 7}, "columns": []},
         {"table": "shop.orders", "kind": "different", "key": {"id": 12}, "columns": ["state"]},
     ]

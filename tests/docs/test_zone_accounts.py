@@ -11,12 +11,12 @@ from pidts.target.mysql.privileges import needed
 
 def test_what_a_direction_may_do_in_its_target_is_what_it_needs() -> None:
     page = (ROOT / "docs" / "operate" / "zones.md").read_text("utf-8")
-    told = {
+    found = {
         place: set(names.split(", "))
         for names, place in re.findall(r"^\| `b` \| (.+?) \| (.+?) \|", page, re.MULTILINE)
     }
     wanted = list(needed(["shop"], "meta", is_zone=True))
-    assert told == {
+    assert found == {
         "the schemas": {one.name for one in wanted if one.schema == "shop"},
         "the meta schema": {one.name for one in wanted if one.schema == "meta"},
     }

@@ -11,7 +11,7 @@ from pidts.relay.refetch import Refetch
 
 
 @pytest.mark.parametrize(
-    ("after", "to", "told"),
+    ("after", "to", "expected"),
     [
         (Lsn(0, 7, 100), Lsn(0, 7, 300), [False, True, True, False]),
         (Lsn(0, 6, 900), Lsn(0, 7, 200), [True, True, False, False]),
@@ -21,11 +21,11 @@ from pidts.relay.refetch import Refetch
         (Lsn(1, 7, 4), Lsn(1, 7, 900), [False, False, False, False]),
     ],
 )
-def test_rows_of_a_range(after: Lsn, to: Lsn, told: list[bool]) -> None:
+def test_rows_of_a_range(after: Lsn, to: Lsn, expected: list[bool]) -> None:
     """A row's place is the first byte of its event, so it lies at or behind the range's beginning and before its end."""
     offsets = np.array([50, 100, 250, 300])
     found = are_retries(Lsn(0, 7, 4), offsets, [Refetch(after, to, "relay-gap")])
-    assert found.tolist() == told
+    assert found.tolist() == expected
 
 
 def test_a_row_may_be_in_one_of_several() -> None:

@@ -75,12 +75,12 @@ def test_records_have_the_order_and_the_numbers_of_the_log(
     ids = run_sql(mysql97, "SELECT id FROM transfer_data ORDER BY id", database=datacenter)
     assert [id_ for (id_,) in ids] == list(range(1, len(ids) + 1))
     assert run_sql(mysql97, "SELECT * FROM transfer_checkpoint", database=datacenter) == [(len(ids), 10)]
-    told = run_sql(
+    reported = run_sql(
         mysql97,
         "SELECT DISTINCT dbname, instance_name, ABS(TIMESTAMPDIFF(SECOND, create_time, NOW())) < 600 FROM transfer_data",
         database=datacenter,
     )
-    assert told == [(database, f"127.0.0.1:{mysql_like.port}", 1)]
+    assert reported == [(database, f"127.0.0.1:{mysql_like.port}", 1)]
     status = json.loads(channel.command("status", str(channel.path), "--json").stdout)
     assert status["sources"][0]["applied"]["lsn"]
     run_sql(mysql97, f"DROP DATABASE {datacenter}")

@@ -223,10 +223,10 @@ class History:
         return bytes(sum(1 << names.index(name) for name in image) for image in held)
 
     def _image(self, change: Change, side: int) -> Row | None:
-        row, told = change[2 + side], self._told(*change)
-        if row is None or told is None:
+        row, found = change[2 + side], self._told(*change)
+        if row is None or found is None:
             return row
-        bits = told[side - len(told)] if change[1] is Op.UPDATE else told[0]
+        bits = found[side - len(found)] if change[1] is Op.UPDATE else found[0]
         return {name: value if bits >> place & 1 else None for place, (name, value) in enumerate(row.items())}
 
     @staticmethod

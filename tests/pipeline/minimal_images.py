@@ -34,14 +34,14 @@ def minimal(batch: ChangeBatch, which: Callable[[Lsn], bool] = lambda _: True) -
     some = [which(Lsn.from_bytes(row["lsn"])) for row in rows]
     if not any(some):
         return batch
-    told = [
+    found = [
         held(row["op"], row["before"], row["after"]) if chosen else [names] * (2 if row["op"] == Op.UPDATE else 1)
         for row, chosen in zip(rows, some, strict=True)
     ]
     images: dict[str, list[Any]] = {
-        "before": [part(row["before"], each[0]) for row, each in zip(rows, told, strict=True)],
-        "after": [part(row["after"], each[-1]) for row, each in zip(rows, told, strict=True)],
-        "partial": [b"".join(map(bits, each)) if chosen else None for each, chosen in zip(told, some, strict=True)],
+        "before": [part(row["before"], each[0]) for row, each in zip(rows, found, strict=True)],
+        "after": [part(row["after"], each[-1]) for row, each in zip(rows, found, strict=True)],
+        "partial": [b"".join(map(bits, each)) if chosen else None for each, chosen in zip(found, some, strict=True)],
     }
     columns = [
         pa.array(images[field.name], field.type) if field.name in images else batch.rows.column(field.name)

@@ -414,15 +414,15 @@ class Task:
         if self.chance.random() < 0.5 and self._fits(table):
             attempts.append(self._whole_attempt(table, self.server.received))
         self.zombies += attempts
-        told = [attempt() for attempt in self.chance.sample(attempts, len(attempts))]
-        begin, high, rows = json.loads(self.chance.choice(told))
+        found = [attempt() for attempt in self.chance.sample(attempts, len(attempts))]
+        begin, high, rows = json.loads(self.chance.choice(found))
         return StagedChunk(request, Lsn.parse(high), rows, None, None, is_last=True, low=Lsn.parse(begin))
 
     def _whole_attempt(self, table: Table, low: Lsn) -> Callable[[], str]:
         """Begins an attempt that holds a snapshot, and returns how it goes on."""
         found = self.server.rows(table.name)
         self._go_on()
-        told = json.dumps([str(low), str(self.server.received), len(found)])
+        reported = json.dumps([str(low), str(self.server.received), len(found)])
         self._go_on()
         rows, half = pa.Table.from_pylist(found, schema=table.arrow), len(found) // 2
         asked = Asked("t", "s", self.epoch, self.batch, low)
@@ -430,7 +430,7 @@ class Task:
         def attempt() -> str:
             session = self.target.connect()
             try:
-                answer = load_whole(session, asked, table, [rows.slice(0, half), rows.slice(half)], lambda: told)
+                answer = load_whole(session, asked, table, [rows.slice(0, half), rows.slice(half)], lambda: reported)
             finally:
                 session.close()
             assert answer is not None, "rows without a key never collide"

@@ -53,7 +53,7 @@ def test_the_target_ends_as_a_replay_row_by_row(
     shards: int,
     workers: int,
     folds: bool,
-    told: bool,
+    expected: bool,
     minimal: bool,
     is_long: bool,
     split: int | None,
@@ -62,7 +62,7 @@ def test_the_target_ends_as_a_replay_row_by_row(
 ) -> None:
     chance = random.Random(seed)
     table = TABLES[kind]
-    history = History(table, shards, told_by(table, told), minimal)
+    history = History(table, shards, told_by(table, expected), minimal)
     history.play(wishes(chance, transactions))
     # A part of a transaction may lack where a row has gone that leaves one of the merged tables.
     run = Run(history, workers, chance, folds=folds, is_long=is_long, split=split if shards == 1 else None)

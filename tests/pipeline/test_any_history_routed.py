@@ -66,7 +66,7 @@ def test_the_target_ends_as_a_replay_row_by_row(
     kind: str,
     transactions: int,
     workers: int,
-    told: bool,
+    expected: bool,
     minimal: bool,
     split: int | None,
     crashes: list[int],
@@ -74,7 +74,7 @@ def test_the_target_ends_as_a_replay_row_by_row(
 ) -> None:
     chance = random.Random(seed)
     table = TABLES[kind]
-    history = Routed(table, 1, told_by(table, told), minimal)
+    history = Routed(table, 1, told_by(table, expected), minimal)
     history.play(wishes(chance, transactions))
     history.table = RULES.target_table(table.renamed(SOURCE))
     run = RoutedRun(history, workers, chance, folds=False, is_long=split is not None, split=split)

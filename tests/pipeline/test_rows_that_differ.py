@@ -57,7 +57,7 @@ def test_where_nobody_else_writes_no_row_differs(
     transactions: int,
     workers: int,
     folds: bool,
-    told: bool,
+    expected: bool,
     minimal: bool,
     is_long: bool,
     split: int | None,
@@ -67,7 +67,7 @@ def test_where_nobody_else_writes_no_row_differs(
 ) -> None:
     """This holds for any history, any cut into batches, and any number of crashes."""
     chance = random.Random(seed)
-    history = History(TABLES[kind], shards, told_by(TABLES[kind], told), minimal)
+    history = History(TABLES[kind], shards, told_by(TABLES[kind], expected), minimal)
     history.play(wishes(chance, transactions))
     run = Watching(history, workers, chance, folds=folds, is_long=is_long, split=split if shards == 1 else None)
     run.to_the_end(crashes)
@@ -396,14 +396,21 @@ def broken_off(run: Locking, chance: random.Random, ids: set[str], take: Take) -
     seed=st.integers(0, 2**32),
 )
 def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
-    kind: str, transactions: int, workers: int, told: bool, is_long: bool, writes: int, crashes: list[int], seed: int
+    kind: str,
+    transactions: int,
+    workers: int,
+    expected: bool,
+    is_long: bool,
+    writes: int,
+    crashes: list[int],
+    seed: int,
 ) -> None:
     """Whatever unique values rows trade meanwhile."""
     if kind.startswith("no key"):
         return
     chance = random.Random(seed)
     table = TABLES[kind]
-    history = History(table, 1, told_by(table, told))
+    history = History(table, 1, told_by(table, expected))
     history.play(wishes(chance, transactions))
     whole, begun = history.transactions, chance.randrange(len(history.transactions) + 1)
     history.transactions = whole[:begun]

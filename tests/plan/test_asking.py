@@ -61,8 +61,8 @@ def test_large_tables_without_a_key_come_last_and_one_by_one():
 )
 def test_the_next_chunk_is_as_large_as_the_last_one_has_shown_to_be_right(seconds, mebibytes, limit):
     request = ChunkRequest(ORDERS, 0, None, None, 20_000)
-    told = {"largest": 20_000, "seconds": seconds, "bytes": mebibytes << 20}
-    assert next_limit(StagedChunk(request, START, 20_000, (1,), (9,), is_last=False, **told), Limits()) == limit
+    found = {"largest": 20_000, "seconds": seconds, "bytes": mebibytes << 20}
+    assert next_limit(StagedChunk(request, START, 20_000, (1,), (9,), is_last=False, **found), Limits()) == limit
 
 
 def test_the_rest_of_a_table_says_nothing_about_the_size_of_chunks():

@@ -125,8 +125,8 @@ def copying(after=None) -> PlanState:
 def staged(state: PlanState, high: int, *, is_last=False, stale=False, **about) -> dict[TableName, StagedChunk]:
     """What was read in answer to the one request: ten rows."""
     (request,) = state.reading
-    told = {"waiting": 10, "largest": 10, "bytes": 1 << 20, "seconds": 0.5, **about}
-    return {ORDERS: StagedChunk(request, at(high), 10, (10,), (99,), is_last, stale, **told)}
+    found = {"waiting": 10, "largest": 10, "bytes": 1 << 20, "seconds": 0.5, **about}
+    return {ORDERS: StagedChunk(request, at(high), 10, (10,), (99,), is_last, stale, **found)}
 
 
 def at(number: int) -> Lsn:

@@ -308,14 +308,14 @@ def test_a_key_that_is_unique_holds_for_all_or_for_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [("1", True), ("-.5", True), ("'x'", True), ("b'1'", True), ("NULL", True), ("current_timestamp(6)", False),
      ("(uuid())", False), ("nullif(1, 2)", False), (None, False), ("1 + rand()", False), ("'a' || uuid()", False),
      ("-7.5e3", True), ("0x1F", True), ("_utf8mb4'it''s'", True), (r"'it\'s'", True), ("''", True), ('"x"', True),
      ("'2020-01-01 00:00:00'", True), ("7.", True), ("1e", False), ("'a' 'b'", False)],
 )  # fmt: skip
-def test_a_constant_is_the_same_whenever_it_is_taken(text: str | None, told: bool) -> None:
-    assert is_constant(text) is told
+def test_a_constant_is_the_same_whenever_it_is_taken(text: str | None, expected: bool) -> None:
+    assert is_constant(text) is expected
 
 
 def adds(text: str) -> object:

@@ -62,8 +62,8 @@ def test_a_copy_is_taken_with_the_place_at_which_it_was_stored():
     second = first.moved(PlanState(at[4], new), gtid="1-4", position="bin.000001:600")
     again = second.checkpoints[0], first.checkpoints[1]
     assert [row.lsn for row in again] == [at[4], at[4]]
-    _, state, told = Workers.claimed(again)
-    assert (state.lsn, state.copy, told.gtid) == (at[3], old, "1-3")
+    _, state, found = Workers.claimed(again)
+    assert (state.lsn, state.copy, found.gtid) == (at[3], old, "1-3")
     assert resume_point(again).lsn <= at[3]
 
 
@@ -310,5 +310,5 @@ def test_a_run_knows_the_gtid_set_of_the_place_in_which_it_begins():
         assert Workers.claimed(torn)[1].lsn in (at[1], at[3])
     torn = second.checkpoints[0], first.checkpoints[1]
     for rows in (torn, torn[::-1], first.checkpoints, second.checkpoints):
-        _, state, told = Workers.claimed(rows)
-        assert (state.lsn, told.gtid) in ((at[3], "0-1-3"), (at[4], "0-1-4"))
+        _, state, found = Workers.claimed(rows)
+        assert (state.lsn, found.gtid) in ((at[3], "0-1-3"), (at[4], "0-1-4"))

@@ -173,8 +173,8 @@ def in_part(table: Table, *updates: tuple[tuple[Any, ...], tuple[Any, ...], int]
     """Updates in MINIMAL row images: the key before, then the columns of a bitmap."""
     changes = batch(table, [(Op.UPDATE, old, new) for old, new, _ in updates])
     keys = len(table.identity)
-    told = [bytes([(1 << keys) - 1, after]) for _, _, after in updates]
-    rows = changes.rows.set_column(4, changes.rows.schema.field(4), pa.array(told, pa.binary()))
+    found = [bytes([(1 << keys) - 1, after]) for _, _, after in updates]
+    rows = changes.rows.set_column(4, changes.rows.schema.field(4), pa.array(found, pa.binary()))
     return ChangeBatch(table, rows)
 
 

@@ -346,8 +346,8 @@ def test_what_is_watched_follows_from_the_keys() -> None:
 
 
 def test_rows_logged_in_part_halt_unless_they_were_completed() -> None:
-    told = batch(TWO, (U, (1, 1), (1, 2)))
-    rows = told.rows.set_column(4, told.rows.schema.field(4), pa.array([b"\x01\x02"], pa.binary()))
+    found = batch(TWO, (U, (1, 1), (1, 2)))
+    rows = found.rows.set_column(4, found.rows.schema.field(4), pa.array([b"\x01\x02"], pa.binary()))
     with pytest.raises(Halted, match="partial-row-image"):
         net_changes([ChangeBatch(TWO, rows)])
 

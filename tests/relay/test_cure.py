@@ -56,10 +56,10 @@ def fill(config: TaskConfig, **origin: Any) -> list[Piece]:
         begin, end = (replace(lsn, log_index=place.log_index) for lsn in (last, piece.transaction.lsn))
         pieces.append(Piece(replace(piece.transaction, begin=begin, prev_lsn=last, lsn=end), piece.events))
         last = end
-    told = {"server": identity, "log_base": here.base, "change_no": 0} | origin
+    found = {"server": identity, "log_base": here.base, "change_no": 0} | origin
     with closing(RelayWriter.open(config.relay, "s")) as writer:
         if writer.state is None:
-            writer.begin(Origin(**told), start, "")
+            writer.begin(Origin(**found), start, "")
             writer.start_segment(FORMAT)
         lsn = writer.lsn
         assert lsn is not None
@@ -78,8 +78,8 @@ def broken(config: TaskConfig) -> Halted:
 def test_it_is_cured_once_at_a_place(config: TaskConfig, alerts: Callable[[], Any]) -> None:
     log = fill(config)
     cure, folder = RelayRefetch(config), RelayReader(config.relay, "s").folder
-    told = cure(broken(config), log[1].transaction.lsn)
-    assert str(log[3].transaction.lsn) in told
+    found = cure(broken(config), log[1].transaction.lsn)
+    assert str(log[3].transaction.lsn) in found
     pending = read_refetches(folder).pending
     assert pending is not None
     assert (pending.after, pending.to) == (log[3].transaction.lsn, log[-1].transaction.lsn)

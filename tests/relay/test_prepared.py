@@ -100,8 +100,8 @@ def test_what_is_undecided_may_be_more_than_one_read_of_a_header(relay: Path, ma
     header = Folder.of(relay, "s").header(last.number)
     assert header is not None
     assert last.index_bytes > 64 << 10
-    told = [piece.transaction.xa for piece in log if piece.transaction.lsn <= header.start and piece.transaction.xa]
-    assert [group.xa for group in header.prepared] == told
+    found = [piece.transaction.xa for piece in log if piece.transaction.lsn <= header.start and piece.transaction.xa]
+    assert [group.xa for group in header.prepared] == found
 
 
 def logs_of(relay: Path) -> list[int]:

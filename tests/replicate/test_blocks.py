@@ -105,8 +105,8 @@ def test_the_same_files(folders, seed):
         for events in blocks:
             receiver.take(events)
 
-    told = fill(plain, log, segment_bytes, event_by_event)
-    assert fill(fast, log, segment_bytes, lambda receiver: feed_blocks(receiver, blocks, 1001)) == told
+    found = fill(plain, log, segment_bytes, event_by_event)
+    assert fill(fast, log, segment_bytes, lambda receiver: feed_blocks(receiver, blocks, 1001)) == found
     assert files(fast) == files(plain)
     # Whatever is refused further on, the log's first transaction is an ordinary one.
     assert any(not entry.transaction.is_mark for entry in RelayReader(plain, "s").entries())

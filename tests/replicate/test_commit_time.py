@@ -45,10 +45,10 @@ def test_a_recent_server_sends_the_moment(mysql97: Server, database: str, run_sq
     own = (f"SET gtid_next = '{tag}'",) if tag else ()
     began, ended, events = found(mysql97, database, run_sql, *own)
     assert (EventType.GTID_TAGGED in {raw[_TYPE_AT] for raw in events}) == bool(tag)
-    told = commit_time(events[-1])
-    assert told is not None
-    assert began - 0.001 <= told <= ended + 0.001
-    assert commit_time(events[-1] + b"more events behind it") == told
+    reported = commit_time(events[-1])
+    assert reported is not None
+    assert began - 0.001 <= reported <= ended + 0.001
+    assert commit_time(events[-1] + b"more events behind it") == reported
     assert all(commit_time(events[-1][:size]) is None for size in range(20, 60))
 
 

@@ -53,9 +53,9 @@ def test_the_gtids_before_a_position_are_all_of_them(mysql_like: Server, run_sql
         write(run_sql, mysql_like, database, 2)
         info = server_info(session)
         for at, expected in ((place, executed), (end_of(mysql_like), executed_on(mysql_like))):
-            told = gtids_before(source_of(mysql_like), session, info, at)
-            assert told is not None
-            assert parse_gtid_set(told) == parse_gtid_set(expected)
+            found = gtids_before(source_of(mysql_like), session, info, at)
+            assert found is not None
+            assert parse_gtid_set(found) == parse_gtid_set(expected)
         run_sql(mysql_like, "FLUSH BINARY LOGS")
         session.close()
 
@@ -70,10 +70,10 @@ def test_the_gtids_behind_an_event_that_is_larger_than_a_packet(
     half = f"REPEAT('z', {packet * 2 // 3})"
     run_sql(mysql_like, f"INSERT INTO {database}.large VALUES ({half}, {half})")
     session = connect(source_of(mysql_like))
-    told = gtids_before(source_of(mysql_like), session, server_info(session), end_of(mysql_like))
+    found = gtids_before(source_of(mysql_like), session, server_info(session), end_of(mysql_like))
     session.close()
-    assert told is not None
-    assert parse_gtid_set(told) == parse_gtid_set(executed_on(mysql_like))
+    assert found is not None
+    assert parse_gtid_set(found) == parse_gtid_set(executed_on(mysql_like))
 
 
 @pytest.mark.parametrize("use_gtid", [False, True])

@@ -176,9 +176,9 @@ class SharedTask:
         quoted = "ROLE scn_app LOGIN PASSWORD" if self.kind == "postgres" else "USER scn_app@'%' IDENTIFIED BY"
         execute(self.target, [f"CREATE {quoted} 'scn'"], DATABASE)
         asked = [word for server in self.sources.values() for word in ("--source", url(server))]
-        told = json.loads(self._command("grants", *asked, "--target", url(self.target), "--json"))["servers"]
+        found = json.loads(self._command("grants", *asked, "--target", url(self.target), "--json"))["servers"]
         sources = iter(self.sources.values())
-        for one in told:
+        for one in found:
             execute(self.target if one["side"] == "target" else next(sources), one["statements"], DATABASE)
 
     def _verified(self) -> dict[str, dict[str, Any]]:
@@ -186,8 +186,8 @@ class SharedTask:
         if not schemas:
             return {}
         tables = ",".join(f"{schema}.*" for schema in schemas)
-        told = json.loads(self._command("verify", "--tables", tables, "--json", codes=(0, 4)))
-        return {table["name"]: table for table in told["tables"]}
+        found = json.loads(self._command("verify", "--tables", tables, "--json", codes=(0, 4)))
+        return {table["name"]: table for table in found["tables"]}
 
     def _command(self, command: str, *options: str, codes: Sequence[int] = (0,)) -> str:
         done = self.programs.run([command, str(self.task), *options], self.patience)

@@ -115,8 +115,8 @@ def _utf8(name: str | None) -> str | None:
 
 
 def _alike(one: Column, other: Column) -> bool:
-    told = [(c.name, c.nullable, c.auto_increment, c.generated, c.comment) for c in (one, other)]
-    return told[0] == told[1] and same_type(one.type, other.type) and _same_default(one, other)
+    found = [(c.name, c.nullable, c.auto_increment, c.generated, c.comment) for c in (one, other)]
+    return found[0] == found[1] and same_type(one.type, other.type) and _same_default(one, other)
 
 
 def _same_default(one: Column, other: Column) -> bool:

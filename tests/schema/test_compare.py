@@ -31,7 +31,7 @@ def test_tables_that_hold_the_same_rows_do_not_differ(one, other) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "told"),
+    ("expected", "actual", "reported"),
     [
         ("(a int, b int)", "(a int)", ["column b is missing"]),
         ("(a int)", "(a int, b int)", ["column b should not be there"]),
@@ -64,8 +64,8 @@ def test_tables_that_hold_the_same_rows_do_not_differ(one, other) -> None:
         ),
     ],
 )
-def test_differences_are_sentences(expected, actual, told) -> None:
-    assert differences(table(expected), table(actual)) == told
+def test_differences_are_sentences(expected, actual, reported) -> None:
+    assert differences(table(expected), table(actual)) == reported
 
 
 def test_an_enum_of_bytes_has_no_charset_on_newer_servers() -> None:

@@ -348,15 +348,15 @@ def table(*cells: Column, keys: tuple[Key, ...] = ()) -> Table:
 
 
 def test_the_log_and_the_record_complete_each_other() -> None:
-    told = table(Column("id", ColumnType(Kind.INT)), Column("u", ColumnType(Kind.BINARY, length=16)))
+    found = table(Column("id", ColumnType(Kind.INT)), Column("u", ColumnType(Kind.BINARY, length=16)))
     key = (Key("k", ("id",), unique=True),)
     known = table(
         Column("id", ColumnType(Kind.INT, length=11), nullable=False), Column("u", ColumnType(Kind.UUID)), keys=key
     )
-    assert refined(told, None) is told
-    assert refined(told, known) is known
+    assert refined(found, None) is found
+    assert refined(found, known) is known
     older = table(Column("n", ColumnType(Kind.INT)), Column("u", ColumnType(Kind.UUID)), keys=key)
-    assert refined(told, older) == table(told.columns[0], Column("u", ColumnType(Kind.UUID)))
+    assert refined(found, older) == table(found.columns[0], Column("u", ColumnType(Kind.UUID)))
 
 
 def test_a_script_is_cut_at_its_semicolons() -> None:

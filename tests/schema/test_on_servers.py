@@ -156,7 +156,7 @@ def test_rendered_statements_do_the_same(session, run_sql, mysql_like) -> None:
                 continue
             target = SimpleNamespace(cursor=session.cursor, database=copy, dialect=session.dialect)
             for name, found in read(target, changed).items():
-                wrong += [(text, told) for told in differences(as_written(structures[name]), found)]
+                wrong += [(text, reported) for reported in differences(as_written(structures[name]), found)]
     finally:
         run_sql(mysql_like, f"DROP DATABASE {copy}")
     assert not wrong, "\n".join(map(str, wrong))
@@ -203,21 +203,21 @@ def test_bare_timestamps_follow_the_servers_setting(kind, request, run_sql) -> N
                 structures, touched = follow(place, sql, structures, charsets)
                 for name, found in read(place, touched).items():
                     assert differences(structures[name], found) == []
-            told = {}
+            reported = {}
             for name in structures:
                 cursor.execute(
                     "SELECT column_name, column_default FROM information_schema.columns"
                     " WHERE table_schema = 'timestamps' AND table_name = %s ORDER BY ordinal_position",
                     [name.name],
                 )
-                told[name.name] = {column: plain(default) for column, default in cursor.fetchall()}
+                reported[name.name] = {column: plain(default) for column, default in cursor.fetchall()}
         finally:
             run_sql(server, "DROP DATABASE timestamps")
     ours = {
         name.name: {column.name: plain(column.default) for column in table.columns}
         for name, table in structures.items()
     }
-    assert ours == told
+    assert ours == reported
 
 
 def plain(default: str | None) -> str | None:

@@ -240,7 +240,7 @@ BEGAN = "_t_new"
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ("ADD price int NOT NULL DEFAULT 0 AFTER id", True),
         ("DROP COLUMN note", True),
@@ -257,10 +257,10 @@ BEGAN = "_t_new"
         ("ADD twice int AS (id * 2) STORED", False),
     ],
 )
-def test_a_task_that_begins_in_the_middle_goes_by_the_difference_where_it_is_clear(change, told):
+def test_a_task_that_begins_in_the_middle_goes_by_the_difference_where_it_is_clear(change, expected):
     shadow = made(ORDERS, f"ALTER TABLE t {change}")[T].renamed(TableName("a", BEGAN))
     task = Task(shadows={shadow.name: Shadow(shadow, complete=False)})
-    if not told:
+    if not expected:
         with pytest.raises(Halted) as caught:
             task.hear(PT_OSC[4])
         assert caught.value.code == "online-ddl-differs"

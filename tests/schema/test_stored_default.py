@@ -153,11 +153,11 @@ def test_a_structure_holds_moments_in_utc():
 def test_bytes_of_a_session_in_utf8_are_known():
     """In another session, the same text is other bytes."""
     added = "CREATE TABLE d.t (id int, c varbinary(9) default 'é', d blob default 'a', e text default 'é')"
-    told = []
+    shown = []
     for dialect in (Dialect(mariadb=True), Dialect(mariadb=True).under(0, utf8_literals=True)):
         (table,) = apply(classify(added, "d", dialect=dialect), {}, CHARSETS, dialect=dialect).values()
-        told.append([stored_default(column.default, column.type) for column in table.columns])
-    assert told == [[None, None, "x'61'", "'é'"], [None, "x'C3A9'", "x'61'", "'é'"]]
+        shown.append([stored_default(column.default, column.type) for column in table.columns])
+    assert shown == [[None, None, "x'61'", "'é'"], [None, "x'C3A9'", "x'61'", "'é'"]]
 
 
 def test_the_servers_zone_holds_where_the_session_has_none_of_its_own():

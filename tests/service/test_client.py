@@ -82,11 +82,11 @@ def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
         for order in ("stop", "pause"):
             file.write_text("name: [")
             code = run_command([order, *words])
-            told = json.loads(capsys.readouterr().out)
+            reported = json.loads(capsys.readouterr().out)
             if order == "stop":
-                assert (code, told["name"], told["wanted"]) == (0, "shop", "stopped")
+                assert (code, reported["name"], reported["wanted"]) == (0, "shop", "stopped")
             else:
-                assert told["error"]["code"] == "task-stopped"  # it was found
+                assert reported["error"]["code"] == "task-stopped"  # it was found
         file.unlink()
         assert run_command(["stop", *words]) == 0
         assert json.loads(capsys.readouterr().out)["name"] == "shop"
@@ -156,9 +156,9 @@ def test_beyond_this_machine_nothing_is_served_without_a_token_and_tls(
     token.touch(0o600)
     token.write_text("a token that nobody guesses".replace(" ", "-"))
     assert run_command(["serve", "--listen", "0.0.0.0:0", "--state", str(tmp_path / "state"), *more]) == 2
-    told = capsys.readouterr().err
-    assert "unsafe-address" in told
-    assert says in told
+    found = capsys.readouterr().err
+    assert "unsafe-address" in found
+    assert says in found
     assert not (tmp_path / "state").exists()
 
 

@@ -39,8 +39,8 @@ class Altering:
         return process
 
     def finish(self, process: subprocess.Popen[str]) -> None:
-        told, _ = process.communicate(timeout=100)
-        assert process.returncode == 0, told
+        found, _ = process.communicate(timeout=100)
+        assert process.returncode == 0, found
 
     def end(self) -> None:
         for process in self._started:

@@ -133,9 +133,9 @@ class Shards:
     def equal(self, run: Run) -> None:
         """What `pidts verify` finds, while the task runs."""
         assert run.process.poll() is None
-        told = self.pidts("verify", str(self.task.path))
+        found = self.pidts("verify", str(self.task.path))
         wrong = ("missing", "extra", "different", "unsettled", "problem")
-        assert [table for table in told["tables"] if any(map(table.get, wrong))] == []
+        assert [table for table in found["tables"] if any(map(table.get, wrong))] == []
 
     def close(self) -> None:
         for source in self.sources:

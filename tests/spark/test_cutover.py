@@ -129,8 +129,8 @@ def test_the_way_back_carries_what_was_written_after_the_switch(
     run_sql(old, "DROP TRIGGER shop.trim_name")
     ended = back.command("run", str(back.path), "--until-synced", "--json", timeout=240)
     assert ended.returncode == 0, ended.stderr.decode()
-    told = json.loads(ended.stdout)["rows"]
-    assert (told["inserted"], told["updated"], told["deleted"], told["copied"]) == (1, 1, 1, 0)
+    found = json.loads(ended.stdout)["rows"]
+    assert (found["inserted"], found["updated"], found["deleted"], found["copied"]) == (1, 1, 1, 0)
     changed = {one["name"]: one["rows"] for one in json.loads(ended.stdout)["changed"]}
     assert changed == {"shop.customers": 2, "shop.orders": 1}
     for table in ("customers", "orders"):

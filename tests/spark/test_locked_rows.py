@@ -24,8 +24,8 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
     target = target_server("postgres")
     # Without a copy nothing here waits for Spark.
     mode = {"task-mode": "incremental"}
-    told = tmp_path / "told"
-    pidts = {"on-divergence": "lock", "alerts": {"command": f"tee -a {told}"}}
+    reported = tmp_path / "told"
+    pidts = {"on-divergence": "lock", "alerts": {"command": f"tee -a {reported}"}}
     task = make_task(mariadb, target, [database], workers=2, pidts=pidts, **mode)
     servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
     servers.source(*SETUP.strip().split(";\n"))
@@ -67,7 +67,9 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         halt = servers.halts("a", "rows-locked")
         assert "2 rows" in halt["what"]
         # A row that is resolved before its alert needs no alert.
-        eventually(lambda: told.exists() and '"event": "rows-locked"' in told.read_text(), 60, "somebody is told")
+        eventually(
+            lambda: reported.exists() and '"event": "rows-locked"' in reported.read_text(), 60, "somebody is told"
+        )
         found = {one["key"]: one["id"] for one in servers.pidts("locks", "list", str(task.path))["locks"]}
         shown = servers.pidts("locks", "show", str(task.path), found["id=1"])
         for change in shown["changes"]:
@@ -83,7 +85,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         assert servers.rows("a")[0] == (1, "theirs", 11, 7)
         summary = run.summary()
         assert summary["locked_rows"] == 1
-        alerts = list(map(json.loads, told.read_text().replace("}{", "}\n{").splitlines()))
+        alerts = list(map(json.loads, reported.read_text().replace("}{", "}\n{").splitlines()))
         rows = [one["tables"] for one in alerts if one["event"] == "rows-locked"]
         assert rows in ([{f"{database}.a": 2}], [{f"{database}.a": 1}] * 2)
     finally:

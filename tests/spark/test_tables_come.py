@@ -50,9 +50,9 @@ def test_a_full_copy_ends_by_itself_and_shows_how_far_it_is(
     task = make_task(mariadb, target, [database], **{"task-mode": "full"})
     run = task.start("--json")
     assert run.process.wait(120) == 0, task.logs()
-    told = json.loads(run.log.read_text().splitlines()[-1])
-    assert (told["stage"], told["eta_seconds"], told["rows"]["copied"]) == ("synced", 0, 30003)
-    tables = {table["name"].partition(".")[2]: table for table in told["tables"]}
+    found = json.loads(run.log.read_text().splitlines()[-1])
+    assert (found["stage"], found["eta_seconds"], found["rows"]["copied"]) == ("synced", 0, 30003)
+    tables = {table["name"].partition(".")[2]: table for table in found["tables"]}
     assert {name: (table["copied"], table["done"]) for name, table in tables.items()} == {
         "big": (30000, True),
         "empty": (0, True),
@@ -128,8 +128,8 @@ def test_tables_come_by_the_task_file_and_by_rename(make_task: Callable[..., Tas
     follow(task, "t", "u", "renamed", more="syncer-thread: 3")
     run.wait_until(lambda: "will take effect at the next start" in run.log.read_text(), "the refusal")
     assert run.jvm() == jvm, "another attempt needs no other Spark"
-    told = run.summary()
-    assert {table["name"] for table in told["tables"]} == {"shop.t", "shop.u", "shop.renamed"}
+    found = run.summary()
+    assert {table["name"] for table in found["tables"]} == {"shop.t", "shop.u", "shop.renamed"}
 
 
 @pytest.mark.long
@@ -146,8 +146,8 @@ def test_when_the_log_is_lost_it_is_said_and_all_tables_are_put_right_while_they
     assert lost.process.wait(120) == 5, task.logs()
     error = json.loads(lost.log.read_text().splitlines()[-1])["error"]
     assert error["code"] == "position-lost"
-    told = r"changes of shop\.t, shop\.u, shop\.x after bin\.000001:\d+ \(20[^)]*\) and before bin\.000002:4 \(20"
-    assert re.search(told, error["what"])
+    found = r"changes of shop\.t, shop\.u, shop\.x after bin\.000001:\d+ \(20[^)]*\) and before bin\.000002:4 \(20"
+    assert re.search(found, error["what"])
     assert f"pidts run {task.path} --resync" in error["todo"]
 
     least = 10**9

@@ -25,7 +25,7 @@ POINT = b"\x01\x01\x00\x00\x00" + bytes(16)
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (b"\xff\xff\xff\xff" + POINT, "SRID 4294967295"),
         (b"\0\0\0\0\x01", "5 bytes that are no geometry"),
@@ -34,7 +34,7 @@ POINT = b"\x01\x01\x00\x00\x00" + bytes(16)
 )
 @pytest.mark.parametrize("by", ["load", "write"])
 def test_it_is_reported_with_table_and_key(
-    postgres: Server, database: str, run_sql: RunSql, value: bytes, told: str, by: str
+    postgres: Server, database: str, run_sql: RunSql, value: bytes, expected: str, by: str
 ) -> None:
     """An extension is not needed: any type of this name is taken for the one of PostGIS."""
     run_sql(postgres, "CREATE SCHEMA drawn", database=database)
@@ -45,7 +45,7 @@ def test_it_is_reported_with_table_and_key(
     change = NetChange(TABLE, TABLE.arrow.empty_table().select(["id"]), rows, Counts())
     with closing(target.connect()) as session:
         session.begin()
-        with pytest.raises(Halted, match=told) as error:
+        with pytest.raises(Halted, match=expected) as error:
             _ = session.load(TABLE, rows) if by == "load" else session.write(change)
     assert (error.value.code, error.value.where.table, error.value.where.key) == (
         "type-not-possible",

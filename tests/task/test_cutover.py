@@ -441,8 +441,8 @@ def test_a_task_that_was_cut_over_says_so_before_anything_is_checked(
     assert "t: was cut over at" in said
     assert "read-only for it" in said
     assert "not running" not in said
-    told = status_json(found, parts[0].path)["cutover"]
-    assert (told["stage"], told["read_only"]) == ("done", ["one"])
+    reported = status_json(found, parts[0].path)["cutover"]
+    assert (reported["stage"], reported["read_only"]) == ("done", ["one"])
 
 
 def test_a_run_that_the_cutover_has_fenced_names_the_cutover(

@@ -112,10 +112,10 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
     notes = {of.source.name: of.notes for tables in preview_task(parts).values() for of in tables}
     assert f"spatial key by_spot (SPATIAL KEY `by_spot` (`spot`)): {IF_IT_CAN}" in notes["words"]
     assert f"fulltext key by_txt (FULLTEXT KEY `by_txt` (`txt`)): {IF_IT_CAN}" in notes["words"]
-    (told,) = [one for one in check_all_sources(parts) if one.item == "not_carried" and "shop.words" in one.message]
-    assert told.ok
-    assert "fulltext key by_txt" in told.message
-    assert "spatial key by_spot" in told.message
+    (found,) = [one for one in check_all_sources(parts) if one.item == "not_carried" and "shop.words" in one.message]
+    assert found.ok
+    assert "fulltext key by_txt" in found.message
+    assert "spatial key by_spot" in found.message
     assert any(
         note.startswith("partitions (PARTITION BY LIST (") and note.endswith(IF_IT_CAN) for note in notes["parted"]
     )

@@ -139,10 +139,10 @@ def test_no_false_difference_and_no_loss_overlooked_while_rows_toggle(
     for key, row in planted.items():
         traffic.plant(busy, key, row)
     found = run(busy)
-    told = {example.key["a"] for example in found.examples if example.kind is not DifferenceKind.UNSETTLED}
-    assert told <= set(planted)
+    reported = {example.key["a"] for example in found.examples if example.kind is not DifferenceKind.UNSETTLED}
+    assert reported <= set(planted)
     assert traffic.wrong <= {example.key["a"] for example in found.examples}
-    assert {1, 100, 250, 500} <= told
+    assert {1, 100, 250, 500} <= reported
 
 
 @pytest.mark.parametrize("knows_log", [True, False])

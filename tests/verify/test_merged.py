@@ -133,11 +133,11 @@ def test_no_false_difference_and_no_loss_overlooked_while_all_are_written_to(
         traffics[number].plant(members[number], at, row)  # type: ignore[arg-type]
     target[key(kind, 800)] = (key(kind, 800), 1)
     found = run(members)
-    told = {example.key["a"] for example in found.examples if example.kind is not DifferenceKind.UNSETTLED}
-    assert told <= {*planted, key(kind, 800)}
+    reported = {example.key["a"] for example in found.examples if example.kind is not DifferenceKind.UNSETTLED}
+    assert reported <= {*planted, key(kind, 800)}
     wrong = set().union(*(traffic.wrong for traffic in traffics))
     assert wrong <= {example.key["a"] for example in found.examples}
-    assert {key(kind, 3), key(kind, 100), key(kind, 800)} <= told
+    assert {key(kind, 3), key(kind, 100), key(kind, 800)} <= reported
 
 
 @pytest.mark.parametrize(("kind", "order"), [(INT, Order.SAME), (TEXT, Order.OTHER)])
@@ -233,9 +233,9 @@ def test_a_row_too_many_is_reported_with_the_table_that_ought_to_have_deleted_it
         "extra of s1",
         "extra, of no existing shard (of a dropped table, or written by another program)",
     }
-    told = report.to_json("task")
-    assert told["tables"][0]["of_no_shard"] == 2
-    assert sorted(str(one["shard"]) for one in told["differences"]) == ["None", "None", "s1"]
+    found = report.to_json("task")
+    assert found["tables"][0]["of_no_shard"] == 2
+    assert sorted(str(one["shard"]) for one in found["differences"]) == ["None", "None", "s1"]
     file = MemoryFile(tmp_path / "memory.json")
     file.save(ComparisonState("x").finished(numbers, report.examples))
     assert (file.load("x").done, file.load("x").examples) == (report.tables, report.examples)

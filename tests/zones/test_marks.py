@@ -86,13 +86,13 @@ def test_a_transaction_shows_the_zone_from_which_its_rows_come(
     session: MySqlSession, database: str, origin: str
 ) -> None:
     session.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, n INT)", ())
-    for number, told in enumerate((origin, "c", "")):
+    for number, found in enumerate((origin, "c", "")):
         session.run(f"CREATE TABLE {database}.step_{number} (id INT)", ())
-        session.begin(told)
+        session.begin(found)
         session.load(table(database), pa.Table.from_pylist([{"id": number, "n": 1}], schema=table(database).arrow))
         session.commit()
         mapped = [text for kind, text in events(session, f".step_{number} ") if kind == "Table_map"]
-        assert f"(marks_meta.{mark_table(told or 'a')})" in mapped[0]
+        assert f"(marks_meta.{mark_table(found or 'a')})" in mapped[0]
         assert sum("pidts_from_zone" in text for text in mapped) == 1
 
 

@@ -142,6 +142,6 @@ def check_told(world: World) -> None:
         place = world.place(name)
         with closing(world.target.connect()) as session:
             halts = session.meta.halts.read("t", name)
-        told = {table for halt in halts if halt.code in WAITING for table in halt.tables}
-        assert place.exceptions.keys() <= told, name
-        assert told or place.needs == source.received, name
+        found = {table for halt in halts if halt.code in WAITING for table in halt.tables}
+        assert place.exceptions.keys() <= found, name
+        assert found or place.needs == source.received, name

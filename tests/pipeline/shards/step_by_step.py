@@ -102,16 +102,16 @@ class Tell(Protocol):
 @contextmanager
 def stories(**given: object) -> Iterator[Tell]:
     """Returns the histories of one test."""
-    told: list[Story] = []
+    shown: list[Story] = []
 
     def tell(layout: dict[str, tuple[str, ...]], *, seed: int = 1, keyed: bool = False, **settings: object) -> Story:
-        while told:
-            told.pop().close()
+        while shown:
+            shown.pop().close()
         shards = Shards(layout, random.Random(seed), keyed=keyed)
-        told.append(Story(shards, Settings(**{**given, **settings})))
-        return told[-1]
+        shown.append(Story(shards, Settings(**{**given, **settings})))
+        return shown[-1]
 
     with driven():
         yield tell
-        for one in told:
+        for one in shown:
             one.close()

@@ -330,7 +330,7 @@ class World:
             target_table = set(map(rules.target_name, structures))
             assert keyed_targets(session, rules, structures.values()) == rules.keyed & target_table, "the key tells"
             watched = watched_by(session, map(rules.target_table, structures.values()), settings.workers)
-            told = session.meta.halts.read("t", source)
+            found = session.meta.halts.read("t", source)
         epoch = claimed[0].epoch
         context = JobContext(
             task="t", source=SourceConfig("memory", 1, "u", "p", source_id=source), relay=self.relay,
@@ -342,7 +342,7 @@ class World:
         return TaskStream(
             spark=None, context=context, checkpoints=claimed, meaning=Meaning(rules.allow, Dialect()),
             limits=settings.limits, direct_rows=1_000_000, goal=None, scratch=self.relay,
-            on_batch=lambda _: None, shards=self.groups, earlier_halts=told,
+            on_batch=lambda _: None, shards=self.groups, earlier_halts=found,
         )  # fmt: skip
 
     def _keyed(self, rules: Rules) -> Rules:
@@ -369,10 +369,10 @@ class World:
                 destination = rules.routes.destination(own)
                 if destination.name != name or moment is None or moment.table is None:
                     continue
-                told = {column.name for column in moment.table.columns}
-                new = {c.name: fill(c) for c in stored.columns if c.name not in told}
+                reported = {column.name for column in moment.table.columns}
+                new = {c.name: fill(c) for c in stored.columns if c.name not in reported}
                 found += [
-                    {c.name: row[c.name] if c.name in told else new[c.name] for c in stored.columns}
+                    {c.name: row[c.name] if c.name in reported else new[c.name] for c in stored.columns}
                     | dict(destination.extracted)
                     for row in moment.rows
                 ]
@@ -426,12 +426,12 @@ class World:
                 destination = self.rules[shard.source.name].routes.destination(shard.name)
                 lost = shard.had - {column.name for column in shard.table.columns}
                 for row in rows:
-                    told = found[self._key(row)]
+                    reported = found[self._key(row)]
                     if (
                         row["id"] in {one["id"] for one in shard.rows}
                         and dict(destination.extracted).items() <= row.items()
                     ):
-                        assert {**row, **dict.fromkeys(lost)} == {**told, **dict.fromkeys(lost)}, (shard, lost)
+                        assert {**row, **dict.fromkeys(lost)} == {**reported, **dict.fromkeys(lost)}, (shard, lost)
 
     @staticmethod
     def _key(row: Row) -> tuple[Any, ...]:

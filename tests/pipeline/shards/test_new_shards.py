@@ -112,9 +112,9 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
     assert codes(world) == []
 
 
-@pytest.mark.parametrize(("name", "told"), [("t_7", ["shard-keys-meet"]), ("t_8", [])])
+@pytest.mark.parametrize(("name", "expected"), [("t_7", ["shard-keys-meet"]), ("t_8", [])])
 def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_servers(
-    story: Tell, name: str, told: list[str]
+    story: Tell, name: str, expected: list[str]
 ) -> None:
     extracts = [Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None]
     routes = (RouteRule("shard_*", "t_*", "all", "t", *extracts),)
@@ -125,11 +125,11 @@ def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_se
     world.rests()
     come(world)
     world.rest()
-    assert codes(world) == told
+    assert codes(world) == expected
 
 
-@pytest.mark.parametrize(("first", "told"), [(6_000, []), (1, ["shard-keys-meet"])])
-def test_only_rows_that_nothing_distinguishes_are_looked_at(story: Tell, first: int, told: list[str]) -> None:
+@pytest.mark.parametrize(("first", "expected"), [(6_000, []), (1, ["shard-keys-meet"])])
+def test_only_rows_that_nothing_distinguishes_are_looked_at(story: Tell, first: int, expected: list[str]) -> None:
     """Rows of another table have higher numbers."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
@@ -139,7 +139,7 @@ def test_only_rows_that_nothing_distinguishes_are_looked_at(story: Tell, first: 
     shard.source.commit((shard.name, [(Op.INSERT, None, {**dict.fromkeys(shard.table.arrow.names), "id": 9_000})]))
     come(world, f"ENGINE=InnoDB AUTO_INCREMENT={first}")
     world.rest()
-    assert codes(world) == told
+    assert codes(world) == expected
 
 
 def test_one_whose_numbers_are_above_all_others_comes(story: Tell) -> None:

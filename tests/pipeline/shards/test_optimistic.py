@@ -143,8 +143,8 @@ def test_a_renamed_column_keeps_its_values_where_another_shard_has_made_it_anew(
         world.rest()
         check_rows(world)
     assert B in world.waiting()
-    told = {halt.code for name in ("one", "two") for halt in world.halts(name)}
-    assert told <= {"shards-disagree", "ddl-moves-values"}
+    found = {halt.code for name in ("one", "two") for halt in world.halts(name)}
+    assert found <= {"shards-disagree", "ddl-moves-values"}
 
 
 def test_shards_that_put_a_renamed_column_elsewhere_go_on(story: Tell) -> None:

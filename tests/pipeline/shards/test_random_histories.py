@@ -124,12 +124,12 @@ def test_orders_to_go_on_without_the_others(seed: int) -> None:
 def try_renames_again(world: World) -> None:
     """A shard is not renamed while the target has what it has dropped; later the operator orders a retry."""
     halts = world.target.store.halts
-    while told := {source for (_, source), its in halts.items() if any(one.code == RENAME for one in its.values())}:
-        before = {source: world.place(source) for source in told}
-        for source in told:
+    while found := {source for (_, source), its in halts.items() if any(one.code == RENAME for one in its.values())}:
+        before = {source: world.place(source) for source in found}
+        for source in found:
             world.begin_anew(source)
         world.rest()
-        if before == {source: world.place(source) for source in told}:
+        if before == {source: world.place(source) for source in found}:
             return
 
 

@@ -179,9 +179,9 @@ def bits(*names):
 
 
 def test_what_an_update_leaves_out_is_in_the_row_before():
-    told = bits("id", "big5", "name") + bits("id", "price")
+    found = bits("id", "big5", "name") + bits("id", "price")
     before, after = {"id": 7, "name": "Ada", "big5": "a"}, {"id": 7, "price": 1}
-    changes = batch(Op.UPDATE, [before], [after], [told])
+    changes = batch(Op.UPDATE, [before], [after], [found])
     assert ask(ExpressionFilter((rule(update_new="name = 'ada' AND price = 1 AND big5 IS NOT NULL"),)), changes) == [
         True
     ]
@@ -194,7 +194,7 @@ def test_a_null_in_the_log_is_not_looked_up():
 
 
 @pytest.mark.parametrize(
-    ("op", "texts", "before", "after", "told"),
+    ("op", "texts", "before", "after", "expected"),
     [
         (Op.UPDATE, {"update_old": "price = 1"}, {"id": 7}, {"price": 1}, bits("id") + bits("price")),
         (Op.UPDATE, {"update_new": "name = 'a'"}, {"id": 7}, {"price": 1}, bits("id") + bits("price")),
@@ -202,9 +202,9 @@ def test_a_null_in_the_log_is_not_looked_up():
         (Op.INSERT, {"insert": "big5 IS NULL"}, None, {"id": 7}, bits("id")),
     ],
 )
-def test_what_no_image_shows_halts(op, texts, before, after, told):
+def test_what_no_image_shows_halts(op, texts, before, after, expected):
     with pytest.raises(Halted, match="partial-row-image"):
-        ExpressionFilter((rule(**texts),)).dropped(batch(op, [before], [after], [told]))
+        ExpressionFilter((rule(**texts),)).dropped(batch(op, [before], [after], [expected]))
     ExpressionFilter(
         (rule(**{name: "id = 7" for name in texts if name != "update_new"} or {"update_new": "price = 1"}),)
-    ).dropped(batch(op, [before], [after], [told]))
+    ).dropped(batch(op, [before], [after], [expected]))

@@ -172,15 +172,15 @@ def test_texts_compare_as_on_the_server(server, session, name):
     session.execute(f"CREATE TABLE pairs (id INT PRIMARY KEY, a {kind}, b {kind})")
     session.executemany("INSERT INTO pairs VALUES (%s, %s, %s)", pairs)
     session.execute("SELECT a = b, a < b FROM pairs ORDER BY id")
-    told = session.fetchall()
+    found = session.fetchall()
     order = collation(name)
     left, right = (pa.array([pair[side] for pair in pairs]) for side in (1, 2))
     equal = order.compare("equal", left, right).to_pylist()
-    assert [pair for pair, (same, _), ours in zip(pairs, told, equal, strict=True) if bool(same) != ours] == []
+    assert [pair for pair, (same, _), ours in zip(pairs, found, equal, strict=True) if bool(same) != ours] == []
     assert 0.1 < sum(equal) / len(equal) < 0.9
     if order.ordered:
         less = order.compare("less", left, right).to_pylist()
-        assert [pair for pair, (_, below), ours in zip(pairs, told, less, strict=True) if bool(below) != ours] == []
+        assert [pair for pair, (_, below), ours in zip(pairs, found, less, strict=True) if bool(below) != ours] == []
 
 
 def is_in(text, charset):

@@ -95,15 +95,15 @@ def sequences_of(path):
 
 def letters_by(cursor, collation):
     """What LOWER and UPPER change; MySQL 9 loses text where a letter grows by a byte."""
-    told = {}
+    found = {}
     for case in ("lower", "upper"):
         changed = f"{case}(s COLLATE {collation})"
         cursor.execute(
             f"SELECT p, CAST({changed} AS CHAR CHARACTER SET utf8mb4) FROM weigh.signs"
             f" WHERE {changed} COLLATE utf8mb4_bin <> s OR LENGTH({changed}) <> LENGTH(s)"
         )
-        told[case] = letters_of(dict(cursor.fetchall()))
-    return told
+        found[case] = letters_of(dict(cursor.fetchall()))
+    return found
 
 
 def letters_of(changed):
@@ -123,13 +123,13 @@ def main():
             ).cursor() as cursor,
         ):
             for name in names:
-                told = told_by(cursor, name)
+                reported = told_by(cursor, name)
                 found = (
                     {}
                     if not name.startswith("utf8") or "general" in name
-                    else contractions(cursor, name, told, sequences)
+                    else contractions(cursor, name, reported, sequences)
                 )
-                write(name.removeprefix("utf8mb4_"), told, found)
+                write(name.removeprefix("utf8mb4_"), reported, found)
                 if name in LETTERS:
                     letters[LETTERS[name]] = letters_by(cursor, name)
     write_letters(letters)

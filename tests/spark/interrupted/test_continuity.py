@@ -233,9 +233,9 @@ def test_a_target_that_cannot_be_written_is_waited_for(world, eventually):
         cursor.execute("CREATE USER plain IDENTIFIED BY 'plain'")
         cursor.execute("GRANT ALL ON *.* TO plain")
         cursor.execute("REVOKE SUPER, READ_ONLY ADMIN ON *.* FROM plain")
-    told = yaml.safe_load(task.path.read_text())
-    told["target-database"] |= {"user": "plain", "password": "plain"}
-    task.path.write_text(yaml.safe_dump(told))
+    found = yaml.safe_load(task.path.read_text())
+    found["target-database"] |= {"user": "plain", "password": "plain"}
+    task.path.write_text(yaml.safe_dump(found))
     ledger.write(5)
     run = task.start("--json")
     try:

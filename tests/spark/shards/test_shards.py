@@ -73,10 +73,10 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
         later = [delays.since(table, quiet) for table in watched]
     before = [delays.since(table, 0)[: len(delays.seen[table])] for table in watched]
     for usual, meanwhile in zip(before, later, strict=True):
-        told = f"{statistics.median(usual):.3f} s, at most {usual[-1]:.3f} s; then {statistics.median(meanwhile):.3f} s, {meanwhile[-1]:.3f} s"
+        found = f"{statistics.median(usual):.3f} s, at most {usual[-1]:.3f} s; then {statistics.median(meanwhile):.3f} s, {meanwhile[-1]:.3f} s"
         # Those who wait do so for longer than all of this takes. A machine that is busy has its own pauses.
-        assert statistics.median(meanwhile) < 2 * statistics.median(usual) + 0.5, told
-        assert meanwhile[-1] < usual[-1] + 8, told
+        assert statistics.median(meanwhile) < 2 * statistics.median(usual) + 0.5, found
+        assert meanwhile[-1] < usual[-1] + 8, found
 
     assert shards.columns() == ["id", "n", "v"]
     assert [row for row in shards.rows() if row[0] in orders(1, 2, 1)] == [(*orders(1, 2, 1), "flows", 1)]
@@ -94,15 +94,15 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
 
     # Other commands show the same.
     path = str(shards.task.path)
-    told = shards.pidts("status", path)
-    (other,) = told["locks"]
+    found = shards.pidts("status", path)
+    (other,) = found["locks"]
     assert all(other[key] == lock[key] for key in ("target", "owner", "since", "awaited", "awaited_since"))
     assert set(lock["awaited_since"].values()) == {lock["since"]}
-    held = {(source["source"], name) for source in told["sources"] for name in source["held"]["tables"]}
+    held = {(source["source"], name) for source in found["sources"] for name in source["held"]["tables"]}
     assert held == {("one", table(1)), ("two", table(3, 2))}
-    assert told["held_bytes"] > 0
-    assert [(source["copy"]["done"], source["copy"]["of"]) for source in told["sources"]] == [(5, 5), (4, 4)]
-    assert all(time.time() - 60 < source["moved_at"] < time.time() + 5 for source in told["sources"])
+    assert found["held_bytes"] > 0
+    assert [(source["copy"]["done"], source["copy"]["of"]) for source in found["sources"]] == [(5, 5), (4, 4)]
+    assert all(time.time() - 60 < source["moved_at"] < time.time() + 5 for source in found["sources"])
     assert scraped(run, "pidts_shard_awaited_since_seconds") == {
         frozenset({("task", "t"), ("shard", name)}): pytest.approx(lock["since"]) for name in awaited
     }
@@ -115,11 +115,11 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     (lock,) = shards.locks()
     assert lock["disagrees"]
     assert shards.pidts("status", path, code=5)["needs_operator"]
-    (told,) = [halt for halt in shards.halts() if halt["source"] == "two" and halt["tables"] == [table(2)]]
-    assert (told["code"], "column c" in told["what"], table(1) in told["what"]) == ("shards-disagree", True, True)
-    shown = shards.pidts("ddl", "skip", path, "--at", told["lsn"])
+    (found,) = [halt for halt in shards.halts() if halt["source"] == "two" and halt["tables"] == [table(2)]]
+    assert (found["code"], "column c" in found["what"], table(1) in found["what"]) == ("shards-disagree", True, True)
+    shown = shards.pidts("ddl", "skip", path, "--at", found["lsn"])
     assert shown["given"] is False
-    shards.pidts("ddl", "skip", path, "--at", told["lsn"], "--yes")
+    shards.pidts("ddl", "skip", path, "--at", found["lsn"], "--yes")
     shards.on("two", "ALTER TABLE {1}.orders_2 MODIFY c INT DEFAULT 5", "UPDATE {1}.orders_2 SET c = 22")
     run.wait_until(
         lambda: (

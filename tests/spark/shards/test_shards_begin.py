@@ -28,17 +28,19 @@ def test_who_waits_is_reported_from_one_run_to_the_next(make_shards: Callable[..
     run.kill()
 
     run = shards.task.start()
-    told: list[list[dict[str, Any]]] = []
+    shown: list[list[dict[str, Any]]] = []
 
     def have_arrived() -> bool:
-        told.append(shards.halts())
-        return len(told[-1]) == 2 and not any(halt["what"].endswith(AS_BEFORE) for halt in told[-1]) and len(told) > 20
+        shown.append(shards.halts())
+        return (
+            len(shown[-1]) == 2 and not any(halt["what"].endswith(AS_BEFORE) for halt in shown[-1]) and len(shown) > 20
+        )
 
-    seen = lambda: any(halt["what"].endswith(AS_BEFORE) for halts in told for halt in halts)  # noqa: E731
+    seen = lambda: any(halt["what"].endswith(AS_BEFORE) for halts in shown for halt in halts)  # noqa: E731
     run.wait_until(lambda: have_arrived() and seen(), "they have come again")
     (after,) = shards.locks()
     assert (after["target"], after["awaited"]) == (before["target"], before["awaited"])
-    assert {len(halts) for halts in told} <= {1, 2}, "one may be between two records"
+    assert {len(halts) for halts in shown} <= {1, 2}, "one may be between two records"
     for source in shards.sources:
         for place in PLACES:
             if (source, place) not in {("one", PLACES[0]), ("two", PLACES[2])}:

@@ -123,14 +123,14 @@ def test_a_batch_has_a_table_loaded_whole_once_by_whoever_comes_first(
     session: TargetSession, target: Target, task: str, structure: Table
 ) -> None:
     """A later attempt with an older snapshot would remove rows that the log has brought before the attempt that counts."""
-    for v, told, about in (
+    for v, found, about in (
         (1, "first", {"low": 120}),
         (2, "first", {"low": 100}),
         (3, "first", {"low": 140}),
         (4, "other", {"low": 120, "batch": 1}),
     ):
-        expected = v if told != "first" else 1
-        assert whole(session, task, structure, chunk(structure, 0, 5, v), told=told, **about) == told
+        expected = v if found != "first" else 1
+        assert whole(session, task, structure, chunk(structure, 0, 5, v), told=found, **about) == found
         assert session.read_rows(structure)["v"].to_pylist() == [expected] * 5
 
 

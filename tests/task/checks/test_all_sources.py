@@ -74,9 +74,9 @@ def test_a_source_that_is_down_keeps_no_other_from_starting(write: Write) -> Non
     assert refused(down), "one that is new is looked at beside all others"
     begin(down[0])
     assert not refused(down)
-    (told,) = [finding for finding in check_all_sources(down) if not finding.ok]
+    (found,) = [finding for finding in check_all_sources(down) if not finding.ok]
     assert [one for one in check_all_sources(down) if one.item == "rules"] == [], "nobody can say"
-    assert (told.item, told.message[:3]) == ("source_connection", "b: ")
+    assert (found.item, found.message[:3]) == ("source_connection", "b: ")
 
 
 def test_the_only_source_is_waited_for_once_the_task_has_begun(write: Write) -> None:
@@ -87,9 +87,9 @@ def test_the_only_source_is_waited_for_once_the_task_has_begun(write: Write) -> 
 
 
 def test_an_entry_that_fits_nothing_is_reported_where_all_sources_are_known(write: Write) -> None:
-    (told,) = [finding for finding in check_all_sources(write()) if finding.item == "rules"]
-    assert told.ok
-    assert told.message == "block-allow-list: nowhere of do-dbs matches no table of any source"
+    (found,) = [finding for finding in check_all_sources(write()) if finding.item == "rules"]
+    assert found.ok
+    assert found.message == "block-allow-list: nowhere of do-dbs matches no table of any source"
 
 
 def test_a_login_that_is_refused_is_no_server_that_is_down(write: Write) -> None:
@@ -105,10 +105,10 @@ def test_a_source_whose_tables_come_later_keeps_the_others_from_nothing(
     run_sql(mariadb, f"DROP TABLE `{database}_b`.t")
     parts = write()
     require_all_sources_fit(parts, {})
-    told = [
+    found = [
         one.message for one in check_all_sources(parts) if one.item == "table_list" and one.message.startswith("b: ")
     ]
-    assert told == [
+    assert found == [
         "b: no table of this server matches block-allow-list; the task follows tables that are created later from the log"
     ]
     run_sql(mariadb, f"DROP TABLE `{database}_a`.t")

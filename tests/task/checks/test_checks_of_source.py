@@ -94,8 +94,8 @@ def test_a_list_that_lets_nothing_pass_is_reported(write: Write) -> None:
 
 
 def test_of_tables_that_nobody_has_seen_nothing_is_said(write: Write) -> None:
-    told = {finding.item for finding in check_one_source(write(source_port=1))}
-    assert told == {"relay_directory", "target_connection", "source_connection"}
+    found = {finding.item for finding in check_one_source(write(source_port=1))}
+    assert found == {"relay_directory", "target_connection", "source_connection"}
 
 
 def test_each_missing_privilege_of_an_account_is_reported_once(
@@ -142,9 +142,9 @@ def test_what_rules_do_not_do_is_reported_and_refuses_nothing(
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, state INT)", database=database)
     rule = f"expression-filter: {{x: {{schema: {database}, table: t, delete-value-expr: stat = 1}}}}"
     config = with_rules(write(), "expression-filters: [x]", rule)
-    (told,) = [finding for finding in check_one_source(config) if finding.item == "rules"]
-    assert told.ok
-    assert "no column stat," in told.message
+    (found,) = [finding for finding in check_one_source(config) if finding.item == "rules"]
+    assert found.ok
+    assert "no column stat," in found.message
 
 
 def test_routes_that_both_fit_are_reported_for_the_table(
@@ -185,13 +185,13 @@ def test_tables_that_wait_are_reported_with_how_much_is_held(
     change = Halt(tables=names, lsn=Lsn.at(Position("bin.000001", 99)), statement="ALTER", code="shard-awaits", what="")
     with closing(config.target.server.connect()) as target:
         target.meta.halts.save(config.name, "s", change)
-    (told,) = [finding for finding in check_one_source(config) if finding.item == "held_back"]
-    assert told.ok
+    (found,) = [finding for finding in check_one_source(config) if finding.item == "held_back"]
+    assert found.ok
     assert (
         f"{database}.t_4 and 3 more: applied less far than the other tables; how much log the relay keeps for this"
-        in told.message
+        in found.message
     )
-    assert f"pidts ddl list {config.path}" in told.message
+    assert f"pidts ddl list {config.path}" in found.message
 
 
 def test_a_relay_that_cannot_be_written_is_reported(write: Write, tmp_path: Path) -> None:
@@ -249,8 +249,10 @@ def test_tables_without_a_key_are_copied_whole(write: Write, mariadb: Server, da
     assert set(failed(write(mode="incremental"))) == {"target_tables"}
     config = write()
     assert failed(config) == {}
-    (told,) = [finding.message for finding in check_one_source(config) if finding.item == "primary_key"]
-    assert told == f"without a key, copied whole, from one snapshot, and rows found by all their columns: {database}.t"
+    (reported,) = [finding.message for finding in check_one_source(config) if finding.item == "primary_key"]
+    assert (
+        reported == f"without a key, copied whole, from one snapshot, and rows found by all their columns: {database}.t"
+    )
 
 
 def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
@@ -259,8 +261,8 @@ def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
     config = write()
     begin_on_target(config)
-    told = [finding.message for finding in check_one_source(config) if finding.item == "target_tables"]
-    assert told == ["the task continues from its checkpoint; 1 tables join it"]
+    found = [finding.message for finding in check_one_source(config) if finding.item == "target_tables"]
+    assert found == ["the task continues from its checkpoint; 1 tables join it"]
     run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
     run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
     run_sql(postgres, f'INSERT INTO "{database}".t VALUES (1)', database=database)
@@ -297,18 +299,18 @@ def test_a_table_that_came_while_the_task_ran_does_not_keep_it_from_starting_aga
     begin_on_target(config)
     run_sql(mariadb, "CREATE TABLE late (id INT, v VARCHAR(9) PRIMARY KEY)", database=database)
     assert failed(config) == {}
-    told = [finding.message for finding in check_one_source(config) if finding.item == "version_column"]
-    assert any("late.v has type varchar" in message for message in told)
+    found = [finding.message for finding in check_one_source(config) if finding.item == "version_column"]
+    assert any("late.v has type varchar" in message for message in found)
 
 
 def test_a_version_column_must_guard_something(write: Write, mariadb: Server, database: str, run_sql: RunSql) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, v TIMESTAMP(6), name VARCHAR(9))", database=database)
     run_sql(mariadb, "CREATE TABLE other (id INT PRIMARY KEY)", database=database)
     assert failed(write(extra="pidts: {version-column: v}")) == {}
-    told = [
+    found = [
         f.message for f in check_one_source(write(extra="pidts: {version-column: v}")) if f.item == "version_column"
     ]
-    assert told == [
+    assert found == [
         "1 tables are guarded by v",
         f"not guarded: {database}.other has no column v: every event is applied",
     ]
@@ -332,10 +334,10 @@ def test_tables_that_look_like_those_of_online_schema_changes_are_reported(
     for name in ("t", "_t_new", "_report_old"):
         run_sql(mariadb, f"CREATE TABLE {name} (id INT PRIMARY KEY)", database=database)
     config = write()
-    (told,) = [finding for finding in check_one_source(config) if finding.item == "online_ddl"]
-    assert told.ok
-    assert f"{database}._report_old, {database}._t_new " in told.message
+    (found,) = [finding for finding in check_one_source(config) if finding.item == "online_ddl"]
+    assert found.ok
+    assert f"{database}._report_old, {database}._t_new " in found.message
     assert not [one for one in check_one_source(write(extra="online-ddl: false")) if one.item == "online_ddl"]
     own = write(extra="shadow-table-rules: ['(.+)_shadow']\ntrash-table-rules: ['^_(report)_old$']")
-    (told,) = [finding for finding in check_one_source(own) if finding.item == "online_ddl"]
-    assert "_t_new" not in told.message
+    (found,) = [finding for finding in check_one_source(own) if finding.item == "online_ddl"]
+    assert "_t_new" not in found.message

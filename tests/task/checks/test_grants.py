@@ -133,8 +133,8 @@ def accounts(
         capsys.readouterr()
         asked = ["grants", str(task), "--source", urls["source"], "--target", urls["target"], "--json"]
         assert run_command(asked) == 0, capsys.readouterr().err
-        told = json.loads(capsys.readouterr().out)["servers"]
-        grants = {server["side"]: server["statements"] for server in told}
+        found = json.loads(capsys.readouterr().out)["servers"]
+        grants = {server["side"]: server["statements"] for server in found}
         made.append(Accounts(task, urls, {"source": source, "target": target}, grants, run_sql, database))
         made[-1].make()
         return made[-1]

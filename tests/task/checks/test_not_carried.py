@@ -131,8 +131,8 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
 
 def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
     """A line for each table, which has each kind of thing, and one for the programs of the schemas."""
-    told = [one for one in check_all_sources(parts) if one.item == "not_carried"]
-    assert all(one.ok for one in told)
+    found = [one for one in check_all_sources(parts) if one.item == "not_carried"]
+    assert all(one.ok for one in found)
     wanted = {
         "a_child": ("foreign key of_other (e)", "foreign key of_parent (p)", "trigger before_child", "check positive"),
         "a_parts": ("partitions (PARTITION BY HASH (",),
@@ -146,9 +146,9 @@ def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...]
     }
     for name, words in wanted.items():
         start = f"{name[0]}: {TableName(database, name)}: "
-        (message,) = [one.message for one in told if one.message.startswith(start)]
+        (message,) = [one.message for one in found if one.message.startswith(start)]
         assert [word for word in words if word not in message] == [], message
-    (programs,) = [one.message for one in told if f"view seen in {database}" in one.message]
+    (programs,) = [one.message for one in found if f"view seen in {database}" in one.message]
     assert [word for word in ("procedure done", "function one", "event nightly") if word not in programs] == []
 
 

@@ -47,9 +47,9 @@ def test_a_plan_names_types_statements_sizes_and_what_is_refused(
     task: Path, database: str, postgres: Server, run_sql: RunSql, capsys: Output
 ) -> None:
     assert run_command(["plan", str(task), "--json"]) == 3
-    told = {one["source"].partition(".")[2]: one for one in json.loads(capsys.readouterr().out)["tables"]}
+    found = {one["source"].partition(".")[2]: one for one in json.loads(capsys.readouterr().out)["tables"]}
 
-    orders = told["orders"]
+    orders = found["orders"]
     assert (orders["way"], orders["key"], orders["rows"]) == ("create", ["id"], 2)
     assert [(c["name"], c["target_type"]) for c in orders["columns"]] == [
         ("id", "numeric(20)"),
@@ -59,8 +59,8 @@ def test_a_plan_names_types_statements_sizes_and_what_is_refused(
     assert any("CREATE TABLE" in statement for statement in orders["statements"])
     assert any("note" in note for note in orders["notes"])
 
-    assert told["plain"]["key"] == []
-    assert (told["taken"]["way"], told["taken"]["problems"]) == ("refused", ["it lacks column amount"])
+    assert found["plain"]["key"] == []
+    assert (found["taken"]["way"], found["taken"]["problems"]) == ("refused", ["it lacks column amount"])
     made = "SELECT count(*) FROM information_schema.tables WHERE table_schema = %s"
     assert run_sql(postgres, made, database, database=database) == [(1,)]
 
@@ -96,9 +96,9 @@ expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-e
 """
     task.write_text(task.read_text().replace("block-allow-list: {one", f"{rules}block-allow-list: {{one"))
     assert run_command(["plan", str(task), "--json"]) == 3
-    told = {one["source"].partition(".")[2]: one for one in json.loads(capsys.readouterr().out)["tables"]}
+    found = {one["source"].partition(".")[2]: one for one in json.loads(capsys.readouterr().out)["tables"]}
 
-    plain = told["plain"]
+    plain = found["plain"]
     assert (plain["way"], plain["target"]) == ("create", "other.copy")
     assert [(rule["map"], rule["name"]) for rule in plain["rules"]] == [
         ("routes", "plain"),
@@ -113,11 +113,11 @@ expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-e
     }
     assert any('"other"."copy"' in statement for statement in plain["statements"])
 
-    assert (told["orders"]["way"], told["orders"]["target"]) == ("refused", f"{database}.o")
-    assert "which the table has itself" in told["orders"]["problems"][0]
-    assert [told[name]["way"] for name in ("part_7", "part_8")] == ["create", "create"]
-    assert any('PRIMARY KEY ("id", "part")' in statement for statement in told["part_7"]["statements"])
-    assert [rule["name"] for rule in told["taken"]["rules"]] == ["taken", "no-drops"]
+    assert (found["orders"]["way"], found["orders"]["target"]) == ("refused", f"{database}.o")
+    assert "which the table has itself" in found["orders"]["problems"][0]
+    assert [found[name]["way"] for name in ("part_7", "part_8")] == ["create", "create"]
+    assert any('PRIMARY KEY ("id", "part")' in statement for statement in found["part_7"]["statements"])
+    assert [rule["name"] for rule in found["taken"]["rules"]] == ["taken", "no-drops"]
 
     assert run_command(["plan", str(task), "--sql"]) == 3
     shown = capsys.readouterr().out

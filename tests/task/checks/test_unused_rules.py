@@ -44,8 +44,8 @@ def test_patterns_that_fit_no_table_of_any_source_are_named(parts: tuple[TaskCon
         "block-allow-list: crm of do-dbs matches no table of any source",
         "block-allow-list: crm_*.users of do-tables matches no table of any source",
     ]
-    told = unused_rules(parts, {"a": [ITEMS], "b": [ITEMS]})
-    assert [one.partition(" matches")[0].partition(" (")[0] for one in told] == [
+    found = unused_rules(parts, {"a": [ITEMS], "b": [ITEMS]})
+    assert [one.partition(" matches")[0].partition(" (")[0] for one in found] == [
         "route orders",
         "route misspelled",
         "block-allow-list: crm of do-dbs",

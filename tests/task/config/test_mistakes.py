@@ -66,10 +66,10 @@ def test_all_that_can_be_found_is_reported_in_the_order_of_the_lines(tmp_path: P
     head, *lines = error.what.splitlines()
     assert head == f"{len(lines)} mistakes"
     file = tmp_path / "task.yaml"
-    told = {int(line.partition(":")[2].partition(":")[0]): line.strip() for line in lines if "compact" not in line}
-    assert list(told) == list(SAID)
+    found = {int(line.partition(":")[2].partition(":")[0]): line.strip() for line in lines if "compact" not in line}
+    assert list(found) == list(SAID)
     for number, said in SAID.items():
-        assert told[number].startswith(f"{file}:{number}: {said}")
+        assert found[number].startswith(f"{file}:{number}: {said}")
     assert any("compact: expected true or false, not text" in line for line in lines)
 
 

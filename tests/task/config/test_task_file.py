@@ -230,8 +230,8 @@ def test_the_block_for_tls_is_read_or_refused(load: Load, where: str, tmp_path: 
 
     config = load(with_block("{ssl-ca: ca.pem}"))
     source = config.source.server
-    told, other = (config.target, source) if "5433" in where else (source, config.target)
-    assert told.tls == Tls(Mode.VERIFY_CA, str(tmp_path / "ca.pem"))
+    found, other = (config.target, source) if "5433" in where else (source, config.target)
+    assert found.tls == Tls(Mode.VERIFY_CA, str(tmp_path / "ca.pem"))
     assert other.tls == Tls(Mode.PREFERRED)
     assert load(with_block("{ssl-mode: VERIFY_IDENTITY}")).notes == ()
     assert load(with_block("{}")).source.server.tls == Tls()

@@ -157,16 +157,16 @@ def test_owners_are_said_once_and_are_zones_of_the_file(write: Write) -> None:
 )
 def test_a_mistake_is_reported_with_its_line(write: Write, old: str, new: str, code: str, word: str) -> None:
     assert old in FILE
-    with pytest.raises(ConfigError, match=word) as told:
+    with pytest.raises(ConfigError, match=word) as error:
         task(write(FILE.replace(old, new, 1)), "a-b")
-    assert told.value.code == code
-    assert told.value.where.line > 0
+    assert error.value.code == code
+    assert error.value.where.line > 0
 
 
 def test_a_command_for_one_task_asks_for_a_direction(write: Write) -> None:
-    with pytest.raises(ConfigError, match="3 directions") as told:
+    with pytest.raises(ConfigError, match="3 directions") as error:
         load_task(write(FILE), {"PW": ""})
-    assert (told.value.code, "shop.yaml@b-c" in told.value.todo) == ("several-directions", True)
+    assert (error.value.code, "shop.yaml@b-c" in error.value.todo) == ("several-directions", True)
     with pytest.raises(ConfigError, match="no direction 'b-a'"):
         task(write(FILE), "b-a")
 
@@ -184,9 +184,9 @@ def test_the_list_names_each_direction(
     monkeypatch.setenv("PW", "")
     file = write(FILE)
     assert run_command(["zones", "list", str(file)]) == 0
-    told = capsys.readouterr().out
-    assert f"{file}@a-b: copies first, then carries changes of zone a and those of zone c\n" in told
-    assert "no task forwards" not in told
+    found = capsys.readouterr().out
+    assert f"{file}@a-b: copies first, then carries changes of zone a and those of zone c\n" in found
+    assert "no task forwards" not in found
     assert run_command(["zones", "list", str(file), "--json"]) == 0
     assert [one["task"].partition("@")[2] for one in json.loads(capsys.readouterr().out)] == ["a-b", "b-c", "c-a"]
     file.write_text(FILE.replace("feeds: ring", "feeds: mesh"))

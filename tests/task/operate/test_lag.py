@@ -159,13 +159,13 @@ def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(world: World) -> No
                 (number,) = cursor.fetchone()
                 seen.setdefault(number or 0, time.time())
                 time.sleep(0.002)
-        told = run.lags(began)
+        found = run.lags(began)
     visible = {number: _visible(seen, number) for number, _ in written}
     true = [visible[number] - at for number, at in written[first:] if visible[number] < float("inf")]
     assert len(true) > 10
-    assert max(told) <= max(true) + 0.25, (max(told), max(true))
-    assert max(told) >= min(true) - 0.01, (max(told), min(true))
-    assert max(told) > 0
+    assert max(found) <= max(true) + 0.25, (max(found), max(true))
+    assert max(found) >= min(true) - 0.01, (max(found), min(true))
+    assert max(found) > 0
 
 
 def _visible(seen: dict[int, float], number: int) -> float:

@@ -158,9 +158,9 @@ def test_each_kind_is_reported_when_it_is_over(
     alerts.drain(30)
     over(alerts, progress(lag_seconds=0.0))
     alerts.drain(30)
-    told = [(state, each[0]) for state, found in webhook.told() for each in found]
+    reported = [(state, each[0]) for state, found in webhook.told() for each in found]
     # The beginning of locked rows has a document of its own.
-    assert told == ([] if kind == "rows-locked" else [("firing", kind)]) + [("resolved", kind)]
+    assert reported == ([] if kind == "rows-locked" else [("firing", kind)]) + [("resolved", kind)]
     alerts.close()
 
 
@@ -226,8 +226,8 @@ def test_a_receiver_that_is_away_is_tried_again_and_gets_what_still_holds(tmp_pa
     over(alerts, progress(halted=(halt("b"),)))
     webhook.status = 200
     alerts.drain(30)
-    ((state, told),) = webhook.told()
-    assert (state, [subject.split()[0] for _, subject in told]) == ("firing", ["shop.b"]), "a was over before"
+    ((state, found),) = webhook.told()
+    assert (state, [subject.split()[0] for _, subject in found]) == ("firing", ["shop.b"]), "a was over before"
     alerts.close()
 
 
@@ -276,10 +276,10 @@ def test_the_error_that_ends_a_run_is_reported_and_over_when_a_later_one_carries
     error = Halted("position-lost", "the source no longer has the log", todo="Copy again.")
     with pytest.raises(Halted), alerting(Alerts(tmp_path, "t"), webhook.receiver):
         raise error
-    (told,) = webhook.taken
-    assert told["alerts"][0]["kind"] == "run-ended"
-    assert told["alerts"][0]["code"] == "position-lost"
-    assert told["alerts"][0]["todo"] == "Copy again."
+    (found,) = webhook.taken
+    assert found["alerts"][0]["kind"] == "run-ended"
+    assert found["alerts"][0]["code"] == "position-lost"
+    assert found["alerts"][0]["todo"] == "Copy again."
     later = begun(tmp_path, webhook.receiver)
     later.look(progress(stage="starting"))
     later.look(progress())
@@ -377,11 +377,11 @@ def test_a_process_that_is_killed_loses_no_alert_that_is_on_file(
 
 
 def test_a_program_gets_the_document_as_its_input(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    program = f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read() + '\\n')"
+    found = tmp_path / "told"
+    program = f"import sys; open({str(found)!r}, 'a').write(sys.stdin.read() + '\\n')"
     alerts = begun(tmp_path, AlertReceiver((sys.executable, "-c", program)))
     alerts.look(progress(halted=(halt("a"),)))
     alerts.drain(30)
     alerts.close()
-    (line,) = told.read_text().splitlines()
+    (line,) = found.read_text().splitlines()
     assert json.loads(line)["alerts"][0]["todo"] == "pidts ddl list TASK"

@@ -203,8 +203,8 @@ def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
         "source_password": mariadb.password,
     }
     tables = "{{db-name: {0}, tbl-name: {1}}}".format
-    told: list[str] = []
-    tracker = Tracker("t", "s", lambda progress: told.append(progress.message))
+    shown: list[str] = []
+    tracker = Tracker("t", "s", lambda progress: shown.append(progress.message))
     prepare_meta(running := write(**real, tables=tables(database, "t")))
     reload = ConfigReload([running], tracker.note)
 
@@ -222,24 +222,24 @@ def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
     assert again == running
     running = again
     tracker.show("sync")
-    assert "the task tries its halted tables again" in told[-1]
+    assert "the task tries its halted tables again" in shown[-1]
     assert reload.look(running, halted=True) is None
     running.path.write_text("name: [")
     assert look() is None
-    assert "bad-yaml" in told[-1]
+    assert "bad-yaml" in shown[-1]
     write(**real, tables=tables(database, "nothing"))
     assert look() is None
-    assert "no table of the source" in told[-1]
+    assert "no table of the source" in shown[-1]
     write(**real, tables=tables(database, "'*'"))
     assert look() is None
-    assert f"{database}.full: it has rows on the target already" in told[-1]
+    assert f"{database}.full: it has rows on the target already" in shown[-1]
     write(**real, mode="incremental", tables=tables(database, "t"))
     assert look() is None
-    assert "task-mode will take effect at the next start" in told[-1]
+    assert "task-mode will take effect at the next start" in shown[-1]
     both = "routes: {r: {schema-pattern: '*', target-schema: x}, s: {schema-pattern: '*', target-schema: y}}"
     write(**real, tables=tables(database, "'*'"), extra=both, instance="route-rules: [r, s]")
     assert look() is None
-    assert "2 routes fit" in told[-1]
+    assert "2 routes fit" in shown[-1]
     run_sql(postgres, f'DELETE FROM "{database}".full', database=database)
     write(**real, tables=tables(database, "'*'"))
     taken = look()

@@ -173,8 +173,8 @@ def test_what_stays_of_a_shard_that_begins_anew_is_reported_at_once(task: Task) 
         target.meta.halts.save(task.parts[0].name, "a", halt)
     begun = task.start("a", resync=[str(name)])
     assert begun.joined == (name,)
-    (told,) = (note for note in begun.notes if note.startswith("extra rows"))
-    assert f"{task.schema}.cart that the source does not have stay, because other tables have rows there" in told
+    (found,) = (note for note in begun.notes if note.startswith("extra rows"))
+    assert f"{task.schema}.cart that the source does not have stay, because other tables have rows there" in found
 
 
 def test_rows_of_nobody_are_refused_and_else_the_target_is_taken_as_it_is(task: Task) -> None:
@@ -190,18 +190,18 @@ def test_rows_of_nobody_are_refused_and_else_the_target_is_taken_as_it_is(task: 
     task.there('ALTER TABLE "$".cart DROP CONSTRAINT cart_pkey, ADD PRIMARY KEY (id)')
     assert len(task.failed("auto_increment_ID")) == 1
     assert task.start("a").rules.keyed == frozenset()
-    (told,) = task.failed("auto_increment_ID")
-    assert "b: " in told, "who has let the others begin knows of them"
-    assert f"a: {task.schema}_a1.cart_1 (1 to 3) and a:" not in told
+    (found,) = task.failed("auto_increment_ID")
+    assert "b: " in found, "who has let the others begin knows of them"
+    assert f"a: {task.schema}_a1.cart_1 (1 to 3) and a:" not in found
     task.start("b")
     assert task.failed("auto_increment_ID") == []
 
 
 def test_tables_that_differ_do_not_begin_together(task: Task, capsys: pytest.CaptureFixture[str]) -> None:
     task.sql("ALTER TABLE $_b1.cart_1 ADD b INT")
-    (told,) = task.failed("schema_of_shard_tables")
-    assert "b: " in told
-    assert "column b" in told
+    (found,) = task.failed("schema_of_shard_tables")
+    assert "b: " in found
+    assert "column b" in found
     with pytest.raises(PrecheckFailed, match=r"column b \((int here, nothing|nothing here, int) there\)") as raised:
         task.start("a")
     assert raised.value.code == "shards-differ"
@@ -235,17 +235,17 @@ def test_extracted_columns_that_are_alike_distinguish_nothing(task: Task) -> Non
         for part in task.parts
         for rule in part.rules.routes.rules
     )
-    (told,) = task.failed("auto_increment_ID")
-    assert "a1.cart_1" in told
-    assert "a2.cart_1" in told
-    assert "b1" not in told
+    (found,) = task.failed("auto_increment_ID")
+    assert "a1.cart_1" in found
+    assert "a2.cart_1" in found
+    assert "b1" not in found
 
 
 def test_numbers_that_meet_are_reported_beforehand(task: Task) -> None:
     assert task.failed("auto_increment_ID") == [], "the target is going to tell them apart"
     bare(task)
-    (told,) = task.failed("auto_increment_ID")
-    assert f"a: {task.schema}_a1.cart_1 (1 to 3) and a: {task.schema}_a2.cart_1 (1 to 3)" in told
+    (found,) = task.failed("auto_increment_ID")
+    assert f"a: {task.schema}_a1.cart_1 (1 to 3) and a: {task.schema}_a2.cart_1 (1 to 3)" in found
     task.sql("UPDATE $_a2.cart_1 SET id = id + 100", "UPDATE $_b1.cart_1 SET id = id + 200")
     task.sql("ALTER TABLE $_a2.cart_1 AUTO_INCREMENT = 103", "ALTER TABLE $_b1.cart_1 AUTO_INCREMENT = 203")
     assert task.failed("auto_increment_ID") == []
@@ -291,8 +291,8 @@ def test_a_table_that_joins_does_not_take_the_place_of_others_rows(task: Task) -
     assert shared(task) == {TableName(task.schema, "cart")}
     inner = task.parts[1]
     task.sql(f"CREATE TABLE $_b1.cart_2 {CART}", "INSERT INTO $_b1.cart_2 VALUES (2, 2)")
-    (told,) = task.failed("auto_increment_ID")
-    assert "cart_2 (2 to 3)" in told
+    (found,) = task.failed("auto_increment_ID")
+    assert "cart_2 (2 to 3)" in found
     other, only = TableName(f"{task.schema}_b1", "cart_2"), AllowList.parse(f"{task.schema}_b1.cart_1")
     task.parts = (task.parts[0], replace(inner, rules=replace(inner.rules, allow=only)))
     assert task.failed("auto_increment_ID") == []

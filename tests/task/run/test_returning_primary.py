@@ -62,10 +62,10 @@ def test_an_old_primary_with_transactions_that_nobody_received_does_not_take_ove
         before = address_of(server)
         assert "not compared" in barred(config.relay, "one", before)
 
-        told: list[str] = []
-        with closing(StandbyWatch(config, told.append)):
-            wait(lambda: bool(told), "the comparison")
-        assert f"{before} has transactions that the source {address_of(standby)} lacks" in told[0]
+        shown: list[str] = []
+        with closing(StandbyWatch(config, shown.append)):
+            wait(lambda: bool(shown), "the comparison")
+        assert f"{before} has transactions that the source {address_of(standby)} lacks" in shown[0]
         for to in ("", before):
             with pytest.raises(Halted) as refused:
                 fail_over(config, to)
@@ -106,8 +106,8 @@ def test_a_full_disk_delays_the_turn_to_a_standby(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    told: list[str] = []
-    failover = Failover(told.append)
+    shown: list[str] = []
+    failover = Failover(shown.append)
     with monkeypatch.context() as disk:
         disk.setattr("pidts.relay.task_marks.os.fsync", full)
         assert [failover.look(config, is_failing=True) for _ in range(4)] == [None] * 4
@@ -115,8 +115,8 @@ def test_a_full_disk_delays_the_turn_to_a_standby(
             fail_over(config, "")
     assert refused.value.code == "relay-full"
     assert refused.value.where.file.startswith(str(config.relay / "one"))
-    assert "no standby can take over: [relay-full] the relay's disk is full" in told[0]
-    assert str(config.relay / "one") in told[0]
+    assert "no standby can take over: [relay-full] the relay's disk is full" in shown[0]
+    assert str(config.relay / "one") in shown[0]
     assert failover.look(config, is_failing=True) == config.source.at(address_of(standby))
 
 
@@ -137,6 +137,6 @@ def test_a_standby_that_was_added_after_the_run_began_is_read_at_the_next_start(
         "If the server was added to the task file after the run began, the task changes to it at the next start"
         in capsys.readouterr().out
     )
-    told: list[str] = []
-    assert Failover(told.append).look(running, is_failing=False) is None
-    assert f"localhost:{mariadb.port} was chosen as the source, and this run began without it" in told[0]
+    shown: list[str] = []
+    assert Failover(shown.append).look(running, is_failing=False) is None
+    assert f"localhost:{mariadb.port} was chosen as the source, and this run began without it" in shown[0]

@@ -146,8 +146,8 @@ def test_a_command_over_several_sources_names_each_that_cannot_be_asked(
 ) -> None:
     assert run_command(["check", str(write(TASK)), "--json"]) == 3
     found = json.loads(capsys.readouterr().out)["findings"]
-    told = {(one["item"], one["message"].partition(":")[0]) for one in found if not one["ok"]}
-    assert {("source_connection", "north"), ("source_connection", "south")} <= told
+    reported = {(one["item"], one["message"].partition(":")[0]) for one in found if not one["ok"]}
+    assert {("source_connection", "north"), ("source_connection", "south")} <= reported
     assert sum(one["item"] == "target_connection" for one in found) == 1, "it is the same for all"
 
 
@@ -202,7 +202,7 @@ class Locks:
 @pytest.fixture
 def reload(write: Write, monkeypatch: pytest.MonkeyPatch) -> tuple[ConfigReload, Locks, list[str], set[str]]:
     """Of the two sources; servers refuse what `refusing` names."""
-    told: list[str] = []
+    shown: list[str] = []
     refusing: set[str] = set()
     locks = Locks()
 
@@ -212,14 +212,14 @@ def reload(write: Write, monkeypatch: pytest.MonkeyPatch) -> tuple[ConfigReload,
 
     monkeypatch.setattr("pidts.task.run.config_reload._refusal", refusal)
     monkeypatch.setattr("pidts.task.run.config_reload._LOOK_SECONDS", 0.0)
-    found = ConfigReload(load_parts(write(TASK), {}), told.append, locks)  # type: ignore[arg-type]  # all that is asked of it
-    return found, locks, told, refusing
+    found = ConfigReload(load_parts(write(TASK), {}), shown.append, locks)  # type: ignore[arg-type]  # all that is asked of it
+    return found, locks, shown, refusing
 
 
 def test_all_sources_take_a_change_of_the_file_over_or_none(
     write: Write, reload: tuple[ConfigReload, Locks, list[str], set[str]]
 ) -> None:
-    watch, _, told, refusing = reload
+    watch, _, found, refusing = reload
     north, south = watch.parts
 
     def look() -> list[TaskConfig | None]:
@@ -230,7 +230,7 @@ def test_all_sources_take_a_change_of_the_file_over_or_none(
     refusing.add("south")
     write(changed)
     assert look() == [None, None]
-    assert "the running task ignores the change: source south: no" in told[-1]
+    assert "the running task ignores the change: source south: no" in found[-1]
 
     refusing.clear()
     write(changed + "\n")
@@ -242,7 +242,7 @@ def test_all_sources_take_a_change_of_the_file_over_or_none(
 
     write((TASK + "\n").replace("source-id: south", "source-id: west"))
     look()
-    assert "mysql-instances will take effect at the next start" in told[-1]
+    assert "mysql-instances will take effect at the next start" in found[-1]
 
 
 def test_a_part_that_turns_to_a_standby_keeps_what_another_part_took_over(
@@ -264,7 +264,7 @@ def test_a_part_that_turns_to_a_standby_keeps_what_another_part_took_over(
 def test_routes_stay_while_tables_wait_for_each_other(
     write: Write, reload: tuple[ConfigReload, Locks, list[str], set[str]]
 ) -> None:
-    watch, locks, told, _ = reload
+    watch, locks, found, _ = reload
     member = Member("north", TableName("shop", "a"))
     locks.waiting = (ShardLock(target=TableName("one", "a"), text="ALTER", owner=member, since=0.0, arrived=()),)
     for text, refused in (
@@ -273,10 +273,10 @@ def test_routes_stay_while_tables_wait_for_each_other(
     ):
         write(text)
         taken = [watch.look(watch.parts[0]) for _ in range(3)]
-        assert ("shard-lock-open" in "".join(told)) is refused, told
+        assert ("shard-lock-open" in "".join(found)) is refused, found
         assert watch.parts[0].allow(TableName("more", "t")) is not refused
         assert not any(taken) or not refused
-        told.clear()
+        found.clear()
 
 
 def test_the_first_failure_ends_all_and_names_its_source() -> None:
@@ -383,12 +383,12 @@ def test_a_task_is_in_the_stage_that_says_most(stages: tuple[Stage, Stage], stag
 
 
 def test_the_picture_of_several_sources_is_their_sum_and_names_each() -> None:
-    told: list[Progress] = []
-    board = CombinedProgress(told.append)
+    reported: list[Progress] = []
+    board = CombinedProgress(reported.append)
     board.of("a")(part("a", "sync", lag=1.0))
-    assert told[-1].to_json()["applied"]["position"] == 42, "one alone is shown as ever"
+    assert reported[-1].to_json()["applied"]["position"] == 42, "one alone is shown as ever"
     board.of("b")(part("b", "sync", lag=3.0, message="waits", halted=True))
-    both = told[-1]
+    both = reported[-1]
     assert (both.rows, both.batches, both.rate, both.seconds) == ({"inserted": 2, "copied": 4}, 6, 10.0, 4.0)
     assert (both.to_json()["applied"]["file"], both.lag_seconds, both.message) == (None, 3.0, "b: waits")
     assert [str(table) for table in both.tables] == ["a: a.t", "b: a.t"]
@@ -400,7 +400,7 @@ def test_the_picture_of_several_sources_is_their_sum_and_names_each() -> None:
     assert [one["source"] for one in said["halted"]] == ["b"]
     assert [one["source"] for one in said["tables"]] == ["a", "b"]
     board.of("a")(part("a", "sync", message="waits"))
-    assert told[-1].message == "waits"
+    assert reported[-1].message == "waits"
 
 
 def test_an_error_stays_of_its_kind_beside_another_source() -> None:

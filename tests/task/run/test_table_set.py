@@ -414,10 +414,10 @@ def test_a_log_that_is_lost_is_reported_and_all_tables_are_copied_from_a_new_pos
         place, _ = position(source)
     assert loss is not None
     assert not loss.keeps_relay
-    told = with_loss_explained(task.config, Halted("position-lost", "gone", todo="Mend it"), 1_000_000_000)
-    assert f"{task.schema}.gone, {task.schema}.t, {task.schema}.u after " in told.what
-    assert f" (2001-09-09 01:46:40 UTC) and before {place.file}:4 (20" in told.what
-    assert told.todo.startswith(f"Copy the rows that may have changed, online: pidts run {task.config.path} --resync")
+    found = with_loss_explained(task.config, Halted("position-lost", "gone", todo="Mend it"), 1_000_000_000)
+    assert f"{task.schema}.gone, {task.schema}.t, {task.schema}.u after " in found.what
+    assert f" (2001-09-09 01:46:40 UTC) and before {place.file}:4 (20" in found.what
+    assert found.todo.startswith(f"Copy the rows that may have changed, online: pidts run {task.config.path} --resync")
     with pytest.raises(Halted, match="all of them have to be copied") as caught:
         task.start(resync=("*.t",))
     assert caught.value.code == "position-lost"

@@ -42,14 +42,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
-    told: list[Progress] = []
-    tracker = Tracker("t", "s", told.append)
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append)
     before = state(
         big=CopyState(rows=1000, estimate=9000), small=CopyState(estimate=500), fixed=CopyState(mode=CopyMode.REPAIR)
     )
     tracker.resumed(before, "", "", [name("big"), name("small"), name("fixed"), name("long_done")])
     tracker.show("copy")
-    assert told[-1].eta_seconds is None
+    assert shown[-1].eta_seconds is None
     clock[0] += 4
     tracker.batch(
         done(
@@ -61,13 +61,13 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
         )
     )
     tracker.show("copy")
-    tables = {table.name: table for table in told[-1].tables}
+    tables = {table.name: table for table in shown[-1].tables}
     assert tables["a.long_done"] == TableProgress(name="a.long_done", done=True, phase=Phase.FINISH)
     assert (tables["a.big"].rate, tables["a.big"].eta_seconds) == (500.0, 12.0)
     assert (tables["a.small"].done, tables["a.small"].eta_seconds) == (True, 0.0)
     assert (tables["a.fixed"].phase, tables["a.fixed"].eta_seconds) == (Phase.EXTRAS, None)
-    assert told[-1].copy_rate == pytest.approx((2000 + 500 + 70) / 4)
-    assert told[-1].eta_seconds == pytest.approx(6000 / told[-1].copy_rate)
+    assert shown[-1].copy_rate == pytest.approx((2000 + 500 + 70) / 4)
+    assert shown[-1].eta_seconds == pytest.approx(6000 / shown[-1].copy_rate)
 
     tracker.batch(done(PlanState(LSN)))
     summary = tracker.summary(synced=True).to_json()
@@ -81,8 +81,8 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
 
 
 def test_batches_may_end_while_the_progress_is_looked_at() -> None:
-    told: list[Progress] = []
-    tracker = Tracker("t", "s", told.append)
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append)
     one, enough = done(state(big=CopyState(rows=1))), threading.Event()
 
     def work() -> None:
@@ -100,36 +100,36 @@ def test_batches_may_end_while_the_progress_is_looked_at() -> None:
         enough.set()
         batches.join()
         sys.setswitchinterval(interval)
-    assert told[-1].batches > 0
+    assert shown[-1].batches > 0
 
 
 def test_it_is_said_that_work_waits_for_spark(clock: list[float]) -> None:
-    told: list[Progress] = []
-    tracker = Tracker("t", "s", told.append)
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append)
     tracker.resumed(state(), "", "")
     tracker.show("sync")
-    assert told[-1].message == ""
+    assert shown[-1].message == ""
     tracker.show("copy", awaits_spark=True)
-    assert told[-1].message == "step 4 of 4: waiting for Spark"
+    assert shown[-1].message == "step 4 of 4: waiting for Spark"
     tracker.note("a table has joined")
     tracker.show("copy", awaits_spark=True)
-    assert told[-1].message == "a table has joined"
+    assert shown[-1].message == "a table has joined"
 
 
 def test_old_batches_do_not_count_for_the_pace(clock: list[float]) -> None:
-    told: list[Progress] = []
-    tracker = Tracker("t", "s", told.append)
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append)
     tracker.resumed(state(big=CopyState(estimate=9000)), "", "")
     for rows in (5000, 5000, 5100, 5200):
         clock[0] += 15
         tracker.batch(done(state(big=CopyState(rows=rows, estimate=9000))))
     tracker.show("copy")
-    assert told[-1].copy_rate == pytest.approx(200 / 30, rel=0.01)
+    assert shown[-1].copy_rate == pytest.approx(200 / 30, rel=0.01)
 
 
 def test_the_pace_of_each_table_that_the_log_changes(clock: list[float]) -> None:
-    told: list[Progress] = []
-    tracker = Tracker("t", "s", told.append)
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append)
     tracker.resumed(state(), "", "")
     for counts in (
         Counts(inserted=60, by_table={"a.idle": 60}),
@@ -139,22 +139,22 @@ def test_the_pace_of_each_table_that_the_log_changes(clock: list[float]) -> None
         tracker.batch(replace(done(state()), counts=counts))
         clock[0] += 4
     tracker.show("sync")
-    assert [(one.name, one.rows, one.rate) for one in told[-1].changed] == [
+    assert [(one.name, one.rows, one.rate) for one in shown[-1].changed] == [
         ("a.busy", 50, 4.0),
         ("a.idle", 60, 0.0),
         ("a.calm", 2, 0.0),
     ]
-    assert told[-1].rows["updated"] == 50
-    assert "by_table" not in told[-1].to_json()["rows"]
-    both = combined([told[-1], told[-1]])
+    assert shown[-1].rows["updated"] == 50
+    assert "by_table" not in shown[-1].to_json()["rows"]
+    both = combined([shown[-1], shown[-1]])
     assert both.changed[0].to_json() == {"name": "a.busy", "rows": 100, "rate": 8.0}
 
 
 def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: list[float]) -> None:
-    told: list[str] = []
+    shown: list[str] = []
 
     def take(progress: Progress) -> None:
-        told.append(progress.message)
+        shown.append(progress.message)
 
     tracker = Tracker("t", "s", take)
     tracker.note("a.u joins")
@@ -162,71 +162,73 @@ def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: list[float]) -
     tracker.show("starting", message="news")
     clock[0] += 60
     tracker.show("sync")
-    assert told == ["a.u joins", "news", ""]
+    assert shown == ["a.u joins", "news", ""]
 
 
 def test_a_task_without_a_copy_has_nothing_to_go(clock: list[float]) -> None:
-    told: list[Any] = []
-    Tracker("t", "s", told.append).show("sync")
-    assert (told[0].to_json()["tables"], told[0].to_json()["eta_seconds"]) == ([], 0)
+    shown: list[Any] = []
+    Tracker("t", "s", shown.append).show("sync")
+    assert (shown[0].to_json()["tables"], shown[0].to_json()["eta_seconds"]) == ([], 0)
 
 
 def test_a_source_that_was_silent_for_long_is_not_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Progress] = []
+    shown: list[Progress] = []
     monkeypatch.setattr("pidts.task.run.tracker.time.time", lambda: 5000.0)
-    tracker = Tracker("t", "s", told.append)
+    tracker = Tracker("t", "s", shown.append)
     end = PlanState(LSN)
     plan = BatchPlan(end, end, (), 0, 0, 1000, (), frozenset())
     tracker.batch(BatchDone(plan, done(end).checkpoint, Counts(), 0.1))
     tracker.show("sync", waits_since=4998)
-    assert told[-1].lag_seconds == 2.0
+    assert shown[-1].lag_seconds == 2.0
     tracker.show("sync", caught_up=True)
-    assert told[-1].lag_seconds == 0.0
+    assert shown[-1].lag_seconds == 0.0
     tracker.show("sync")
-    assert told[-1].lag_seconds == 4000.0
+    assert shown[-1].lag_seconds == 4000.0
 
 
 def test_a_log_that_does_not_come_in_is_no_source_without_changes() -> None:
-    told: list[Progress] = []
-    tracker = Tracker("t", "s", told.append)
+    reported: list[Progress] = []
+    tracker = Tracker("t", "s", reported.append)
     tracker.resumed(state(), "", "")
     tracker.batch(done(state()))
     tracker.show("sync", caught_up=True)
-    assert (told[-1].stage, told[-1].lag_seconds, told[-1].message) == ("sync", 0.0, "")
+    assert (reported[-1].stage, reported[-1].lag_seconds, reported[-1].message) == ("sync", 0.0, "")
     error = Transient("relay-full", "no room for the relay", todo="Make room.")
     lack = NotReceiving(error, since=time.time() - 300, heard_at=time.time())
     tracker.lacks(lack)
     tracker.show("sync", caught_up=True)
-    shown = told[-1]
+    shown = reported[-1]
     assert (shown.stage, shown.cause) == ("paused", error)
     assert shown.lag_seconds == pytest.approx(300, abs=20)
     assert "[relay-full] no room for the relay. Make room." in shown.message
     assert shown.to_json()["sources"][0]["not_receiving"]["code"] == "relay-full"
     tracker.show("sync")
-    assert (told[-1].stage, "[relay-full]" in told[-1].message) == ("sync", True), "what came in is still applied"
+    assert (reported[-1].stage, "[relay-full]" in reported[-1].message) == ("sync", True), (
+        "what came in is still applied"
+    )
     assert tracker.summary(synced=False).stage == "paused"
     tracker.lacks(None)
     tracker.show("sync", caught_up=True)
-    assert (told[-1].stage, told[-1].lag_seconds, told[-1].message) == ("sync", 0.0, "")
+    assert (reported[-1].stage, reported[-1].lag_seconds, reported[-1].message) == ("sync", 0.0, "")
 
 
 def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies(clock: list[float]) -> None:
-    told: list[Progress] = []
-    tracker = Tracker("t", "s", told.append)
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append)
     tracker.resumed(state(big=CopyState(estimate=9)), "", "")
     tracker.show("copy", caught_up=True)
-    assert told[-1].lag_seconds is None
+    assert shown[-1].lag_seconds is None
     tracker.batch(done(state(big=CopyState(rows=3, estimate=9))))
     tracker.show("copy", caught_up=True)
-    assert told[-1].lag_seconds == 0.0
+    assert shown[-1].lag_seconds == 0.0
 
 
 def test_a_cutover_under_way_is_reported_until_it_is_undone(clock: list[float]) -> None:
-    told: list[Progress] = []
-    tracker = Tracker("t", "s", told.append)
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append)
     tracker.being_cut_over("is being cut over; PiDTS has made source one read-only for it")
     tracker.show("sync")
-    assert told[-1].message == "the task is being cut over; PiDTS has made source one read-only for it"
+    assert shown[-1].message == "the task is being cut over; PiDTS has made source one read-only for it"
     tracker.being_cut_over("")
     tracker.show("sync")
-    assert told[-1].message == ""
+    assert shown[-1].message == ""

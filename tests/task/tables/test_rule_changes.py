@@ -135,8 +135,8 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
             CopyMode.ADD,
             CopyMode.REPAIR,
         ]
-        (told,) = rule_changes.with_other_writers(config, session, [refused])
-        assert told.problem == "it has rows, and rows of shop.t_1 of task other are written there"
+        (found,) = rule_changes.with_other_writers(config, session, [refused])
+        assert found.problem == "it has rows, and rows of shop.t_1 of task other are written there"
     target.forget()
 
 
