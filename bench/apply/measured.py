@@ -34,6 +34,6 @@ def keep(path: Path, command: dict[str, Any], runs: list[dict[str, Any]], *place
     path.write_text(json.dumps(known, indent=1) + "\n")
 
 
-def told(result: dict[str, Any]) -> dict[str, Any]:
+def printed(result: dict[str, Any]) -> dict[str, Any]:
     print(json.dumps(result), flush=True)
     return result

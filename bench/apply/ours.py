@@ -104,7 +104,7 @@ class Task:
     def run(self, target: TargetServer, workers: int, on_divergence: str = "overwrite") -> dict[str, Any]:
         """Until synced."""
         log, begun, rows = run_task(self.file(target, workers, on_divergence), self._folder)
-        return told(log, begun, sum(rows.values()))
+        return figures(log, begun, sum(rows.values()))
 
 
 def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:
@@ -129,7 +129,7 @@ def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:
     return log.read_text(), begun, rows
 
 
-def told(log: str, begun: float, changes: int) -> dict[str, Any]:
+def figures(log: str, begun: float, changes: int) -> dict[str, Any]:
     """What the run has logged about its batches. The time until the first batch is the start, mostly that of Spark."""
     batches = [
         (float(planned), float(called), json.loads(seconds.replace("'", '"')))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import rivals
-from measured import about, keep, told
+from measured import about, keep, printed
 from ours import Task
 from targets import KINDS, TargetServer, target_server
 from workload import SCHEMA, SHAPES, Log, Source
@@ -81,7 +81,7 @@ def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict
                     for name, contender in list(chosen.items())[:: -1 if number % 2 else 1]:
                         target.reset()
                         place = {"target": kind, "table": shape, "rows_per_transaction": size, "by": name}
-                        rounds[name].append(told(place | contender()))
+                        rounds[name].append(printed(place | contender()))
                         if rounds[name][-1]["changes"] == log.changes:
                             demand_all(target, name, expected(options.rows, log.changes))
                 runs += [of_rounds(each) for each in rounds.values()]
@@ -137,7 +137,9 @@ def tell_ratios(runs: list[dict[str, Any]], kind: str, shape: str, size: int) ->
     mine = [run for run in runs if (run["target"], run["table"], run["rows_per_transaction"]) == place]
     rates = {run["by"]: run["changes_per_second"] for run in mine}
     if "ours" in rates:
-        told({"ours against": {name: round(rates["ours"] / rate, 2) for name, rate in rates.items() if name != "ours"}})
+        printed(
+            {"ours against": {name: round(rates["ours"] / rate, 2) for name, rate in rates.items() if name != "ours"}}
+        )
 
 
 def parsed() -> argparse.Namespace:
@@ -164,4 +166,4 @@ def parsed() -> argparse.Namespace:
 if __name__ == "__main__":
     started = time.monotonic()
     main()
-    told({"seconds": round(time.monotonic() - started)})
+    printed({"seconds": round(time.monotonic() - started)})

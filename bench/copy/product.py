@@ -9,7 +9,7 @@ import beside  # noqa: F401 - where the others are
 import yaml
 from followed import task_file
 from origin import Source
-from ours import run_task, told
+from ours import figures, run_task
 from targets import TargetServer
 
 
@@ -24,6 +24,6 @@ def run(source: Source, target: TargetServer, folder: Path, *, mode: str, thread
     task["pidts"]["spark"]["master"] = f"local[{threads},4]"
     path.write_text(yaml.safe_dump(task))
     log, begun, rows = run_task(path, folder)
-    found = told(log, begun, rows["copied"])
+    found = figures(log, begun, rows["copied"])
     del found["changes"], found["changes_per_second"]
     return found

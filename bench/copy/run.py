@@ -22,7 +22,7 @@ import beside  # noqa: F401 - where the others are
 import by_hand
 import product
 import programs
-from measured import about, keep, told
+from measured import about, keep, printed
 from origin import START, STREAMS, Source, check
 from targets import KINDS, TargetServer, target_server
 
@@ -36,7 +36,7 @@ def main() -> None:
     with START[options.source]() as server:
         begun = time.monotonic()
         source = Source(server, options.shapes.split(","), options.rows)
-        told({"filled": source.rows, "seconds": round(time.monotonic() - begun, 1)})
+        printed({"filled": source.rows, "seconds": round(time.monotonic() - begun, 1)})
         for kind in options.targets.split(","):
             with target_server(kind) as target, tempfile.TemporaryDirectory(dir=options.folder) as folder:
                 Path(folder).chmod(0o755)
@@ -58,7 +58,7 @@ def of_target(source: Source, target: TargetServer, folder: Path, options: argpa
             found = contender(place)
             check(source, target)
             rate = {"rows": source.rows, "rows_per_second": round(source.rows / found["seconds"])}
-            runs.append(told(pair | rate | found))
+            runs.append(printed(pair | rate | found))
     tell_ratios(runs)
     return runs
 
@@ -84,7 +84,7 @@ def contenders(
 def tell_ratios(runs: list[dict[str, Any]]) -> None:
     rates = {run["by"]: run["rows_per_second"] for run in runs}
     if ours := rates.pop("ours", 0):
-        told({"ours against": {name: round(ours / rate, 2) for name, rate in rates.items()}})
+        printed({"ours against": {name: round(ours / rate, 2) for name, rate in rates.items()}})
 
 
 def parsed() -> argparse.Namespace:
@@ -107,4 +107,4 @@ def parsed() -> argparse.Namespace:
 if __name__ == "__main__":
     started = time.monotonic()
     main()
-    told({"seconds": round(time.monotonic() - started)})
+    printed({"seconds": round(time.monotonic() - started)})

@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 sys.path.append(str(Path(__file__).parents[1] / "apply"))
 
 from machine import machine
-from measured import keep, told
+from measured import keep, printed
 from run import DATACENTER, TARGETS, connected, ours, rate, task_file
 from workload import SCHEMA, SHAPES, Log, Source
 
@@ -87,9 +87,9 @@ def of_log(source: Source, target: Server, log: Log, folder: Path, rounds: int, 
         session.execute(f"DROP DATABASE IF EXISTS {DATACENTER}")
         relay = folder / f"relay-{number}"
         path = task_file(source, target, log, folder, relay, 2)
-        found["ours"].append(told(place | {"by": "ours"} | ours(path, session, log, folder)))
+        found["ours"].append(printed(place | {"by": "ours"} | ours(path, session, log, folder)))
         shutil.rmtree(relay)
-        found["debezium"].append(told(place | {"by": "debezium"} | debezium(folder, begin, log.changes)))
+        found["debezium"].append(printed(place | {"by": "debezium"} | debezium(folder, begin, log.changes)))
     rates = {by: [run["per_second"] for run in runs] for by, runs in found.items()}
     ratios = [mine / theirs for mine, theirs in zip(rates["ours"], rates["debezium"], strict=True)]
     print(f"ours: {statistics.median(ratios):.2f} x Debezium's engine ({', '.join(f'{one:.2f}' for one in ratios)})")

@@ -35,7 +35,7 @@ sys.path.append(str(Path(__file__).parents[1] / "apply"))
 import pymysql
 import yaml
 from machine import machine
-from measured import keep, told
+from measured import keep, printed
 from workload import SCHEMA, SHAPES, Log, Source
 
 from pidts import sandbox
@@ -96,7 +96,7 @@ def of_log(
     found: dict[str, list[dict[str, Any]]] = {}
 
     def measured(by: str, run: Callable[[], dict[str, Any]]) -> None:
-        found.setdefault(by, []).append(told(place | {"by": by} | run()))
+        found.setdefault(by, []).append(printed(place | {"by": by} | run()))
 
     session = connected(target)
     for _ in range(options.rounds):

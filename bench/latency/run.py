@@ -100,7 +100,7 @@ def measured(source: Server, target: Server, folder: Path, policy: str, options:
         run.wait(60)
         if options.keep_log:
             shutil.copy(log, options.keep_log)
-    found = told(committed, seen) | {"percent_of_a_core": cpu}
+    found = figures(committed, seen) | {"percent_of_a_core": cpu}
     return found if options.updates else found | parts(committed, seen, log.read_text())
 
 
@@ -152,7 +152,7 @@ def watched(target: Server, rows: int) -> list[tuple[int, int]]:
     return seen
 
 
-def told(committed: list[tuple[int, int]], seen: list[tuple[int, int]]) -> dict[str, Any]:
+def figures(committed: list[tuple[int, int]], seen: list[tuple[int, int]]) -> dict[str, Any]:
     settled = committed[0][1] + int(_SETTLE_SECONDS * 1e6)
     keys = [key for key, _ in seen]
     waits = sorted((seen[bisect_left(keys, key)][1] - at) / 1000 for key, at in committed if at > settled)
@@ -210,7 +210,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--updates", action="store_true", help="every second commit is an update")
     parser.add_argument("--on-divergence", default="overwrite", help="what becomes of rows that differ")
-    parser.add_argument("--keep-log", type=Path, help="copy what the run has told to this file")
+    parser.add_argument("--keep-log", type=Path, help="copy the log of the run to this file")
     parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
     return parser.parse_args()
 

@@ -81,14 +81,14 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
             return bool(cursor.fetchone()[0] == options.rows)
         return False
 
-    found = {"copying": told(highest(task, folder, until(is_copied)))}
+    found = {"copying": figures(highest(task, folder, until(is_copied)))}
     # What the copy leaves to be finished is no part of what follows.
     subprocess.run([*command(task), "--until-synced"], check=True, capture_output=True, timeout=_PATIENCE)
-    found["idle"] = told(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
+    found["idle"] = figures(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
     seconds = options.seconds + 4 * _SETTLE_SECONDS
     writer = threading.Thread(target=write, args=(source, _RATE, seconds, SimpleQueue()))
     writer.start()
-    found["following"] = told(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
+    found["following"] = figures(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
     writer.join()
     return found
 
@@ -169,7 +169,7 @@ def total(sample: Sample) -> float:
     return sum(sum(causes.values()) for causes in sample.values())
 
 
-def told(sample: Sample) -> dict[str, Any]:
+def figures(sample: Sample) -> dict[str, Any]:
     return {
         "all": round(total(sample)),
         "processes": {

@@ -57,9 +57,9 @@ def main() -> None:
             # One after the other: a replicator does not stop at the end of a log that goes on.
             results["runs"] += measured(server, make(), Path(folder), options)
         results["latency_ms"] = {
-            kernel: told(latency(server, session, Path(folder), kernel)) for kernel in options.kernels.split(",")
+            kernel: printed(latency(server, session, Path(folder), kernel)) for kernel in options.kernels.split(",")
         }
-        results["disk"] = told(disk(Path(folder)))
+        results["disk"] = printed(disk(Path(folder)))
     if options.result:
         options.result.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -68,10 +68,12 @@ def measured(server: Server, log: Log, folder: Path, options: argparse.Namespace
     runs = []
     for _ in range(options.times):
         kernels = options.kernels.split(",")
-        runs += [told({"log": log.name, "by": kernel} | followed(server, log, folder, kernel)) for kernel in kernels]
+        runs += [printed({"log": log.name, "by": kernel} | followed(server, log, folder, kernel)) for kernel in kernels]
         if options.client:
             client = shlex.split(options.client), shlex.split(options.client_options)
-            runs.append(told({"log": log.name, "by": Path(client[0][-1]).name} | dumped(server, log, folder, client)))
+            runs.append(
+                printed({"log": log.name, "by": Path(client[0][-1]).name} | dumped(server, log, folder, client))
+            )
     return runs
 
 
@@ -91,7 +93,7 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def told(result: dict[str, Any]) -> dict[str, Any]:
+def printed(result: dict[str, Any]) -> dict[str, Any]:
     print(json.dumps(result), flush=True)
     return result
 

@@ -48,9 +48,9 @@ class Shards:
         create(self.session, replace(self.rules, keyed=longer).target_table(self.table(1, *more)))
         self.rules = replace(self.rules, keyed=keyed_targets(self.session, self.rules, [self.table(1)]))
 
-    def batch(self, table: Table, *changes: Change, told: Any = ()) -> ChangeBatch:
+    def batch(self, table: Table, *changes: Change, presence: Any = ()) -> ChangeBatch:
         self.place += 100
-        found = self.rules.changes(batch_of(table, changes, self.place, told))
+        found = self.rules.changes(batch_of(table, changes, self.place, presence))
         assert found is not None
         return with_whole_keys(found)
 
@@ -79,8 +79,8 @@ def test_rows_of_equal_keys_stand_side_by_side_where_extracted_columns_are_in_th
     swap: list[Change] = [(U, row(1, u=1), row(1, u=None)), (U, row(2, u=2), row(2, u=1)), (U, row(1), row(1, u=2))]
     moved: Change = (U, row(2, u=2), row(5, u=2))
     shards.apply(
-        shards.batch(one, *swap, told=[minimal(one, change) for change in swap]),
-        shards.batch(two, (D, row(1, u=1), None), moved, told=[None, minimal(two, moved)]),
+        shards.batch(one, *swap, presence=[minimal(one, change) for change in swap]),
+        shards.batch(two, (D, row(1, u=1), None), moved, presence=[None, minimal(two, moved)]),
     )
     assert shards.rows() == [(1, 7, "x", 2, "1"), (2, 7, "x", 1, "1"), (5, 7, "x", 2, "2")]
 
@@ -105,7 +105,7 @@ def test_a_column_that_one_table_has_before_the_other(session: TargetSession, *,
     changed: Change = (U, row(10), row(10, b="y"))
     shards.apply(
         shards.batch(one, (N, None, row(1, state=4, at=5))),
-        shards.batch(two, changed, (N, None, row(12)), told=[minimal(two, changed), None]),
+        shards.batch(two, changed, (N, None, row(12)), presence=[minimal(two, changed), None]),
     )
     assert [found[:6] for found in shards.rows(state, at)] == [
         (1, 7, "x", None, 4, 5),

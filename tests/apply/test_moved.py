@@ -37,9 +37,9 @@ def update(key: int, a: int, to: int | None = None, was: int = 1) -> Change:
     return Op.UPDATE, row(key, was), row(key if to is None else to, a)
 
 
-def of(member: TableName, start: int, *changes: Change, told: Sequence[Any] = ()) -> ChangeBatch:
+def of(member: TableName, start: int, *changes: Change, presence: Sequence[Any] = ()) -> ChangeBatch:
     """Returns the changes of a member, beginning at a place of the log."""
-    return replace(with_whole_keys(batch_of(PLAIN, changes, start, told)), upstream=member)
+    return replace(with_whole_keys(batch_of(PLAIN, changes, start, presence)), upstream=member)
 
 
 class Destination:
@@ -173,13 +173,13 @@ def test_half_of_an_update_that_is_logged_in_part():
     destination = Destination(row(3))
     destination.write(of(M, 50, insert(4, a=51)))
     change = update(3, 1, to=4)
-    assert destination.write(of(N, 10, change, told=[minimal(PLAIN, change)])) == [row(4, 51)]
+    assert destination.write(of(N, 10, change, presence=[minimal(PLAIN, change)])) == [row(4, 51)]
     destination.write(of(M, 60, insert(7)))
     lost = update(7, 1, to=8)
     with pytest.raises(Halted, match="row with the old key belongs to another shard") as caught:
-        destination.write(of(N, 20, lost, told=[minimal(PLAIN, lost)]))
+        destination.write(of(N, 20, lost, presence=[minimal(PLAIN, lost)]))
     assert caught.value.code == "partial-row-image"
-    whole = of(N, 20, lost, told=[(["id"], ["id", "a", "b", "u"])])
+    whole = of(N, 20, lost, presence=[(["id"], ["id", "a", "b", "u"])])
     assert destination.write(whole) == [row(4, 51), row(7), row(8)]
 
 
@@ -187,7 +187,7 @@ def test_an_update_logged_in_part_asks_for_no_row_where_it_is_set_aside():
     destination = Destination(row(5))
     destination.write(of(M, 20, insert(5, a=20)))
     change = update(5, 3)
-    assert destination.write(of(N, 10, change, told=[minimal(PLAIN, change)])) == [row(5, 20)]
+    assert destination.write(of(N, 10, change, presence=[minimal(PLAIN, change)])) == [row(5, 20)]
 
 
 def test_a_table_of_which_one_member_is_left_counts_what_others_have_on_record():

@@ -59,8 +59,8 @@ _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 class Pair:
     """Random tables on their way from a source to a target."""
 
-    def __init__(self, trip: RoundTrip, target: TargetSession, chance: random.Random, told: Counter[str]) -> None:
-        self.trip, self.target, self.chance, self.told = trip, target, chance, told
+    def __init__(self, trip: RoundTrip, target: TargetSession, chance: random.Random, counts: Counter[str]) -> None:
+        self.trip, self.target, self.chance, self.counts = trip, target, chance, counts
         self.schema = f"no_false_locks_{next(_numbers)}"
         self.holds_nul = not target.schema.transactional_ddl
         """PostgreSQL has no NUL in a text."""
@@ -77,7 +77,7 @@ class Pair:
         for statement in emptied:
             self.trip.run(statement)
         if self.trip.end().file != begin.file:
-            self.told["too long for a file of the log"] += 1
+            self.counts["too long for a file of the log"] += 1
             return []
         log, form, (file, offset) = self.trip.log_since(begin)
         found: dict[TableName, list[ChangeBatch]] = {}
@@ -119,12 +119,12 @@ class Pair:
             self.target.rollback()
             if halted.code not in UNWRITABLE:
                 raise
-            self.told[f"not held by the target: {halted.code}"] += 1
-            self.told["_" + str(halted.what)[:150]] += 1
+            self.counts[f"not held by the target: {halted.code}"] += 1
+            self.counts["_" + str(halted.what)[:150]] += 1
             return
-        self.told["changes"] += len(changes)
+        self.counts["changes"] += len(changes)
         planted = self._planted(table, last.num_rows)
-        self.told["planted"] += len(planted)
+        self.counts["planted"] += len(planted)
         self.target.begin()
         found = compared(self.target, key_rows(self.target, ChangeBatch(table, last)), (), None).divergence()
         self.target.rollback()

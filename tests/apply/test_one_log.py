@@ -106,7 +106,7 @@ def test_any_history_of_moves_ends_with_each_row_where_it_went(seed: int, count:
         assert target.rows() == expected
         for batch, start in batches:
             target.apply(batch, start)
-        assert target.rows() == expected, "what is told once more is older than what is there"
+        assert target.rows() == expected, "what comes once more is older than what is there"
 
 
 def test_a_row_that_takes_another_tables_key_is_left_to_a_person() -> None:

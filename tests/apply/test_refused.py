@@ -82,7 +82,7 @@ def target() -> Iterator[Picky]:
     made.forget()
 
 
-def told(
+def refusal_of(
     target: Picky, *changes: NetChange, whose: Callable[[RefusedRow], TableName | None] = lambda _: SHARD
 ) -> Halted:
     """Returns the halt that a commit of these changes ends with.
@@ -108,25 +108,25 @@ ROWS = [(number, number) for number in range(1, 40)]
 
 
 def test_the_row_is_reported_with_its_key_its_source_and_its_table(target: Picky) -> None:
-    error = told(target, net(OTHER, ROWS), net(ONE, [*ROWS, (50, BAD), (51, 51), (52, BAD)], gone=[1, 2]))
+    error = refusal_of(target, net(OTHER, ROWS), net(ONE, [*ROWS, (50, BAD), (51, 51), (52, BAD)], gone=[1, 2]))
     assert (error.code, error.what, error.todo) == ("target-refused", f"no {BAD}", "mend it")
     assert error.where == Where(source="s", table="shop.t_1", key="id=50")
     assert "key id=50" in str(error)
 
 
 def test_whose_row_it_is_may_not_be_known(target: Picky) -> None:
-    assert told(target, net(ONE, [(5, BAD)]), whose=lambda _: None).where == Where(table="all.t", key="id=5")
+    assert refusal_of(target, net(ONE, [(5, BAD)]), whose=lambda _: None).where == Where(table="all.t", key="id=5")
 
 
 def test_a_row_that_is_to_be_removed_may_be_refused(target: Picky) -> None:
     target.kept = frozenset({3})
     rows: list[RefusedRow] = []
-    error = told(target, net(ONE, ROWS, gone=[1, 3, 4]), whose=lambda row: rows.append(row))  # noqa: PLW0108
+    error = refusal_of(target, net(ONE, ROWS, gone=[1, 3, 4]), whose=lambda row: rows.append(row))  # noqa: PLW0108
     assert (error.where.key, rows[0].written) == ("id=3", False)
 
 
 def test_a_row_without_a_key_is_reported_by_its_columns(target: Picky) -> None:
-    assert told(target, net(LOOSE, [(1, None), (2, BAD)])).where.key == f"id=2, u={BAD}"
+    assert refusal_of(target, net(LOOSE, [(1, None), (2, BAD)])).where.key == f"id=2, u={BAD}"
 
 
 def test_rows_that_are_in_each_others_way_are_looked_at_together(target: Picky) -> None:
@@ -135,8 +135,8 @@ def test_rows_that_are_in_each_others_way_are_looked_at_together(target: Picky) 
     session.begin()
     session.write(net(ONE, [(1, 100), (2, 200)]))
     session.commit()
-    assert told(target, net(ONE, [(1, 101), (7, 100), (8, 8), (9, 8)])).where.key == "id=9"
-    assert told(target, net(ONE, [(3, 100), (4, 4)], gone=[])).where.key == "id=3"
+    assert refusal_of(target, net(ONE, [(1, 101), (7, 100), (8, 8), (9, 8)])).where.key == "id=9"
+    assert refusal_of(target, net(ONE, [(3, 100), (4, 4)], gone=[])).where.key == "id=3"
 
 
 def fails(number: int, error: Exception) -> Callable[[int], None]:
@@ -158,7 +158,7 @@ def only_once(refusal: int) -> None:
 )
 def test_what_is_not_found_is_reported_as_it_came(target: Picky, answers: Callable[[int], None]) -> None:
     target.answers = answers
-    assert told(target, net(ONE, [(0, BAD), *ROWS])).where == Where(table="all.t")
+    assert refusal_of(target, net(ONE, [(0, BAD), *ROWS])).where == Where(table="all.t")
     assert target.refusals > 1, "it was looked for"
 
 
@@ -166,20 +166,20 @@ def test_an_owner_that_cannot_be_known_for_an_error_leaves_the_refusal(target: P
     def whose(row: RefusedRow) -> TableName:
         raise Halted("null-in-key", "no key", where=Where(table=str(row.table.name)))
 
-    error = told(target, net(ONE, [(5, BAD)]), whose=whose)
+    error = refusal_of(target, net(ONE, [(5, BAD)]), whose=whose)
     assert (error.code, error.where) == ("target-refused", Where(table="all.t"))
 
 
 @pytest.mark.parametrize(("name", "most"), [("_SECONDS", -1.0), ("_BYTES", 10)])
 def test_the_search_is_bounded(target: Picky, monkeypatch: pytest.MonkeyPatch, name: str, most: float) -> None:
     monkeypatch.setattr(refused_module, name, most)
-    assert told(target, net(ONE, [*ROWS, (50, BAD)])).where == Where(table="all.t")
+    assert refusal_of(target, net(ONE, [*ROWS, (50, BAD)])).where == Where(table="all.t")
     assert target.refusals == 1
 
 
 def test_what_is_refused_before_it_has_rows_is_no_rows_fault(target: Picky) -> None:
     there_is_none = Table(TableName("all", "none"), COLUMNS, (PRIMARY,))
-    error = told(target, net(OTHER, ROWS), net(there_is_none, [(1, 1)]))
+    error = refusal_of(target, net(OTHER, ROWS), net(there_is_none, [(1, 1)]))
     assert error.where == Where(table="all.none")
     always = Halted("no", "no", where=Where(table="all.t"))
     assert first_refused([net(ONE, ROWS)], lambda _: always, "no") is None

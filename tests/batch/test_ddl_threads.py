@@ -38,10 +38,10 @@ class Script:
     """The end of each attempt at the change, and the orders that it was given."""
 
     ends: list[Any]
-    told: list[OrderKind | None] = field(default_factory=list)
+    ordered: list[OrderKind | None] = field(default_factory=list)
 
     def __call__(self, *_: Any, order: DdlOrder | None, is_superseded: Callable[[], bool], **__: Any) -> Any:
-        self.told.append(order.kind if order else None)
+        self.ordered.append(order.kind if order else None)
         end = self.ends.pop(0)
         while end is BUSY:
             time.sleep(0.01)
@@ -86,7 +86,7 @@ class World:
         with closing(self.target.connect()) as session:
             session.meta.orders.give("t", "s", DdlOrder(lsn=AT, kind=kind))
 
-    def told(self) -> list[Any]:
+    def saved_halts(self) -> list[Any]:
         with closing(self.target.connect()) as session:
             return session.meta.halts.read("t", "s")
 
@@ -138,36 +138,36 @@ def test_it_waits_for_an_order_and_then_goes_on(world: Callable[..., World]) -> 
     assert one.threads.failure is None
     (halt,) = one.threads.halts.values()
     assert (halt.tables, halt.position, halt.code, halt.todo) == ((T,), "bin.000001:500", "target-refused", "mend it")
-    assert one.told() == [halt]
+    assert one.saved_halts() == [halt]
     assert one.marks() == (True, False)
     time.sleep(0.1)
-    assert one.script.told == [None], "nothing is tried before somebody says so"
+    assert one.script.ordered == [None], "nothing is tried before somebody says so"
     one.give(OrderKind.REPLACE)
-    until(lambda: len(one.script.told) == 2)
+    until(lambda: len(one.script.ordered) == 2)
     time.sleep(0.1)
-    assert one.script.told == [None, OrderKind.REPLACE], "what was ordered fails, and is not tried again"
+    assert one.script.ordered == [None, OrderKind.REPLACE], "what was ordered fails, and is not tried again"
     one.give(OrderKind.SKIP)
     until(lambda: one.marks() == (False, True))
-    assert one.script.told[2:] == [OrderKind.SKIP]
-    assert (one.threads.halts, one.told()) == ({}, [])
+    assert one.script.ordered[2:] == [OrderKind.SKIP]
+    assert (one.threads.halts, one.saved_halts()) == ({}, [])
 
 
 def test_an_order_that_was_given_before_is_known_at_once(world: Callable[..., World]) -> None:
     one = world(Superseded(), Changed())
     one.threads.wait([AT], 10, lambda: False)
-    assert one.script.told == [None, None]
+    assert one.script.ordered == [None, None]
     assert one.marks() == (False, True)
 
 
 def test_an_order_counts_although_an_older_one_meets_the_same_trouble_for_ever(world: Callable[..., World]) -> None:
     one = world(BUSY, BUSY, Changed())
     one.give(OrderKind.REPLACE)
-    until(lambda: one.script.told == [None, OrderKind.REPLACE])
+    until(lambda: one.script.ordered == [None, OrderKind.REPLACE])
     time.sleep(0.1)
-    assert len(one.script.told) == 2, "it is not begun anew for its own sake"
+    assert len(one.script.ordered) == 2, "it is not begun anew for its own sake"
     one.give(OrderKind.SKIP)
     until(lambda: one.marks() == (False, True))
-    assert one.script.told[2:] == [OrderKind.SKIP]
+    assert one.script.ordered[2:] == [OrderKind.SKIP]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_what_concerns_more_than_its_tables_ends_the_run(
     assert one.threads.failure is error
     assert one.threads.halts == {}
     assert one.marks() == (False, False)
-    assert [halt.tables for halt in one.told()] == [()] * expected
+    assert [halt.tables for halt in one.saved_halts()] == [()] * expected
 
 
 def test_a_run_that_ends_does_not_wait_for_an_operator(world: Callable[..., World]) -> None:

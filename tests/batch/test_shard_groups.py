@@ -169,7 +169,7 @@ def test_a_source_that_is_down_is_what_it_was() -> None:
     assert isinstance(arrive(groups, alone), RunDecision)
     groups.register("b", {OTHER: V0.renamed(OTHER)})
     groups.presume("b", {NAME: V0})
-    assert isinstance(arrive(groups, came("a")), RunDecision), "what it has itself told is what it has"
+    assert isinstance(arrive(groups, came("a")), RunDecision), "it has what it has reported itself"
 
 
 def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiting() -> None:

@@ -31,9 +31,9 @@ class Change(threading.Thread):
             self.ends.wait(10)
 
 
-def attending(holds: WriteBarrier, source: str, told: dict[str, frozenset[TableName]]) -> Callable[..., None]:
+def attending(holds: WriteBarrier, source: str, held: dict[str, frozenset[TableName]]) -> Callable[..., None]:
     def keep(tables: frozenset[TableName]) -> None:
-        told[source] = tables
+        held[source] = tables
 
     holds.attend(source, keep)
     return keep
@@ -49,7 +49,7 @@ def test_it_begins_when_all_stand_and_they_go_on_behind_it() -> None:
     assert not change.begun.wait(0.1)
     assert found == {"a": {T}, "b": {T, U}}
     other = attending(holds, "b", found)
-    assert found["b"] == {T, U}, "an attempt that begins meanwhile is told, too"
+    assert found["b"] == {T, U}, "an attempt that begins meanwhile is held, too"
     holds.leave("b", other)
     assert change.begun.wait(5), "who is not there writes nothing"
     again = attending(holds, "b", found)

@@ -98,7 +98,7 @@ class Part:
     def marks(self) -> tuple[bool, bool]:
         return bool(halted_of(self.staging, [AT])), bool(done_of(self.staging, [AT]))
 
-    def told(self) -> list[Halt]:
+    def halts(self) -> list[Halt]:
         with closing(self.world.target.connect()) as session:
             return session.meta.halts.read("t", self.source)
 
@@ -183,7 +183,7 @@ def test_it_is_held_at_once_and_goes_on_when_the_others_come(world: Callable[...
     first.threads.wait([AT], 10, lambda: False)
     assert time.monotonic() - began < 2, "nobody waits for what waits for others"
     assert first.marks == (True, False)
-    (halt,) = first.told()
+    (halt,) = first.halts()
     assert (halt.code, halt.awaits, halt.tables, halt.position) == (
         "shard-awaits", ("b: shard.t",), (OWN,), "bin.000001:500",
     )  # fmt: skip
@@ -192,7 +192,7 @@ def test_it_is_held_at_once_and_goes_on_when_the_others_come(world: Callable[...
     second = one.begin("b")
     until(lambda: first.marks == second.marks == (False, True))
     assert len(one.runs) == 1
-    assert first.told() == second.told() == []
+    assert first.halts() == second.halts() == []
     assert (first.threads.halts, first.threads.resting) == ({}, frozenset())
 
 
@@ -201,7 +201,7 @@ def test_every_line_of_the_log_says_of_which_source(world: Callable[..., World])
     one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
     with capture_logs([merge_contextvars]) as lines:
         parts = [one.begin(source) for source in "ab"]
-        until(lambda: [halt.code for halt in parts[0].told()] == ["target-refused"])
+        until(lambda: [halt.code for halt in parts[0].halts()] == ["target-refused"])
         parts[0].give(OrderKind.SKIP)
         until(lambda: all(part.marks == (False, True) for part in parts))
     assert {line["event"] for line in lines} >= {
@@ -244,7 +244,7 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
     one = world("a", "b")
     one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
     parts = [one.begin(source) for source in "ab"]
-    until(lambda: [halt.code for part in parts for halt in part.told()] == ["target-refused", "shard-awaits"])
+    until(lambda: [halt.code for part in parts for halt in part.halts()] == ["target-refused", "shard-awaits"])
     until(lambda: all(part.marks == (True, False) for part in parts))
     until(lambda: parts[0].threads.resting == parts[1].threads.resting == {AT})
     parts[0].give(OrderKind.SKIP)

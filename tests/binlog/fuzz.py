@@ -46,7 +46,7 @@ class Sample:
 
     name: str
     events: tuple[bytes, ...]
-    told: bool = False
+    from_log: bool = False
     """Structures are read from the log itself, not from the recording."""
     after: int = -1
     """The event behind whose first row decoding begins."""
@@ -76,12 +76,12 @@ class Sample:
             format=walker.format,
             log_file=recording.log_file,
             change_no=1,
-            structures=_told if self.told else recording.structures,
+            structures=_from_log if self.from_log else recording.structures,
             after=after,
         )
 
 
-def _told(table_map: Any) -> Any:
+def _from_log(table_map: Any) -> Any:
     return table_map.to_table(placeholders=True)
 
 
@@ -199,7 +199,7 @@ class Damage:
 
     def manner(self, sample: Sample) -> Sample:
         after = self._chance.randint(-1, len(sample.events) - 1)
-        return replace(sample, told=self._chance.random() < 0.5, after=after)
+        return replace(sample, from_log=self._chance.random() < 0.5, after=after)
 
     _ways = (bits, bits, number, number, number, cut, splice, splice, order, position, position, manner)
 
@@ -269,7 +269,7 @@ class Compiled:
 
     def ask(self, sample: Sample) -> None:
         with suppress(BrokenPipeError):
-            _write(self._to, (sample.name, sample.events, sample.told, sample.after))
+            _write(self._to, (sample.name, sample.events, sample.from_log, sample.after))
 
     def answer(self, patience: float = PATIENCE) -> Outcome | str:
         """What came out, or how the process ended."""

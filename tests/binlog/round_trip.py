@@ -205,19 +205,19 @@ def _bits(array: pa.Array) -> list[Any]:
     return array.to_pylist()
 
 
-def _images(images: pa.StructArray, told: Table) -> list[Row]:
-    columns = [as_text(images.field(place), column.type) for place, column in enumerate(told.columns)]
+def _images(images: pa.StructArray, logged: Table) -> list[Row]:
+    columns = [as_text(images.field(place), column.type) for place, column in enumerate(logged.columns)]
     columns[0] = images.field(0).to_pylist()
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _differences(what: str, told: Table, found: Rows, wanted: Rows) -> list[str]:
+def _differences(what: str, logged: Table, found: Rows, wanted: Rows) -> list[str]:
     if found.keys() != wanted.keys():
         return [f"{what}: rows {sorted(found)} instead of {sorted(wanted)}"]
     return [
         f"{what}, row {key}: {column.name} {column.type.to_json()} is {_brief(mine)}, not {_brief(theirs)}"
         for key in found
-        for column, mine, theirs in zip(told.columns, found[key], wanted[key], strict=True)
+        for column, mine, theirs in zip(logged.columns, found[key], wanted[key], strict=True)
         if mine != theirs
     ]
 
@@ -249,39 +249,39 @@ def _raw(name: str, kind: Kind) -> str:
     return f"hex({name})" if ColumnType(kind).is_text else "NULL"
 
 
-def _expected(state: Sequence[tuple[Any, ...]], table: Written, told: Table) -> Rows:
+def _expected(state: Sequence[tuple[Any, ...]], table: Written, logged: Table) -> Rows:
     rows = {}
     for row in state:
         values: Row = [row[0]]
         for place, column in enumerate(table.random.columns):
-            mine, known = told.columns[place + 1], table.structure.columns[place + 1]
+            mine, known = logged.columns[place + 1], table.structure.columns[place + 1]
             values.append(_value(row[1 + 2 * place], row[2 + 2 * place], column.kind, known, mine))
         rows[row[0]] = values
     return rows
 
 
-def _value(shown: Any, raw: Any, kind: Kind, known: Column, told: Column) -> Any:
+def _value(shown: Any, raw: Any, kind: Kind, known: Column, logged: Column) -> Any:
     """Returns the value that must be decoded; less of it if less is known of the column."""
     if shown is None:
         return None
     make = _MAKE.get(kind)
-    if kind in IDENTIFIERS and told.type.kind is Kind.BINARY:
+    if kind in IDENTIFIERS and logged.type.kind is Kind.BINARY:
         return _identifier_bytes(shown, kind).hex().upper()
     if ColumnType(kind).is_text:
-        if told.type.is_bytes:
-            return _padded(raw, told.type)
-        if told.type.labels[:1] == ("#1",) and known.type.labels[:1] != ("#1",):
+        if logged.type.is_bytes:
+            return _padded(raw, logged.type)
+        if logged.type.labels[:1] == ("#1",) and known.type.labels[:1] != ("#1",):
             return _numbered(int(raw), kind)
         return bytes.fromhex(shown).decode()
-    if ColumnType(kind).is_integer and known.type.unsigned and not told.type.unsigned:
+    if ColumnType(kind).is_integer and known.type.unsigned and not logged.type.unsigned:
         bits = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}[kind]
         return str((int(shown) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1))
     return make(shown, known.type) if make else shown
 
 
-def _padded(raw: str, told: ColumnType) -> str:
+def _padded(raw: str, logged: ColumnType) -> str:
     """A server that does not log charsets logs CHAR and BINARY alike."""
-    return raw.ljust(2 * (told.length or 0), "0") if told.kind is Kind.BINARY else raw
+    return raw.ljust(2 * (logged.length or 0), "0") if logged.kind is Kind.BINARY else raw
 
 
 def _numbered(number: int, kind: Kind) -> str:

@@ -55,7 +55,7 @@ def log_of_all_kinds() -> LogMaker:
     return log
 
 
-def told(log: LogMaker, rules: Rules | None = None) -> dict[str, Any]:
+def arguments(log: LogMaker, rules: Rules | None = None) -> dict[str, Any]:
     walker = LogWalker(log.file)
     walker.feed(log.events[0])
     sieve_of = None if rules is None else rules.sieve
@@ -90,11 +90,11 @@ def test_the_time_is_in_the_header_of_the_own_event(way, more, kernel, monkeypat
     monkeypatch.setattr("pidts.binlog.stream._STEP_BYTES", 20)
     monkeypatch.setattr("pidts.binlog.decode.BATCH_BYTES", 100)
     times = times_of(log)
-    everything = left(decode_slice(b"".join(log.events), **told(log)))
+    everything = left(decode_slice(b"".join(log.events), **arguments(log)))
     assert len(everything) == 60 + 2 * 5
     assert len({times[Lsn.from_bytes(lsn).offset] for lsn in everything}) > 20
     for limit in sorted({time for time in times.values() if time})[::25]:
-        how = told(log, filtered(f"NOW() >= '{written(limit)}'{more}"))
+        how = arguments(log, filtered(f"NOW() >= '{written(limit)}'{more}"))
         if way == "slice":
             found = left(decode_slice(b"".join(log.events), **how))
         elif way == "slice by slice":
@@ -125,7 +125,11 @@ def test_of_a_prepared_transaction_it_is_the_time_of_the_commit(decode, kernel):
     log.plain_query("COMMIT")
     later = log.time + 1000
     for limit, count in ((later, 0), (later + 1, 1)):
-        how = {**told(log, filtered(f"NOW() >= '{written(limit)}'")), "commit": Lsn(0, 7, 90000), "commit_time": later}
+        how = {
+            **arguments(log, filtered(f"NOW() >= '{written(limit)}'")),
+            "commit": Lsn(0, 7, 90000),
+            "commit_time": later,
+        }
         if decode == "slice":
             found = left(decode_slice(b"".join(log.events), **how))
         else:

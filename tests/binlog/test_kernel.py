@@ -369,7 +369,7 @@ def test_a_decimal_that_no_server_has_is_refused_where_the_log_shows_it():
     raw, _ = log_of([(ColumnType(Kind.DECIMAL), 246, bytes([255, 3]))], [])
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0}
     for kernel in ("compiled", "python"):
-        found = decoded(kernel, raw, structures=lambda told: told.to_table(placeholders=True), **how)
+        found = decoded(kernel, raw, structures=lambda logged: logged.to_table(placeholders=True), **how)
         assert isinstance(found, DecodeError)
         assert found.code == "bad-decimal"
 

@@ -63,8 +63,8 @@ def test_every_value_is_decoded_as_the_server_shows_it(request, kind, mode, befo
             raw, form, _ = log
             if mode.startswith("full"):
                 reported = told_by(raw, form, placeholders=False)
-                found += [fault for table in written for fault in _told_wrongly(table, reported[table.name])]
-                found += [f"as the log tells it: {fault}" for fault in faults(written, *log, reported)]
+                found += [fault for table in written for fault in _differs_from_structure(table, reported[table.name])]
+                found += [f"as the log has it: {fault}" for fault in faults(written, *log, reported)]
             elif "old-times" not in mode:
                 reported = told_by(raw, form, placeholders=True)
                 found += [f"with placeholders: {fault}" for fault in faults(written, *log, reported)]
@@ -87,12 +87,12 @@ def _declared(table: Written) -> None:
     assert [column.name for column in table.structure.columns[1:]] == [column.name for column in table.random.columns]
 
 
-def _told_wrongly(table: Written, told: Table) -> list[str]:
+def _differs_from_structure(table: Written, logged: Table) -> list[str]:
     """Where a FULL table map leads to another structure than the catalogue."""
     found = []
-    if told.identity != table.structure.identity:
-        found.append(f"{table.name} has the key {told.identity}")
-    for mine, theirs in zip(told.columns, table.structure.columns, strict=True):
+    if logged.identity != table.structure.identity:
+        found.append(f"{table.name} has the key {logged.identity}")
+    for mine, theirs in zip(logged.columns, table.structure.columns, strict=True):
         if theirs.type.kind in IDENTIFIERS:
             continue
         fields = ["kind", "unsigned", "charset", "labels", "fsp"]

@@ -28,7 +28,7 @@ TABLE_MAP = b"\7\0\0\0\0\0\1\0\4shop\0\1t\0\1\xfc\1\4\1"
 EVENTS, EVENT_BYTES = 600, 1 << 20
 
 
-def told(recording: Recording) -> dict[str, Any]:
+def arguments(recording: Recording) -> dict[str, Any]:
     return {
         "format": recording.format,
         "log_file": recording.log_file,
@@ -56,11 +56,11 @@ def test_pieces_give_the_same_rows(name, size, kernel, monkeypatch):
 
     stretches = [
         [lsn for batch in stretch for lsn in batch.rows["lsn"].to_pylist()]
-        for stretch in decode_stream(pieces, **told(recording))
+        for stretch in decode_stream(pieces, **arguments(recording))
     ]
     assert all(max(one) < min(two) for one, two in pairwise(filter(None, stretches)))
-    found = rows_of(chain.from_iterable(decode_stream(pieces, **told(recording))))
-    expected = rows_of(decode_slice(raw, **told(recording)))
+    found = rows_of(chain.from_iterable(decode_stream(pieces, **arguments(recording))))
+    expected = rows_of(decode_slice(raw, **arguments(recording)))
     assert found.keys() == expected.keys()
     assert all(found[table].equals(rows) for table, rows in expected.items())
 

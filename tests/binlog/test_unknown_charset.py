@@ -29,7 +29,7 @@ def rows_of(name, kernel, structure):
         format=recording.format,
         log_file=recording.log_file,
         change_no=0,
-        structures=lambda told: structure(told) if told.name == INNO.name else None,
+        structures=lambda logged: structure(logged) if logged.name == INNO.name else None,
     )
 
 
@@ -62,7 +62,7 @@ def words(batches):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_what_the_log_shows_of_charsets_completes_the_table(kernel):
-    found = rows_of("mysql97-transactions", kernel, lambda told: told.complete(TABLE))
+    found = rows_of("mysql97-transactions", kernel, lambda logged: logged.complete(TABLE))
     assert words(found) == words(rows_of("mysql97-transactions", kernel, lambda _: INNO))
     assert any(words(found))
 
@@ -70,10 +70,10 @@ def test_what_the_log_shows_of_charsets_completes_the_table(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", ["mariadb-transactions", "mariadb101-transactions", "mysql56-transactions"])
 def test_text_is_refused_where_the_log_shows_no_charset(name, kernel):
-    found = rows_of(name, kernel, lambda told: told.complete(TABLE))
+    found = rows_of(name, kernel, lambda logged: logged.complete(TABLE))
     assert isinstance(found, Halted)
     assert (found.code, found.where.table) == ("unknown-charset", "tx.i")
-    as_bytes = words(rows_of(name, kernel, lambda told: told.complete(TABLE, as_bytes=True)))
+    as_bytes = words(rows_of(name, kernel, lambda logged: logged.complete(TABLE, as_bytes=True)))
     texts_there = words(rows_of(name, kernel, lambda _: INNO))
     assert as_bytes == [None if word is None else word.encode("latin1") for word in texts_there]
 

@@ -40,7 +40,7 @@ def test_events_lie_one_behind_the_other(name):
         assert (event.offset, event.end) == (end, event.log_pos or end + event.size)
         end = event.end
     assert walker.format.is_mariadb == name.startswith("mariadb")
-    assert walker.format.checksum or name.startswith("mariadb101"), "10.1 writes none unless told to"
+    assert walker.format.checksum or name.startswith("mariadb101"), "10.1 writes none by default"
 
 
 @pytest.mark.parametrize(

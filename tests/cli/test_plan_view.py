@@ -92,7 +92,7 @@ def test_a_brief_plan_is_a_line_a_table_and_a_note_that_many_have_is_reported_on
     assert f"the SQL that makes them: pidts plan {path} --sql\n" in text
     show_plan(load_task(path), {"s1": tables}, as_json=False)
     whole = capsys.readouterr().out
-    assert whole.count("integer") == 25, "each column is told once, without the SQL"
+    assert whole.count("integer") == 25, "each column is shown once, without the SQL"
 
 
 def test_labels_are_wrapped_and_not_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def task(tmp_path: Path, relay: Path) -> Path:
     return path
 
 
-def told(capsys: Output) -> dict[str, Any]:
+def printed(capsys: Output) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return data
 
@@ -96,7 +96,7 @@ def test_a_list_for_machines(relay: Path, task: Path, capsys: Output) -> None:
     TaskMark(relay, "s", "other").move(place(7))
     for named in (relay, relay / "s", task):
         assert run_command(["relay", "list", str(named), "--json"]) == 0
-        (one,) = told(capsys)["relays"]
+        (one,) = printed(capsys)["relays"]
         assert (one["source"], one["first"], one["received"]) == ("s", str(START), str(place(12)))
         assert [segment["entries"] for segment in one["segments"]] == [2] * 6
         assert one["segments"][2] | {"log_bytes": 0, "index_bytes": 0} == {
@@ -139,7 +139,7 @@ def test_a_purge_is_a_dry_run_until_it_is_asked_for(relay: Path, capsys: Output)
     assert "nothing was removed; to remove them, add --apply" in shown
     assert len(segments(relay, "s")) == 6
     assert run_command(["relay", "purge", str(relay), "--apply", "--json"]) == 0
-    (done,) = told(capsys)["relays"]
+    (done,) = printed(capsys)["relays"]
     assert (done["removed"], done["kept"], done["needed_from"]) == ([1, 2, 3], [4, 5, 6], str(place(7)))
     assert [segment.number for segment in segments(relay, "s")] == [4, 5, 6]
 

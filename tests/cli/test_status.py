@@ -58,7 +58,7 @@ class World:
         self.path, self.target, self._capsys = folder / "t.yaml", target, capsys
         self.path.write_text(TASK.format(target=about))
 
-    def tell(self, step: Callable[[TargetSession], None]) -> None:
+    def record(self, step: Callable[[TargetSession], None]) -> None:
         with closing(self.target.connect()) as session:
             step(session)
 
@@ -77,7 +77,7 @@ class World:
                 )
                 session.commit()
 
-        self.tell(step)
+        self.record(step)
 
     def has(self, source: str, *tables: TableName, columns: tuple[str, ...] = ("id",)) -> None:
         """Their structures are on record."""
@@ -88,14 +88,14 @@ class World:
             session.meta.structures.save("t", OfSource(source), at(0), {name: Table(name, all_of) for name in tables})
             session.commit()
 
-        self.tell(step)
+        self.record(step)
 
     def halts(self, source: str, *halts: Halt) -> None:
         def step(session: TargetSession) -> None:
             for halt in halts:
                 session.meta.halts.save("t", source, halt)
 
-        self.tell(step)
+        self.record(step)
 
     def status(self, code: int = 0, command: str = "status") -> dict[str, Any]:
         assert run_command([command, str(self.path), "--json"]) == code
@@ -179,7 +179,7 @@ def test_rows_that_are_set_aside_need_an_operator(world: World) -> None:
         session.meta.row_locks.add("t", "s2", locks)
         session.commit()
 
-    world.tell(lock)
+    world.record(lock)
     said = world.status(5)
     assert said["needs_operator"]
     assert [source["locked_rows"] for source in said["sources"]] == [[], [{"table": "shop.a", "rows": 2}]]

@@ -65,9 +65,9 @@ POOL: dict[ColumnType, tuple[Any, ...]] = {
 }
 
 
-def told_by(table: Table, told: bool) -> Table:
-    """Returns the source's structure: the target may have unique keys that the source does not have."""
-    return table if told else replace(table, keys=table.keys[: len(table.identity) > 0])
+def known_to_task(table: Table, keeps_keys: bool) -> Table:
+    """Returns the structure on the source: without `keeps_keys`, the target alone has the further unique keys."""
+    return table if keeps_keys else replace(table, keys=table.keys[: len(table.identity) > 0])
 
 
 class Server:
@@ -207,11 +207,11 @@ class History:
         schema = change_schema(self.structure)
         arrays = [pa.array(values, its.type) for values, its in zip(columns, schema, strict=False)]
         batch = ChangeBatch.of(
-            self.structure, *arrays, pa.array([self._told(*change) for _, change in rows], pa.binary())
+            self.structure, *arrays, pa.array([self._presence(*change) for _, change in rows], pa.binary())
         )
         return replace(batch, upstream=SHARDS[shard] if self.shards > 1 else None)
 
-    def _told(self, _: int, op: Op, before: Row | None, after: Row | None) -> bytes | None:
+    def _presence(self, _: int, op: Op, before: Row | None, after: Row | None) -> bytes | None:
         """The bitmaps of what the images hold, which lose the rest."""
         names = self.structure.arrow.names
         identity = self.structure.identity
@@ -223,7 +223,7 @@ class History:
         return bytes(sum(1 << names.index(name) for name in image) for image in held)
 
     def _image(self, change: Change, side: int) -> Row | None:
-        row, found = change[2 + side], self._told(*change)
+        row, found = change[2 + side], self._presence(*change)
         if row is None or found is None:
             return row
         bits = found[side - len(found)] if change[1] is Op.UPDATE else found[0]

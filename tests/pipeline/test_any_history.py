@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from .any_history import COMPOSITE, TABLES, History, Row, Run, bag, told_by, wishes
+from .any_history import COMPOSITE, TABLES, History, Row, Run, bag, known_to_task, wishes
 
 
 def test_the_oracle_is_a_replay_of_the_log() -> None:
@@ -40,7 +40,7 @@ def test_the_oracle_is_a_replay_of_the_log() -> None:
     shards=st.integers(1, 2),
     workers=st.integers(1, 3),
     folds=st.booleans(),
-    told=st.booleans(),
+    keeps_keys=st.booleans(),
     minimal=st.booleans(),
     is_long=st.booleans(),
     split=st.sampled_from([None, 1, 3]),
@@ -53,7 +53,7 @@ def test_the_target_ends_as_a_replay_row_by_row(
     shards: int,
     workers: int,
     folds: bool,
-    expected: bool,
+    keeps_keys: bool,
     minimal: bool,
     is_long: bool,
     split: int | None,
@@ -62,7 +62,7 @@ def test_the_target_ends_as_a_replay_row_by_row(
 ) -> None:
     chance = random.Random(seed)
     table = TABLES[kind]
-    history = History(table, shards, told_by(table, expected), minimal)
+    history = History(table, shards, known_to_task(table, keeps_keys), minimal)
     history.play(wishes(chance, transactions))
     # A part of a transaction may lack where a row has gone that leaves one of the merged tables.
     run = Run(history, workers, chance, folds=folds, is_long=is_long, split=split if shards == 1 else None)

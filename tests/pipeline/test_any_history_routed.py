@@ -14,7 +14,7 @@ from tests.examples import examples
 from pidts.model import ChangeBatch, TableName
 from pidts.rules import ColumnMapping, Extract, RouteRule, Routes, Rules
 
-from .any_history import NAME, TABLES, History, Row, Run, told_by, wishes
+from .any_history import NAME, TABLES, History, Row, Run, known_to_task, wishes
 
 SOURCE = TableName("shop_3", "cart_7")
 EXTRACTED = {"of_table": "7", "of_schema": "3", "of_source": "one"}
@@ -56,7 +56,7 @@ class RoutedRun(Run):
 @given(
     transactions=st.integers(0, 20),
     workers=st.integers(1, 3),
-    told=st.booleans(),
+    keeps_keys=st.booleans(),
     minimal=st.booleans(),
     split=st.sampled_from([None, 1, 3]),
     crashes=st.lists(st.integers(0, 40), max_size=2),
@@ -66,7 +66,7 @@ def test_the_target_ends_as_a_replay_row_by_row(
     kind: str,
     transactions: int,
     workers: int,
-    expected: bool,
+    keeps_keys: bool,
     minimal: bool,
     split: int | None,
     crashes: list[int],
@@ -74,7 +74,7 @@ def test_the_target_ends_as_a_replay_row_by_row(
 ) -> None:
     chance = random.Random(seed)
     table = TABLES[kind]
-    history = Routed(table, 1, told_by(table, expected), minimal)
+    history = Routed(table, 1, known_to_task(table, keeps_keys), minimal)
     history.play(wishes(chance, transactions))
     history.table = RULES.target_table(table.renamed(SOURCE))
     run = RoutedRun(history, workers, chance, folds=False, is_long=split is not None, split=split)

@@ -143,7 +143,9 @@ class World:
         rows = [zone.rows() for zone in self.zones.values()]
         for key in range(KEYS):
             if key not in locked:
-                assert all(one.get(key) == rows[0].get(key) for one in rows), f"row {key} differs, and nobody is told"
+                assert all(one.get(key) == rows[0].get(key) for one in rows), (
+                    f"row {key} differs, and nobody is informed"
+                )
         for zone in self.zones.values():
             for origin, *sides in zone.changed:
                 for row in filter(None, sides):

@@ -20,7 +20,7 @@ from pidts.apply.locks.resolve import Take, resolve
 from pidts.apply.unread import unpacked
 from pidts.model import Halted, OnDivergence, RowLock, Table
 
-from .any_history import NAME, POOL, TABLES, WORDS, Change, History, Row, Run, Server, told_by, wishes
+from .any_history import NAME, POOL, TABLES, WORDS, Change, History, Row, Run, Server, known_to_task, wishes
 from .crashes import CrashError, Crashes
 
 
@@ -44,7 +44,7 @@ class Hostile(Watching):
     transactions=st.integers(0, 25),
     workers=st.integers(1, 3),
     folds=st.booleans(),
-    told=st.booleans(),
+    keeps_keys=st.booleans(),
     minimal=st.booleans(),
     is_long=st.booleans(),
     split=st.sampled_from([None, 1, 3]),
@@ -57,7 +57,7 @@ def test_where_nobody_else_writes_no_row_differs(
     transactions: int,
     workers: int,
     folds: bool,
-    expected: bool,
+    keeps_keys: bool,
     minimal: bool,
     is_long: bool,
     split: int | None,
@@ -67,7 +67,7 @@ def test_where_nobody_else_writes_no_row_differs(
 ) -> None:
     """This holds for any history, any cut into batches, and any number of crashes."""
     chance = random.Random(seed)
-    history = History(TABLES[kind], shards, told_by(TABLES[kind], expected), minimal)
+    history = History(TABLES[kind], shards, known_to_task(TABLES[kind], keeps_keys), minimal)
     history.play(wishes(chance, transactions))
     run = Watching(history, workers, chance, folds=folds, is_long=is_long, split=split if shards == 1 else None)
     run.to_the_end(crashes)
@@ -85,7 +85,7 @@ def folded(key: Key, *, folds: bool) -> Key:
     return tuple(value.lower() if folds and isinstance(value, str) else value for value in key)
 
 
-def told(history: History, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None]:
+def logged(history: History, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None]:
     """Returns the images of a change with the columns that the log holds."""
     key = history.table.identity
     if not history.minimal or before is None or (after and any(before[name] != after[name] for name in key)):
@@ -105,7 +105,7 @@ def events(history: History, changes: list[Change], *, folds: bool = False) -> l
         else:
             key = new if old is None else old
             assert key is not None
-            found.append((key, *told(history, before, after)))
+            found.append((key, *logged(history, before, after)))
     return found
 
 
@@ -389,7 +389,7 @@ def broken_off(run: Locking, chance: random.Random, ids: set[str], take: Take) -
 @given(
     transactions=st.integers(1, 25),
     workers=st.integers(1, 3),
-    told=st.booleans(),
+    keeps_keys=st.booleans(),
     is_long=st.booleans(),
     writes=st.integers(1, 3),
     crashes=st.lists(st.integers(0, 60), max_size=2),
@@ -399,7 +399,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
     kind: str,
     transactions: int,
     workers: int,
-    expected: bool,
+    keeps_keys: bool,
     is_long: bool,
     writes: int,
     crashes: list[int],
@@ -410,7 +410,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
         return
     chance = random.Random(seed)
     table = TABLES[kind]
-    history = History(table, 1, told_by(table, expected))
+    history = History(table, 1, known_to_task(table, keeps_keys))
     history.play(wishes(chance, transactions))
     whole, begun = history.transactions, chance.randrange(len(history.transactions) + 1)
     history.transactions = whole[:begun]

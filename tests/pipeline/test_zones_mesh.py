@@ -145,7 +145,7 @@ def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes:
     rows = [zone.rows() for zone in zones.values()]
     for key in range(KEYS):
         if not any(key in one for one in found):
-            assert all(one.get(key) == rows[0].get(key) for one in rows), f"row {key} differs, and nobody is told"
+            assert all(one.get(key) == rows[0].get(key) for one in rows), f"row {key} differs, and nobody is informed"
     for zone in zones.values():
         zone.target.forget()
 

@@ -132,7 +132,7 @@ def histories(
     rows = [zone.rows() for zone in zones.values()]
     for key in range(KEYS):
         if key not in all_locked:
-            assert all(one.get(key) == rows[0].get(key) for one in rows), f"row {key} differs, and nobody is told"
+            assert all(one.get(key) == rows[0].get(key) for one in rows), f"row {key} differs, and nobody is informed"
         elif len(programs.writers[key]) == 1:
             assert any(one == key for _, one in programs.foreign), f"row {key} is locked, and its owner has written it"
     for zone in zones.values():

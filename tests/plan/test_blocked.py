@@ -14,7 +14,7 @@ def names(text: str):
     return frozenset(map(table, text))
 
 
-def told(state, entries, halted=(), known="abc", work=work_of):
+def shown(state, entries, halted=(), known="abc", work=work_of):
     found = blocked_statements(
         state,
         lambda at, to: behind(entries, at, to),
@@ -40,46 +40,46 @@ def test_a_table_stands_before_a_statement_that_names_one_that_waits() -> None:
     entries = log("A b AB c")
     at = [entry.transaction.lsn for entry in entries]
     state = PlanState(at[3], held=(Held(names("a"), START, at[0]), Held(names("b"), at[1])))
-    assert told(state, entries) == [("b", "a", "")]
-    assert told(state, entries, work=gone) == [("b", "a", "b")]
+    assert shown(state, entries) == [("b", "a", "")]
+    assert shown(state, entries, work=gone) == [("b", "a", "b")]
     free = PlanState(at[3], held=(Held(names("ab"), at[1]),))
-    assert told(free, entries) == [], "they have met there"
+    assert shown(free, entries) == [], "they have met there"
 
 
 def test_a_table_that_is_made_like_one_that_waits_stands_before_that() -> None:
     entries = log("A AN n")
-    assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("n", "a", "")]
+    assert shown(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("n", "a", "")]
     entries = log("A AN NM")
     both = [("n", "a", ""), ("m", "n", "")]
-    assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == both, "nobody knows n yet"
+    assert shown(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == both, "nobody knows n yet"
 
 
 def test_one_that_is_on_its_way_does_not_stand() -> None:
     entries = log("A b b AB c")
     at = [entry.transaction.lsn for entry in entries]
     state = PlanState(at[4], held=(Held(names("a"), START, at[0]), Held(names("b"), at[1])))
-    assert told(state, entries) == []
+    assert shown(state, entries) == []
 
 
 @pytest.mark.parametrize("text", ["A AB", "A x a AB", "A AB b"])
 def test_nothing_else_has_to_happen(text: str) -> None:
     """The planner makes no batch only to hold somebody."""
     entries = log(text)
-    assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("b", "a", "")]
-    assert told(PlanState(START, due=entries[0].transaction.lsn), entries) == [], "it runs, it does not wait"
+    assert shown(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("b", "a", "")]
+    assert shown(PlanState(START, due=entries[0].transaction.lsn), entries) == [], "it runs, it does not wait"
 
 
 def test_rows_come_before_it() -> None:
     entries = log("A b AB")
-    assert told(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == []
+    assert shown(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == []
 
 
 def test_a_statement_of_a_whole_schema_keeps_all_of_it() -> None:
     entries = log("A * b")
     at = entries[0].transaction.lsn
     state = PlanState(at, held=(Held(names("a"), START, at),))
-    assert told(state, entries, work=gone) == [("bc", "a", "bc")]
+    assert shown(state, entries, work=gone) == [("bc", "a", "bc")]
     (one,) = blocked_statements(state, lambda at, to: behind(entries, at, to), gone, names("abc"), [])
     assert one.holds_all
     made = lambda entry: Work(WorkKind.DDL, schemas=("shop",)) if entry.transaction.ddl == "*" else work_of(entry)  # noqa: E731
-    assert told(state, entries, work=made) == [], "who makes or alters one waits for nobody"
+    assert shown(state, entries, work=made) == [], "who makes or alters one waits for nobody"

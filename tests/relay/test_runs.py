@@ -52,7 +52,7 @@ def read(data: bytes, stops=(NOWHERE, NOWHERE)) -> list[LogEntry]:
     return found
 
 
-def told(entries: list[LogEntry], flavor: str) -> str:
+def listed(entries: list[LogEntry], flavor: str) -> str:
     gtids = ",".join(entry.transaction.gtid for entry in entries)
     return str(parse_gtid_set(gtids, mariadb=flavor == "mariadb")) if flavor != "none" else gtids.strip(",")
 
@@ -72,7 +72,7 @@ def test_a_run_is_the_sum_of_its_transactions(flavor, seed):
         assert what.row_events == sum(each.transaction.row_events for each in mine)
         assert entry.extent == Extent(9, mine[0].extent.offset, sum(each.extent.size for each in mine))
         assert entry.extent.end == mine[-1].extent.end
-        assert told([entry], flavor) == told(mine, flavor)
+        assert listed([entry], flavor) == listed(mine, flavor)
         assert {each.transaction.tables for each in mine} == {what.tables}
         assert what.timestamp == next(
             (each.transaction.timestamp for each in mine[::-1] if each.transaction.timestamp), 0

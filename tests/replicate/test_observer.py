@@ -110,14 +110,14 @@ def test_a_warning_stands_in_the_status_file_as_long_as_it_holds(
     found = [ExpiryOutlook(0, "")]
     monkeypatch.setattr(observer_module, "outlook", lambda *_: found[-1])
 
-    def told() -> tuple[object, object]:
+    def reported_outlook() -> tuple[object, object]:
         status = read_status(tmp_path, "s") or {}
         return status.get("behind_bytes"), status.get("warning")
 
     with replicating(ReplicatorConfig(source_of(mariadb), tmp_path, look_every=0.05)):
         for outlook in (ExpiryOutlook(0, ""), ExpiryOutlook(7, "it expires"), ExpiryOutlook(1, "")):
             found.append(outlook)
-            until(lambda outlook=outlook: told() == (outlook.behind_bytes, outlook.warning))  # type: ignore[misc]
+            until(lambda outlook=outlook: reported_outlook() == (outlook.behind_bytes, outlook.warning))  # type: ignore[misc]
 
 
 def test_a_source_that_is_gone_does_not_end_the_observer(mariadb: Server, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def batch(table: Table, *changes: Change) -> ChangeBatch:
     return ChangeBatch.of(table, *arrays)
 
 
-def told(changes: ChangeBatch | None) -> list[tuple[Any, ...]]:
+def images_of(changes: ChangeBatch | None) -> list[tuple[Any, ...]]:
     """Everything but the Lsn and the bitmaps."""
     if changes is None:
         return []
@@ -116,7 +116,7 @@ def test_extracted_columns_are_in_the_structure_and_in_both_images() -> None:
     assert (found.table, found.upstream, found.is_partial) == (target_table, NAME, False)
     more = {"of_table": "7", "of_source": "s-1"}
     one, other = {"id": 1, "c1": "a", **more}, {"id": 1, "c1": None, **more}
-    assert told(found) == [(None, one), (one, other), (other, None)]
+    assert images_of(found) == [(None, one), (one, other), (other, None)]
     assert found.rows["lsn"] == BATCH.rows["lsn"]
 
 
@@ -256,7 +256,7 @@ def test_rules_travel_to_other_processes() -> None:
     rules = replace(ROUTED, events=EventFilter((FilterRule("a", "", ("delete",), (), "Ignore"),)))
     again = pickle.loads(pickle.dumps(rules))
     assert again == rules
-    assert told(again.changes(BATCH)) == told(rules.changes(BATCH))
+    assert images_of(again.changes(BATCH)) == images_of(rules.changes(BATCH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +341,7 @@ def test_a_batch_comes_out_as_each_of_its_changes_would(
     first = data.draw(st.integers(0, len(changes)))  # a batch may be a part of a longer one
     cut = [replace(whole, rows=whole.rows.slice(0, first)), replace(whole, rows=whole.rows.slice(first))]
     found = [part for part in map(rules.changes, cut) if part is not None]
-    assert [image for part in found for image in told(part)] == [
+    assert [image for part in found for image in images_of(part)] == [
         tuple(row and {**row, **more} for row in changes[number][1:3]) for number in left
     ]
     assert all(part.table == rules.target_table(table) and part.upstream == NAME for part in found)
@@ -352,4 +352,6 @@ def test_a_batch_comes_out_as_each_of_its_changes_would(
         now = [row for part in after for row in getattr(part, side).tolist()]
         assert now == [[*old.tolist(), *[bool(is_there)] * len(more)] for old, is_there in zip(was, has, strict=True)]
     for part, rest in zip(map(rules.changes, map(with_whole_keys, cut)), map(rules.changes, cut), strict=True):
-        assert told(part) == told(rest and with_whole_keys(rest)), "keys may be filled in before or behind the rules"
+        assert images_of(part) == images_of(rest and with_whole_keys(rest)), (
+            "keys may be filled in before or behind the rules"
+        )

@@ -221,9 +221,9 @@ class SharedTask:
             time.sleep(0.1)
 
 
-def of_kind(told: Any, kind: str) -> Any:
+def of_kind(found: Any, kind: str) -> Any:
     """What an expectation says for this target."""
-    return told[kind] if isinstance(told, dict) else told
+    return found[kind] if isinstance(found, dict) else found
 
 
 def _holds(cursor: Any, claim: Mapping[str, Any], kind: str) -> bool:

@@ -277,7 +277,7 @@ def test_a_source_without_a_log_or_an_id_is_found(config_of):
     assert "server_id = 1" in found["server_id"].fix
 
 
-def told(server: ServerInfo, settings: dict[str, str], check: str) -> list[Finding]:
+def findings_of(server: ServerInfo, settings: dict[str, str], check: str) -> list[Finding]:
     asked = prechecks._Asked(None, SourceConfig("h"), server, settings, {}, None)  # type: ignore[arg-type]
     return list(getattr(prechecks, check)(asked))
 
@@ -298,7 +298,7 @@ MARIADB12 = ServerInfo("12.3.1-MariaDB", True, 1, "uid", True)
     ],
 )
 def test_how_long_a_log_is_kept_stands_under_many_names(settings, ok, message):
-    (finding,) = told(MYSQL84, settings, "_binlog_expiry")
+    (finding,) = findings_of(MYSQL84, settings, "_binlog_expiry")
     assert (finding.ok, message in finding.message) == (ok, True)
     name = next(iter(settings))
     week = {"expire_logs_days": 7, "binlog_expire_logs_seconds": 604800}[name]
@@ -306,10 +306,11 @@ def test_how_long_a_log_is_kept_stands_under_many_names(settings, ok, message):
 
 
 def test_a_log_inside_a_storage_engine_is_named():
-    findings = told(MARIADB12, {"log_bin": "ON", "binlog_storage_engine": "innodb"}, "_binlog_enable")
+    findings = findings_of(MARIADB12, {"log_bin": "ON", "binlog_storage_engine": "innodb"}, "_binlog_enable")
     assert [finding.ok for finding in findings] == [True, False]
     assert all(
-        finding.ok for finding in told(MARIADB12, {"log_bin": "ON", "binlog_storage_engine": ""}, "_binlog_enable")
+        finding.ok
+        for finding in findings_of(MARIADB12, {"log_bin": "ON", "binlog_storage_engine": ""}, "_binlog_enable")
     )
 
 

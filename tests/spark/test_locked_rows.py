@@ -24,7 +24,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
     target = target_server("postgres")
     # Without a copy nothing here waits for Spark.
     mode = {"task-mode": "incremental"}
-    reported = tmp_path / "told"
+    reported = tmp_path / "received"
     pidts = {"on-divergence": "lock", "alerts": {"command": f"tee -a {reported}"}}
     task = make_task(mariadb, target, [database], workers=2, pidts=pidts, **mode)
     servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
@@ -68,7 +68,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         assert "2 rows" in halt["what"]
         # A row that is resolved before its alert needs no alert.
         eventually(
-            lambda: reported.exists() and '"event": "rows-locked"' in reported.read_text(), 60, "somebody is told"
+            lambda: reported.exists() and '"event": "rows-locked"' in reported.read_text(), 60, "somebody is informed"
         )
         found = {one["key"]: one["id"] for one in servers.pidts("locks", "list", str(task.path))["locks"]}
         shown = servers.pidts("locks", "show", str(task.path), found["id=1"])

@@ -75,7 +75,7 @@ def test_the_first_start_without_the_source_is_a_pause(
     assert seen[0].cause is not None
     assert seen[0].cause.code == "source-unreachable"
     assert end.stage == "paused"
-    assert [one.key.kind for one in conditions_of(seen[0], None)] == ["not-receiving"], "an operator is told"
+    assert [one.key.kind for one in conditions_of(seen[0], None)] == ["not-receiving"], "an operator is informed"
     warned = [one for one in log if one["log_level"] == "warning" and one.get("code") == "source-unreachable"]
     assert len(warned) == 1, "not one for each attempt"
 

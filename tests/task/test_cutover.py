@@ -210,7 +210,7 @@ def test_it_is_continued_wherever_it_was_killed(
         assert keys(postgres, database, run_sql) == MADE, effects
         assert not is_writable(source, run_sql)
         if before is not None and before.stage is CutoverStage.DONE:
-            assert found.record == before, "what was told once stays"
+            assert found.record == before, "what was recorded once stays"
         inserted = run_sql(postgres, "INSERT INTO shop.customers (name) VALUES ('Eve') RETURNING id", database=database)
         assert inserted == [(4,)], effects
         with closing(parts[0].target.server.connect()) as target:

@@ -62,7 +62,7 @@ def filled(shards: Shards, kind: str, values: Callable[[str, int, int], str]) ->
             )
 
 
-def told(report: Report) -> set[tuple[Any, ...]]:
+def differences_of(report: Report) -> set[tuple[Any, ...]]:
     return {(one.key["id"], one.kind.value, one.columns, one.members) for one in report.examples}
 
 
@@ -103,7 +103,7 @@ def test_tables_with_keys_of_their_own(shards_of: MakeShards, target: str) -> No
         "DELETE FROM {} WHERE id = 15",
         "INSERT INTO {} (id, n) VALUES (1000, 1), (-4, 1)",
     )
-    found = told(compare_task(*shards.parts))
+    found = differences_of(compare_task(*shards.parts))
     assert found == {
         (6, "different", ("n",), (f"b: {name}.t_1",)),
         (9, "different", ("c_table",), (f"a: {name}.t_2",)),
@@ -112,7 +112,7 @@ def test_tables_with_keys_of_their_own(shards_of: MakeShards, target: str) -> No
         (-4, "extra", (), ()),
     }
     assert fix(shards, removes=False) == (3, 0, 2, 0)
-    assert {key for key, *_ in told(compare_task(*shards.parts))} == {1000, -4}
+    assert {key for key, *_ in differences_of(compare_task(*shards.parts))} == {1000, -4}
     assert fix(shards) == (0, 2, 0, 0)
     assert compare_task(*shards.parts).equal
 
@@ -133,7 +133,7 @@ def test_rows_with_equal_keys_side_by_side(shards_of: MakeShards, target: str) -
         "INSERT INTO {} (id, n, c_table, c_source) VALUES (39, 0, '', ''), (40, 0, 't_1', 'a')",
     )
     name = shards.name
-    assert told(compare_task(*shards.parts)) == {
+    assert differences_of(compare_task(*shards.parts)) == {
         (5, "missing", (), (f"b: {name}.t_2",)),
         (7, "different", ("n",), (f"b: {name}.t_2",)),
         (8, "missing", (), (f"a: {name}.t_1",)),
@@ -243,7 +243,7 @@ def test_keys_that_a_mapping_makes(shards_of: MakeShards, mapping: str, kind: st
         f"INSERT INTO {{}} (id) VALUES ({extra!r}), ({1 if by_number else '0'!r})",
     )
     name = shards.name
-    assert told(compare_task(*shards.parts)) == {
+    assert differences_of(compare_task(*shards.parts)) == {
         (lost, "missing", (), (f"b: {name}.t_1",)),
         (other, "different", ("n",), (f"a: {name}.t_2",)),
         (extra, "extra", (), ()),
@@ -264,12 +264,12 @@ def test_keys_of_text_and_a_key_that_two_tables_have(shards_of: MakeShards) -> N
     shards.on_target("DELETE FROM {} WHERE id = 'b211'", "INSERT INTO {} (id) VALUES ('zzz')")
     name, members = shards.name, (f"a: {shards.name}.t_2", f"b: {shards.name}.t_1")
     left = {("twice", "different", ("c_table",), members)}
-    assert told(compare_task(*shards.parts)) == left | {
+    assert differences_of(compare_task(*shards.parts)) == left | {
         ("b211", "missing", (), (f"b: {name}.t_2",)),
         ("zzz", "extra", (), ()),
     }
     assert fix(shards) == (1, 1, 0, 1)
-    assert told(compare_task(*shards.parts)) == left
+    assert differences_of(compare_task(*shards.parts)) == left
 
 
 def test_rows_of_a_table_that_the_account_may_not_see_are_left_alone(shards_of: MakeShards) -> None:
@@ -327,7 +327,7 @@ def test_tables_of_different_structures_are_compared_by_what_all_have(shards_of:
     without = f"these tables lack it: a: {name}.t_1, b: {name}.t_1"
     assert report.tables[0].note == f"column c, v, n2 is not compared; {without}"
     shards.on_target(f"DELETE FROM {{}} WHERE id IN (1, {far})", "UPDATE {} SET n = 0 WHERE id = 3")
-    assert told(compare_task(*shards.parts)) == {
+    assert differences_of(compare_task(*shards.parts)) == {
         (1, "missing", (), (f"a: {name}.t_1",)),
         (far, "missing", (), (f"b: {name}.t_1",)),
         (3, "different", ("n",), (f"b: {name}.t_1",)),
@@ -367,7 +367,10 @@ def test_a_table_that_waits_for_the_others_is_reported_at_once_and_is_no_differe
     shards.on_target("DELETE FROM {} WHERE id = 7", "UPDATE {} SET n = -1 WHERE id = 9")
     report = compare_task(*shards.parts)
     assert exit_code(report) == 4
-    assert {(key, kind) for key, kind, *_ in told(report) if kind != "waiting"} == {(7, "missing"), (9, "different")}
+    assert {(key, kind) for key, kind, *_ in differences_of(report) if kind != "waiting"} == {
+        (7, "missing"),
+        (9, "different"),
+    }
     assert fix(shards) == (2, 0, 0, 0)
     assert compare_task(*shards.parts).waits
 

@@ -110,17 +110,17 @@ def test_what_only_the_target_can_hold_is_no_value_of_the_source(
         )
     pair.copy(made=True)
     report = compare_task(pair.config)
-    assert (told(report), report.equal) == (set(), True)
+    assert (differences_of(report), report.equal) == (set(), True)
     assert all(there == here for there, here in sums(pair))
     for name, _, _, _, other in ONLY_THERE:
         pair.on_target(f"UPDATE {schema}.{name}_ SET v = {other}")
     assert not any(there == here for there, here in sums(pair))
-    assert told(compare_task(pair.config)) == {(f"{name}_", "different") for name, *_ in ONLY_THERE}
+    assert differences_of(compare_task(pair.config)) == {(f"{name}_", "different") for name, *_ in ONLY_THERE}
     repaired([pair.config], "", apply=True, stop=threading.Event(), show=print)
     assert compare_task(pair.config).equal
 
 
-def told(report: Report) -> set[tuple[str, str]]:
+def differences_of(report: Report) -> set[tuple[str, str]]:
     return {(one.table.name, one.kind.value) for one in report.examples}
 
 
@@ -156,7 +156,7 @@ def test_keys_of_any_type_are_compared_and_repaired(
         f"DELETE FROM {schema}.bag WHERE a = 2",
     )
     found = compare_task(pair.config)
-    assert told(found) == {(name, kind) for name, *_ in KEYS for kind in ("different", "extra")} | {
+    assert differences_of(found) == {(name, kind) for name, *_ in KEYS for kind in ("different", "extra")} | {
         ("pair", "missing"),
         ("pair", "extra"),
     }
@@ -177,7 +177,7 @@ def test_a_key_in_another_case_is_a_difference_and_is_repaired(
     )
     pair.copy()
     pair.on_target(f"UPDATE {pair.config.name}.t SET k = 'A' WHERE k = 'a'")
-    assert told(compare_task(pair.config)) == {("t", "missing"), ("t", "extra")}
+    assert differences_of(compare_task(pair.config)) == {("t", "missing"), ("t", "extra")}
     repaired([pair.config], "", apply=True, stop=threading.Event(), show=print)
     assert pair.run_sql(pair.target, f"SELECT k, n FROM {pair.config.name}.t ORDER BY k") == [("a", 1), ("b", 1)]
     assert compare_task(pair.config).equal
@@ -318,9 +318,11 @@ def test_a_comparison_that_is_killed_goes_on_where_it_was(
     pair.on_target(f"UPDATE {pair.config.name}.a SET n = 0 WHERE id = 5")
     report = verified([pair.config], "", examples=9, restart=False, stop=threading.Event())
     assert "continuing the interrupted comparison" in capsys.readouterr().err
-    assert told(report) == {("a", "different"), ("b", "missing")}
+    assert differences_of(report) == {("a", "different"), ("b", "missing")}
     assert not memory.exists()
-    assert told(verified([pair.config], "", examples=9, restart=True, stop=threading.Event())) == {("b", "missing")}
+    assert differences_of(verified([pair.config], "", examples=9, restart=True, stop=threading.Event())) == {
+        ("b", "missing")
+    }
 
 
 def test_a_task_that_is_stalled_is_waited_for_once(

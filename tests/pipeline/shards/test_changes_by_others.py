@@ -38,14 +38,14 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
                 groups.forget(*left)
             return decision
 
-        def told(groups: ShardGroups, run: RunDecision) -> object:
+        def slow_parties(groups: ShardGroups, run: RunDecision) -> object:
             found = parties(groups, run)
             while gone and (world.streams[left[0]] is gone[0] or not world.locks()):
                 world.scheduler.wait(0)  # the next attempt comes there before anything is made
             gone.clear()
             return found
 
-        monkeypatch.setattr(ShardGroups, "parties", told)
+        monkeypatch.setattr(ShardGroups, "parties", slow_parties)
         monkeypatch.setattr(ShardGroups, "arrive", arrives)
         for name in (A, B):
             world[name].alter()

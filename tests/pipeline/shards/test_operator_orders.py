@@ -350,7 +350,7 @@ def test_a_shard_leaves_the_group_by_another_name(story: Tell) -> None:
     world.rest()
     assert len(world.content(T)) >= len(rows)
     assert TableName("alone", "y") not in world.target.store.tables
-    assert [*codes(world)], "somebody is told"
+    assert [*codes(world)], "somebody is informed"
 
 
 def test_a_table_comes_into_the_group_by_another_name(story: Tell) -> None:
@@ -359,7 +359,7 @@ def test_a_table_comes_into_the_group_by_another_name(story: Tell) -> None:
     world.write(B)
     world.rest()
     assert {T, TableName("alone", "x")} <= world.target.store.tables.keys()
-    assert [*codes(world)], "somebody is told"
+    assert [*codes(world)], "somebody is informed"
 
 
 def test_what_changes_no_structure_waits_for_nobody(story: Tell) -> None:

@@ -33,7 +33,7 @@ def _driven():
         yield
 
 
-def told(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> World:
+def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> World:
     """Returns servers and a task after a history in which much has happened and the process has died now and then."""
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
@@ -76,7 +76,7 @@ def happens(world: World) -> bool:
 
 @pytest.mark.parametrize("seed", range(examples(4)))
 def test_without_schema_changes(seed: int) -> None:
-    world = told(seed, ddl=0)
+    world = played(seed, ddl=0)
     world.check_nobody_waits()
     world.close()
 
@@ -84,7 +84,7 @@ def test_without_schema_changes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(examples(10)))
 def test_one_order_of_schema_changes(seed: int) -> None:
     """All shards of a group make the same changes in the same order, each at its own time."""
-    world = told(seed, ddl=0.25, strict=seed % 4 > 1, transactional_ddl=seed % 2 == 0)
+    world = played(seed, ddl=0.25, strict=seed % 4 > 1, transactional_ddl=seed % 2 == 0)
     world.shards.level()
     for _ in range(5):
         world.shards.step(ddl=0)

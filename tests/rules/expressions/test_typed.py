@@ -145,11 +145,11 @@ def test_a_date_with_an_offset_is_what_mysql_takes_it_for(zone, mysql97, databas
         "CREATE TABLE t (at DATETIME(6), instant TIMESTAMP(6))",
         "SET @instant = FROM_UNIXTIME(UNIX_TIMESTAMP(CONVERT_TZ('2024-02-29 20:00:00', '+00:00', @@time_zone)))",
         "INSERT INTO t VALUES ('2024-02-29 12:30:00', @instant)",
-        "CREATE TABLE told AS " + " UNION ALL ".join(
+        "CREATE TABLE documents AS " + " UNION ALL ".join(
             f"SELECT {n} AS n, at = TIMESTAMP '{text}' AS same, instant >= TIMESTAMP '{text}' AS later FROM t" for n, text in enumerate(OFFSETS)
         ),
     )  # fmt: skip
-    for n, same, later in run_sql(mysql97, "SELECT * FROM told ORDER BY n", database=database):
+    for n, same, later in run_sql(mysql97, "SELECT * FROM documents ORDER BY n", database=database):
         assert dropped(f"at = TIMESTAMP '{OFFSETS[n]}'", zone=zone) == bool(same), OFFSETS[n]
         assert dropped(f"instant >= TIMESTAMP '{OFFSETS[n]}'", zone=zone) == bool(later), OFFSETS[n]
 

@@ -53,19 +53,19 @@ def told_by(cursor, collation):
     return {point: b"\0" + key if len(key) == 1 else key for point, key in cursor.fetchall()}
 
 
-def contractions(cursor, collation, told, sequences):
+def contractions(cursor, collation, weights, sequences):
     found = {}
     for text in sequences:
         cursor.execute(f"SELECT WEIGHT_STRING(%s COLLATE {collation})", (text,))
         key = cursor.fetchone()[0]
-        if key != b"".join(told[ord(sign)] for sign in text):
+        if key != b"".join(weights[ord(sign)] for sign in text):
             found[text] = key.hex()
     return found
 
 
-def write(name, told, found):
+def write(name, weights, found):
     counts, keys = np.full(POINTS, UNKNOWN, np.uint8), []
-    for point, key in told.items():
+    for point, key in weights.items():
         implicit = {_implicit(base, point): code for base, code in IMPLICIT.items()}
         if key in implicit:
             counts[point] = implicit[key]

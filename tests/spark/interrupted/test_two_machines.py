@@ -149,7 +149,7 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
     serving.kill()
     apart.write(20)
     status = apart.applier.path.parent / "relay/one/status.json"
-    applying.wait_until(lambda: "relay-server-lost" in status.read_text(), "the reason is told", 60)
+    applying.wait_until(lambda: "relay-server-lost" in status.read_text(), "the reason is reported", 60)
     serving = apart.replicate()
     applying.wait_until(apart.progress.has(apart.source), "changes while the relay server was dead", 60)
 

@@ -111,7 +111,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
 
     # A shard with a different change is reported at once, and can be put right.
     shards.on("two", "ALTER TABLE {1}.orders_2 ADD COLUMN c BIGINT DEFAULT 5")
-    run.wait_until(lambda: {"shards-disagree"} <= {halt["code"] for halt in shards.halts()}, "it is told")
+    run.wait_until(lambda: {"shards-disagree"} <= {halt["code"] for halt in shards.halts()}, "it is reported")
     (lock,) = shards.locks()
     assert lock["disagrees"]
     assert shards.pidts("status", path, code=5)["needs_operator"]

@@ -50,9 +50,9 @@ def load(session: TargetSession, task: str, structure: Table, *batches: pa.Table
 
 
 def whole(
-    session: TargetSession, task: str, structure: Table, *batches: pa.Table, told: str = "", **about: int
+    session: TargetSession, task: str, structure: Table, *batches: pa.Table, answer: str = "", **about: int
 ) -> str | None:
-    return load_whole(session, asked(task, **about), structure, batches, lambda: told)
+    return load_whole(session, asked(task, **about), structure, batches, lambda: answer)
 
 
 def move(target: Target, task: str, worker: int, offset: int, *, batches: int = 0) -> None:
@@ -130,19 +130,19 @@ def test_a_batch_has_a_table_loaded_whole_once_by_whoever_comes_first(
         (4, "other", {"low": 120, "batch": 1}),
     ):
         expected = v if found != "first" else 1
-        assert whole(session, task, structure, chunk(structure, 0, 5, v), told=found, **about) == found
+        assert whole(session, task, structure, chunk(structure, 0, 5, v), answer=found, **about) == found
         assert session.read_rows(structure)["v"].to_pylist() == [expected] * 5
 
 
 def test_what_the_first_attempt_has_recorded_outlives_a_lost_answer_and_not_the_run(
     session: TargetSession, target: Target, task: str, structure: Table
 ) -> None:
-    assert whole(session, task, structure, chunk(structure, 0, 5), told="first") == "first"
+    assert whole(session, task, structure, chunk(structure, 0, 5), answer="first") == "first"
     move(target, task, 0, 110)
     other = target.connect()
-    assert whole(other, task, structure, chunk(structure, 0, 9), told="second") == "first"
+    assert whole(other, task, structure, chunk(structure, 0, 9), answer="second") == "first"
     other.meta.checkpoints.claim(task, "s", 2, checkpoint(0))
-    assert whole(other, task, structure, chunk(structure, 0, 9), told="third", low=110, epoch=2) == "third"
+    assert whole(other, task, structure, chunk(structure, 0, 9), answer="third", low=110, epoch=2) == "third"
     other.close()
 
 
@@ -156,7 +156,7 @@ def test_an_attempt_that_breaks_off_leaves_the_table_to_the_next(
     with pytest.raises(Halted, match="the source is gone"):
         load_whole(session, asked(task), structure, batches(), lambda: "first")
     assert session.meta.notes.read(task, OfSource("s"), structure.name) == ""
-    assert whole(session, task, structure, chunk(structure, 0, 9), told="second") == "second"
+    assert whole(session, task, structure, chunk(structure, 0, 9), answer="second") == "second"
 
 
 def test_chunks_are_loaded_side_by_side_and_no_checkpoint_moves_meanwhile(

@@ -102,7 +102,7 @@ def begin(config: TaskConfig, *names: str, database: str) -> None:
         record_source(config, source, target)
 
 
-def told(config: TaskConfig) -> list[tuple[str, str]]:
+def failed_findings(config: TaskConfig) -> list[tuple[str, str]]:
     """What this check alone finds: all others take ten times as long."""
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         found = circle_findings(config, source, target, read_structures(source, config.allow))
@@ -123,21 +123,21 @@ def test_a_table_goes_in_one_direction_only(
     back = make(f"back_{database}", far, near)
     begin(there, "t", database=database)
     try:
-        ((message, fix),) = told(back)
+        ((message, fix),) = failed_findings(back)
         assert f"task {there.name} " in message
         assert f": changes of {database}.t go in a circle" in message
         with pytest.raises(PrecheckFailed, match=ITEM):
             demand(check_one_source(back))
-        assert told(make(back.name, far, near, more=f"ignore-checking-items: [{ITEM}]")) == []
-        assert told(make(back.name, far, near, tables="u")) == [], "another table may go the other way"
-        assert told(make(back.name, far, near, route="archive")) == [], "a table of another name is not written back"
-        assert told(there) == [], "its own records speak against nobody"
+        assert failed_findings(make(back.name, far, near, more=f"ignore-checking-items: [{ITEM}]")) == []
+        assert failed_findings(make(back.name, far, near, tables="u")) == [], "another table may go the other way"
+        assert failed_findings(make(back.name, far, near, route="archive")) == [], "a table of another name is not written back"
+        assert failed_findings(there) == [], "its own records speak against nobody"
         begin(back, "t", "u", database=database)
-        ((message, _),) = told(there)
+        ((message, _),) = failed_findings(there)
         assert f"task {back.name} " in message, "a task that runs already learns of the other one"
         statement = fix.split("never run again: ")[1].removesuffix("; there")
         run_sql(far, statement)
-        assert told(back) == []
+        assert failed_findings(back) == []
     finally:
         for config, server in ((there, far), (back, near)):
             run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
@@ -175,13 +175,13 @@ def test_two_directions_pass_where_each_names_its_own_zone(
     begin(there, "t", database=database)
     try:
         second = make(f"back_{database}", mysql97, mariadb, more=f"{back}{meta}", mode=mode)
-        assert bool(told(second)) is not passes
-        assert told(there) == []
+        assert bool(failed_findings(second)) is not passes
+        assert failed_findings(there) == []
         if passes:
             begin(second, "t", database=database)
-            assert told(there) == told(second) == []
+            assert failed_findings(there) == failed_findings(second) == []
         onwards = make(f"onwards_{database}", mysql97, mysql56, more=f"{zone('2')}{meta}")
-        assert bool(told(onwards)) is bool(meta)
+        assert bool(failed_findings(onwards)) is bool(meta)
     finally:
         for server in (mariadb, mysql97):
             if run_sql(server, HAS_RECORDS):
@@ -224,7 +224,7 @@ def test_a_chain_of_servers_is_no_circle(
     first = make(f"first_{database}", mariadb, mysql97)
     begin(first, "t", database=database)
     try:
-        assert told(make(f"second_{database}", mysql97, mysql56)) == []
+        assert failed_findings(make(f"second_{database}", mysql97, mysql56)) == []
     finally:
         run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{first.name}'")
 
@@ -255,9 +255,9 @@ def test_the_task_that_closes_a_ring_of_three_is_refused(
 ) -> None:
     first, second, last = (ring[place] for place in order)
     begin(first, "t", database=database)
-    assert told(second) == []
+    assert failed_findings(second) == []
     begin(second, "t", database=database)
-    ((message, fix),) = told(last)
+    ((message, fix),) = failed_findings(last)
     assert f"task {second.name} " in message
     assert f"which come by task {first.name}," in message
     assert f": changes of {database}.t go in a circle" in message
@@ -266,20 +266,20 @@ def test_the_task_that_closes_a_ring_of_three_is_refused(
     statement = fix.split("never run again: ")[1].removesuffix("; there")
     with closing(connect(last.source.server)) as source:
         query(source, statement)
-    assert told(last) == []
+    assert failed_findings(last) == []
 
 
 def test_a_ring_of_three_is_noticed_when_a_task_starts_again(ring: list[TaskConfig], database: str) -> None:
     ab, bc, ca = ring
     begin(bc, "t", database=database)
     begin(ab, "t", database=database)
-    assert told(ca) == [], "the second task has not seen the first one"
+    assert failed_findings(ca) == [], "the second task has not seen the first one"
     begin(ca, "t", database=database)
-    ((message, _),) = told(ab)
+    ((message, _),) = failed_findings(ab)
     assert f"task {ca.name} " in message
     assert f"which come by task {bc.name}," in message
     begin(bc, "t", database=database)
-    assert len(told(ca)) == 1
+    assert len(failed_findings(ca)) == 1
 
 
 def way(source: str, target: str, forwards: str = "") -> str:
@@ -318,9 +318,9 @@ def test_a_ring_in_which_each_zone_carries_on_what_is_not_of_the_next_one_passes
 ) -> None:
     ring = [zoned("a", "b", "c"), zoned("b", "c", "a"), zoned("c", "a", "b")]
     for place in order:
-        assert told(ring[place]) == []
+        assert failed_findings(ring[place]) == []
         begin(ring[place], "t", database=database)
-    assert [told(task) for task in ring] == [[], [], []]
+    assert [failed_findings(task) for task in ring] == [[], [], []]
     assert [passing(task) for task in ring] == [[], [], []]
 
 
@@ -330,10 +330,10 @@ def test_a_change_that_would_arrive_twice_or_be_called_another_zone_s_is_refused
     for pair in ("ab", "bc"):
         begin(zoned(*pair), "t", database=database)
     begin(zoned("a", "c"), "t", database=database)
-    ((message, fix),) = told(zoned("b", "c", "a"))
+    ((message, fix),) = failed_findings(zoned("b", "c", "a"))
     assert message == f"task ac_{database} also carries changes of zone a to this target: they would arrive twice"
     assert f"DELETE FROM `pidts_meta`.checkpoint WHERE task = 'ac_{database}'" in fix
-    assert told(zoned("b", "c", "a", tables="u")) == [], "the other task has no such table"
+    assert failed_findings(zoned("b", "c", "a", tables="u")) == [], "the other task has no such table"
 
 
 def test_tasks_with_different_rules_for_conflicts_are_reported(
@@ -353,7 +353,7 @@ def test_tasks_with_different_rules_for_conflicts_are_reported(
     second = zoned("b", "a")
     (message,) = passing(second)
     assert "rows are locked in this task, and versions decide (column v) in task ab_" in message
-    assert told(second) == []
+    assert failed_findings(second) == []
     more = way("b", "a").replace("}", ", conflict: version, version-column: v}")
     assert passing(make(f"ba_{database}", mysql97, mariadb, mode="incremental", more=more)) == []
 
@@ -377,11 +377,11 @@ def test_names_of_one_zone_that_differ_are_refused(
 ) -> None:
     begin(zoned("a", "b"), "t", database=database)
     onwards = make(f"x_{database}", mysql97, mysql56, more=way("x", "c"), mode="incremental")
-    assert [message for message, _ in told(onwards)] == [f"task ab_{database} says that this source is zone b, not x"]
+    assert [message for message, _ in failed_findings(onwards)] == [f"task ab_{database} says that this source is zone b, not x"]
     back = make(f"y_{database}", mysql97, mariadb, more=way("b", "y"), mode="incremental")
-    assert [message for message, _ in told(back)] == [f"task ab_{database} says that this target is zone a, not y"]
+    assert [message for message, _ in failed_findings(back)] == [f"task ab_{database} says that this target is zone a, not y"]
     beside = make(f"z_{database}", mysql56, mysql97, more=way("c", "z"), mode="incremental")
-    assert [message for message, _ in told(beside)] == [f"task ab_{database} says that this target is zone b, not z"]
+    assert [message for message, _ in failed_findings(beside)] == [f"task ab_{database} says that this target is zone b, not z"]
 
 
 def test_what_does_not_arrive_yet_is_reported(zoned: Callable[..., TaskConfig], database: str) -> None:
@@ -415,7 +415,7 @@ def test_tables_that_end_elsewhere_make_no_ring(
     ab, bc, ca = ring
     begin(ab, "t", database=database)
     begin(make(bc.name, mysql97, mysql56, route=f"{database}_archive"), "t", database=database)
-    assert told(ca) == []
+    assert failed_findings(ca) == []
 
 
 def test_a_task_without_a_record_of_its_origins_is_no_hindrance(
@@ -426,7 +426,7 @@ def test_a_task_without_a_record_of_its_origins_is_no_hindrance(
     begin(ab, "t", database=database)
     begin(bc, "t", database=database)
     run_sql(mysql56, f"DELETE FROM pidts_meta.note WHERE task = '{bc.name}' AND table_name = '{ORIGINS.name}'")
-    assert told(ca) == []
+    assert failed_findings(ca) == []
 
 
 def test_what_a_task_no_longer_carries_is_recorded_no_longer(
@@ -435,14 +435,14 @@ def test_what_a_task_no_longer_carries_is_recorded_no_longer(
     ab, bc, ca = ring
     begin(ab, "t", database=database)
     begin(bc, "t", database=database)
-    assert len(told(ca)) == 1
+    assert len(failed_findings(ca)) == 1
     run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{ab.name}'")
     begin(bc, "t", database=database)
-    assert told(ca) == []
+    assert failed_findings(ca) == []
 
 
 def test_a_task_does_not_write_into_what_it_reads(make: Make, mariadb: Server, database: str, run_sql: RunSql) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
-    ((message, _),) = told(make(f"itself_{database}", mariadb, mariadb))
+    ((message, _),) = failed_findings(make(f"itself_{database}", mariadb, mariadb))
     assert message == f"the target is the source itself: changes of {database}.t go in a circle"
-    assert told(make(f"itself_{database}", mariadb, mariadb, route="archive")) == []
+    assert failed_findings(make(f"itself_{database}", mariadb, mariadb, route="archive")) == []

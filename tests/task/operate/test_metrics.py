@@ -57,7 +57,7 @@ def test_stage_and_lag_are_those_of_each_source() -> None:
     south = SourceProgress(source="south", stage="paused")
     shown = replace(shown, sources=(*shown.sources, south))
     assert series(shown, "pidts_stage") == {("north", "sync"): 1, ("south", "paused"): 1}
-    assert series(shown, "pidts_lag_seconds") == {("north",): 0.25}, "what nobody knows is not told as 0"
+    assert series(shown, "pidts_lag_seconds") == {("north",): 0.25}, "what nobody knows is not shown as 0"
 
 
 def test_what_was_brought_is_counted() -> None:

@@ -70,7 +70,7 @@ class World:
         self.session: TargetSession = self.target.connect()
         self.task_orders = TaskOrders(self.parts, self.session)
 
-    def tell(self, source: str, *halts: Halt) -> None:
+    def halt(self, source: str, *halts: Halt) -> None:
         for halt in halts:
             self.session.meta.halts.save("t", source, halt)
 
@@ -88,8 +88,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_everything_that_waits_is_listed_with_its_source(world: World) -> None:
-    world.tell("s1", change("a", at(1)), ROWS)
-    world.tell("s2", change("a", at(1)))
+    world.halt("s1", change("a", at(1)), ROWS)
+    world.halt("s2", change("a", at(1)))
     found = world.task_orders.blocked_changes()
     assert [(one.source, str(one.tables[0]), one.halt is not None and is_refused_rows(one.halt)) for one in found] == [
         ("s1", "shop.b", True),
@@ -105,9 +105,9 @@ def test_everything_that_waits_is_listed_with_its_source(world: World) -> None:
 def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: World) -> None:
     with pytest.raises(ConfigError, match="no schema change of this task is waiting"):
         world.task_orders.find()
-    world.tell("s1", change("a", at(1)), ROWS)
+    world.halt("s1", change("a", at(1)), ROWS)
     assert world.task_orders.find().source == "s1"
-    world.tell("s2", change("a", at(1)), change("c", at(3)))
+    world.halt("s2", change("a", at(1)), change("c", at(3)))
     with pytest.raises(ConfigError, match=r"3 schema changes are waiting.*--source s1 --at .*--source s2"):
         world.task_orders.find()
     with pytest.raises(ConfigError, match="2 schema changes are waiting"):
@@ -123,7 +123,7 @@ def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: World) -> None:
 
 
 def test_what_the_target_has_is_past_ordering(world: World) -> None:
-    world.tell("s1", change("a", at(1)))
+    world.halt("s1", change("a", at(1)))
     world.session.begin()
     world.session.meta.journal.write(
         DdlJournal(task="t", source="s1", lsn=at(1), statement="", rendered=(), step=0, state=DdlState.DONE)
@@ -135,8 +135,8 @@ def test_what_the_target_has_is_past_ordering(world: World) -> None:
 
 
 def test_an_order_stands_at_its_own_source(world: World) -> None:
-    world.tell("s1", change("a", at(1)))
-    world.tell("s2", change("a", at(1)))
+    world.halt("s1", change("a", at(1)))
+    world.halt("s2", change("a", at(1)))
     found = world.task_orders.find(str(at(1)), "s2")
     world.task_orders.give(found, OrderKind.REPLACE, ("one", "two"))
     world.task_orders.give(found, OrderKind.SKIP)
@@ -150,7 +150,7 @@ def test_an_order_stands_at_its_own_source(world: World) -> None:
 
 
 def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: World) -> None:
-    world.tell("s1", change("a", at(1)), ROWS)
+    world.halt("s1", change("a", at(1)), ROWS)
     world.task_orders.retry_rows(world.task_orders.matching(table="shop.b"))
     assert [one.tables for one in world.task_orders.blocked_changes()] == [(TableName("shop", "a"),)]
     assert world.session.meta.orders.read("t", "s1") == []
@@ -158,15 +158,15 @@ def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: World) -
 
 def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reported(world: World) -> None:
     refused = Halt(tables=(TableName("shop", "t_2"),), lsn=at(1), code="target-shape", what="no")
-    world.tell("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
+    world.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
     (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     assert lock.refused == {"s1: shop.t_2": "target-shape"}
     assert lock.to_json()["refused"] == {"s1: shop.t_2": "target-shape"}
 
 
 def test_shards_that_wait_are_one_lock(world: World) -> None:
-    world.tell("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
-    world.tell("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
+    world.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
+    world.halt("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
     (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     assert (str(lock.target), lock.owner.source, lock.since) == ("shop.orders", "s2", 2.0)
     assert lock.awaited == ("s1: shop.t_2",)
@@ -186,7 +186,7 @@ def test_shards_that_wait_are_one_lock(world: World) -> None:
 
 
 def test_of_several_locks_the_one_is_meant_where_somebody_stands(world: World) -> None:
-    world.tell("s1", awaits("t_1", at(1)))
+    world.halt("s1", awaits("t_1", at(1)))
     (first,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.owner, lsn=at(2)),))
     assert find_lock([first, other], "", str(at(1)), "s1") is first
@@ -197,8 +197,8 @@ def test_of_several_locks_the_one_is_meant_where_somebody_stands(world: World) -
 
 
 def test_shards_that_disagree_are_not_unlocked_by_chance(world: World) -> None:
-    world.tell("s1", awaits("t_1", at(1), code="shards-disagree"))
-    world.tell("s2", awaits("t_9", at(1), code="shards-disagree"))
+    world.halt("s1", awaits("t_1", at(1), code="shards-disagree"))
+    world.halt("s2", awaits("t_9", at(1), code="shards-disagree"))
     (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     assert lock.disagrees
     with pytest.raises(ConfigError, match="Name the one to run: --source s1"):
@@ -256,8 +256,8 @@ def test_what_waits_is_counted_in_the_relay(world: World) -> None:
     assert nothing is not None
     assert (nothing.transactions, nothing.log_bytes) == (0, 0)
     assert backlogs(world.parts[1], [([a], at(3))]) == [None], "its relay is elsewhere"
-    world.tell("s1", change("a", at(4)), ROWS)
-    world.tell("s2", change("a", at(4)))
+    world.halt("s1", change("a", at(4)), ROWS)
+    world.halt("s2", change("a", at(4)))
     counted = world.task_orders.with_backlogs(world.task_orders.blocked_changes())
     assert [one.backlog is not None for one in counted] == [True, True, False]
     assert counted[0].halt is not None
@@ -294,7 +294,7 @@ def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_all_the_same(wo
     assert world.task_orders.held_tables()[0].tables == {}
     start = Checkpoint(task="t", source="s1", worker=0, lsn=at(3))
     world.session.meta.checkpoints.claim("t", "s1", 1, start)
-    world.tell("s1", awaits("a", at(4)), awaits("b", at(2)), ROWS)
+    world.halt("s1", awaits("a", at(4)), awaits("b", at(2)), ROWS)
     (held, other) = world.task_orders.held_tables()
     assert held.tables == {a: at(3)}, "the change at 2 is behind the checkpoint"
     assert 123 <= held.log_bytes < 2 * 123 + 200, "4 is the change; 5 is of others, who have not come to it"
@@ -304,7 +304,7 @@ def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_all_the_same(wo
 
 
 def test_nothing_but_skip_is_ordered_about_a_table_that_comes(world: World) -> None:
-    world.tell("s1", change("t_9", at(1), "shard-structure"))
+    world.halt("s1", change("t_9", at(1), "shard-structure"))
     comes = world.task_orders.find()
     for kind, statements in (
         (OrderKind.UNLOCK, ()),
@@ -321,8 +321,8 @@ def test_nothing_but_skip_is_ordered_about_a_table_that_comes(world: World) -> N
 
 
 def test_one_order_is_given_about_the_shards_that_wait_for_each_other(world: World) -> None:
-    world.tell("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
-    world.tell("s2", awaits("t_2", at(2), "s1: shop.t_1"))
+    world.halt("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
+    world.halt("s2", awaits("t_2", at(2), "s1: shop.t_1"))
     mine, other = world.task_orders.find(source="s1", table="shop.t_1"), world.task_orders.find(source="s2")
     world.task_orders.give(mine, OrderKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
     with pytest.raises(ConfigError, match="is waiting already") as caught:

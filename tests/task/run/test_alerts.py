@@ -73,7 +73,7 @@ class Webhook:
         self.receiver = AlertReceiver(webhook=f"http://127.0.0.1:{self._server.server_port}/secret", lag=60.0)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def told(self) -> list[tuple[str, list[tuple[str, str]]]]:
+    def reported(self) -> list[tuple[str, list[tuple[str, str]]]]:
         return [(one["state"], [(each["kind"], each["subject"]) for each in one["alerts"]]) for one in self.taken]
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ def test_each_kind_is_reported_when_it_is_over(
     alerts.drain(30)
     over(alerts, progress(lag_seconds=0.0))
     alerts.drain(30)
-    reported = [(state, each[0]) for state, found in webhook.told() for each in found]
+    reported = [(state, each[0]) for state, found in webhook.reported() for each in found]
     # The beginning of locked rows has a document of its own.
     assert reported == ([] if kind == "rows-locked" else [("firing", kind)]) + [("resolved", kind)]
     alerts.close()
@@ -171,14 +171,14 @@ def test_a_comparison_reports_differences_and_when_there_are_none_any_more(tmp_p
     (tmp_path / "s" / "verify").mkdir(parents=True)
     table = TableReport(TableName("shop", "a"), rows=5)
     alert_differences(config, Report((table,), ()), "")
-    assert webhook.told() == []
+    assert webhook.reported() == []
     alert_differences(config, Report((replace(table, missing=2),), ()), "")
     alert_differences(config, Report((replace(table, waiting=1, waits=("it waits",)),), ()), "")
     alert_differences(config, Report((table,), ()), "shop.b")  # which was not compared then
-    assert webhook.told() == [("firing", [("verify-differences", "all tables")])]
+    assert webhook.reported() == [("firing", [("verify-differences", "all tables")])]
     assert webhook.taken[0]["alerts"][0]["what"] == "2 rows differ"
     alert_differences(config, Report((table,), ()), "")
-    assert webhook.told()[1:] == [("resolved", [("verify-differences", "all tables")])]
+    assert webhook.reported()[1:] == [("resolved", [("verify-differences", "all tables")])]
 
 
 def test_conditions_are_reported_once_bundled_and_once_more_when_they_are_over(
@@ -186,16 +186,16 @@ def test_conditions_are_reported_once_bundled_and_once_more_when_they_are_over(
 ) -> None:
     alerts = begun(tmp_path, webhook.receiver)
     alerts.look(progress(halted=(halt("a"),)))
-    wait(lambda: len(webhook.taken) == 1, "the first is told at once")
+    wait(lambda: len(webhook.taken) == 1, "the first is reported at once")
     for _ in range(3):
         alerts.look(progress(halted=(halt("a"), halt("b"), halt("c"))))
     time.sleep(0.3)
-    assert len(webhook.taken) == 1, "what comes within a minute is told together"
+    assert len(webhook.taken) == 1, "what comes within a minute is reported together"
     monkeypatch.setattr(module, "_BUNDLE_SECONDS", 0.0)
     alerts.drain(30)
     over(alerts, progress(halted=(halt("b"),)))
     alerts.drain(30)
-    first, second, third = webhook.told()
+    first, second, third = webhook.reported()
     assert first[0] == second[0] == "firing"
     assert [subject.split()[0] for _, subject in second[1]] == ["shop.b", "shop.c"]
     assert third[0] == "resolved"
@@ -213,7 +213,7 @@ def test_what_nobody_knows_is_not_over(tmp_path: Path, webhook: Webhook) -> None
     over(alerts, Progress(task="t", sources=(SourceProgress(source="other", stage="sync"),)))
     over(alerts, progress(halted=(halt("a"),), lag_seconds=None))
     alerts.drain(30)
-    assert [state for state, _ in webhook.told()] == ["firing"]
+    assert [state for state, _ in webhook.reported()] == ["firing"]
     alerts.close()
 
 
@@ -226,7 +226,7 @@ def test_a_receiver_that_is_away_is_tried_again_and_gets_what_still_holds(tmp_pa
     over(alerts, progress(halted=(halt("b"),)))
     webhook.status = 200
     alerts.drain(30)
-    ((state, found),) = webhook.told()
+    ((state, found),) = webhook.reported()
     assert (state, [subject.split()[0] for _, subject in found]) == ("firing", ["shop.b"]), "a was over before"
     alerts.close()
 
@@ -262,10 +262,10 @@ def test_a_later_run_reports_that_it_is_over(tmp_path: Path, webhook: Webhook) -
     second = begun(tmp_path, webhook.receiver)
     second.look(progress(halted=(halt("a"),)))
     second.drain(30)
-    assert [state for state, _ in webhook.told()] == ["firing"], "it was told already"
+    assert [state for state, _ in webhook.reported()] == ["firing"], "it was reported already"
     over(second, progress())
     second.close()
-    assert [state for state, _ in webhook.told()] == ["firing", "resolved"]
+    assert [state for state, _ in webhook.reported()] == ["firing", "resolved"]
     assert json.loads((tmp_path / "alerts-t.json").read_text()) == {"documents": [], "open": []}
     assert (tmp_path / "alerts-t.json").stat().st_mode & 0o077 == 0
 
@@ -284,7 +284,7 @@ def test_the_error_that_ends_a_run_is_reported_and_over_when_a_later_one_carries
     later.look(progress(stage="starting"))
     later.look(progress())
     later.close()
-    assert [state for state, _ in webhook.told()] == ["firing", "resolved"]
+    assert [state for state, _ in webhook.reported()] == ["firing", "resolved"]
 
 
 def test_a_cutover_wakes_nobody(tmp_path: Path, webhook: Webhook) -> None:
@@ -311,7 +311,7 @@ def test_a_disk_without_room_costs_only_what_a_later_run_would_know(
     alerts.look(progress(halted=(halt("a"),)))
     alerts.drain(30)
     alerts.close()
-    assert [state for state, _ in webhook.told()] == ["firing"]
+    assert [state for state, _ in webhook.reported()] == ["firing"]
     assert "cannot be kept" in "".join(capsys.readouterr())
 
 
@@ -377,7 +377,7 @@ def test_a_process_that_is_killed_loses_no_alert_that_is_on_file(
 
 
 def test_a_program_gets_the_document_as_its_input(tmp_path: Path) -> None:
-    found = tmp_path / "told"
+    found = tmp_path / "received"
     program = f"import sys; open({str(found)!r}, 'a').write(sys.stdin.read() + '\\n')"
     alerts = begun(tmp_path, AlertReceiver((sys.executable, "-c", program)))
     alerts.look(progress(halted=(halt("a"),)))

@@ -90,13 +90,13 @@ class Operator:
     """A program that writes down its input."""
 
     def __init__(self, folder: Path) -> None:
-        self.told = folder / "told"
+        self.received = folder / "received"
         self.config = task(folder, "{}")
-        program = f"import sys; open({str(self.told)!r}, 'a').write(sys.stdin.read() + '\\n')"
+        program = f"import sys; open({str(self.received)!r}, 'a').write(sys.stdin.read() + '\\n')"
         self.config = replace(self.config, alerts=AlertReceiver((sys.executable, "-c", program)))
 
     def alerts(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.told.read_text().splitlines()] if self.told.exists() else []
+        return [json.loads(line) for line in self.received.read_text().splitlines()] if self.received.exists() else []
 
 
 class World:

@@ -355,7 +355,7 @@ def test_a_table_without_a_key_becomes_one_with_no_other(task: Task) -> None:
 def test_shards_that_differ_where_none_goes_ahead_any_more_are_reported_with_what_it_means(
     task: Task, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def told() -> list[str]:
+    def hints() -> list[str]:
         show_findings(
             "t", [one for one in check_all_sources(task.parts) if one.item == "schema_of_shard_tables"], as_json=False
         )
@@ -366,13 +366,13 @@ def test_shards_that_differ_where_none_goes_ahead_any_more_are_reported_with_wha
     task.start("a")
     task.start("b")
     task.parts = tuple(replace(part, shard_mode="pessimistic") for part in optimistic)
-    hint, fix, _ = told()
+    hint, fix, _ = hints()
     assert hint.startswith("hint ")
     assert f"a: {task.schema}_a1.cart_1 in column b (nothing here, int there); a: {task.schema}_a2.cart_1 in" in hint
     assert f"b: {task.schema}_b1.cart_1 in the order of columns. In pessimistic mode" in hint
     assert "do not wait for these while their rows still fit" in hint
     assert "shard-mode: optimistic" in fix
     task.sql("ALTER TABLE $_a1.cart_1 ADD b INT", "ALTER TABLE $_a2.cart_1 ADD b INT")
-    assert told()[0].endswith("have the same structure"), "it is on its way"
+    assert hints()[0].endswith("have the same structure"), "it is on its way"
     task.parts = optimistic
-    assert told()[0].startswith("ok ")
+    assert hints()[0].startswith("ok ")

@@ -45,17 +45,17 @@ def begun(target: TargetSession, *halts: Halt) -> PreviousHalts:
     return recall
 
 
-def told(target: TargetSession) -> list[Halt]:
+def recorded(target: TargetSession) -> list[Halt]:
     return target.meta.halts.read("t", "s")
 
 
 def test_a_halt_at_the_same_place_is_reported_as_of_before(target: TargetSession) -> None:
     shard = waits(B, 200, "shards-disagree")
     begun(target, shard, replace(waits(A, 600), awaits=()))
-    assert [halt.what for halt in told(target)] == [f"others have not come{AS_BEFORE}"] * 2
-    assert [(halt.lsn, halt.since, halt.awaits) for halt in told(target)][:1] == [(shard.lsn, 7.0, shard.awaits)]
+    assert [halt.what for halt in recorded(target)] == [f"others have not come{AS_BEFORE}"] * 2
+    assert [(halt.lsn, halt.since, halt.awaits) for halt in recorded(target)][:1] == [(shard.lsn, 7.0, shard.awaits)]
     begun(target)
-    assert told(target)[0].what.count(AS_BEFORE) == 1, "it is started once more"
+    assert recorded(target)[0].what.count(AS_BEFORE) == 1, "it is started once more"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_halt_at_the_same_place_is_reported_as_of_before(target: TargetSession
 )
 def test_what_is_past_or_failed_or_is_nobody_s_goes(target: TargetSession, halt: Halt) -> None:
     begun(target, halt)
-    assert told(target) == []
+    assert recorded(target) == []
 
 
 def test_what_another_shard_has_made_for_it_goes(target: TargetSession) -> None:
@@ -84,22 +84,22 @@ def test_what_another_shard_has_made_for_it_goes(target: TargetSession) -> None:
     target.meta.journal.write(replace(journal, lsn=at(300)))
     target.commit()
     begun(target, waits(B, 200), waits(B, 300))
-    assert [halt.lsn for halt in told(target)] == [at(300)]
+    assert [halt.lsn for halt in recorded(target)] == [at(300)]
 
 
 def test_it_is_off_the_record_when_its_table_is_past_it(target: TargetSession) -> None:
     recall = begun(target, waits(B, 200), waits(A, 600))
     recall.drop_past_records(SERVER, STATE.at, [A, B])
-    assert len(told(target)) == 2
+    assert len(recorded(target)) == 2
     arrived = waits(A, 600)
     target.meta.halts.save("t", "s", arrived)
     recall.drop_past_records(SERVER, PlanState(at(599), held=(Held(frozenset({B}), at(200)),)).at, [A, B])
-    assert told(target) == [arrived], "what is told anew is the threads'"
+    assert recorded(target) == [arrived], "what is recorded anew is from the threads'"
     recall.drop_past_records(SERVER, PlanState(at(700)).at, [A, B])
-    assert told(target) == []
+    assert recorded(target) == []
 
 
 def test_a_table_that_is_gone_is_nobody_s(target: TargetSession) -> None:
     recall = begun(target, waits(B, 200))
     recall.drop_past_records(SERVER, STATE.at, [A])
-    assert told(target) == []
+    assert recorded(target) == []

@@ -31,18 +31,18 @@ def run(
     def step(name: str) -> Callable[[], None]:
         return lambda: done.append(name)
 
-    def told(name: str, found: Counter[TableName] | None) -> Counter[TableName] | None:
+    def noted(name: str, found: Counter[TableName] | None) -> Counter[TableName] | None:
         done.append(name)
         return found
 
     steps = Steps(
         running=lambda: running,
-        unsent=lambda: told("unsent", unsent),
+        unsent=lambda: noted("unsent", unsent),
         forget=lambda one: done.append(f"forget {one.task}"),
         forget_relays=step("forget relays"),
         allow=step("allow"),
         copy=step("copy"),
-        written=lambda: told("written", written) or Counter(),
+        written=lambda: noted("written", written) or Counter(),
         note_place=step("note"),
         begin_out=step("begin"),
     )
