@@ -17,8 +17,8 @@ from machine import machine
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
     """The command, and where it runs."""
-    told_of = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
-    return told_of | {name: value for name, value in vars(options).items() if name not in ("result", "folder")}
+    head = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    return head | {name: value for name, value in vars(options).items() if name not in ("result", "folder")}
 
 
 def keep(path: Path, command: dict[str, Any], runs: list[dict[str, Any]], *places: str) -> None:

@@ -13,7 +13,7 @@ from pidts.reduce import Counts, with_whole_keys
 
 from .table_history import PLAIN, UNIQUE, batch_of, minimal
 from .test_guard import RULES, TABLE, Live, copy, delete, insert, row, update
-from .test_prepare import Deaf
+from .test_prepare import UnreadSession
 
 REPAIR = CopyState(mode=CopyMode.REPAIR)
 ONE = {"id": 1, "a": 7, "b": "x", "u": 1}
@@ -47,7 +47,7 @@ def absent(table: Table, *keys: int) -> ChangeBatch:
     ],
 )
 def test_rows_give_way_only_where_the_target_is_not_what_the_log_says(state, safe, removed):
-    session: Any = Deaf()
+    session: Any = UnreadSession()
     change = (Op.UPDATE, ONE, {**ONE, "a": 8})
     copies = {} if state is None else {UNIQUE.name: state}
     (found,) = prepared(session, [batch_of(UNIQUE, [change])], ApplyRules(), copies)

@@ -20,11 +20,11 @@ NEW: Change = (Op.INSERT, None, {"id": 1, "a": 7, "b": "x", "u": 1})
 POINTS = ("lock", "write", "save", "commit:before", "commit:after")
 
 
-class Deaf:
+class UnreadSession:
     """A session that answers only one question: by which columns rows can collide."""
 
     @property
-    def schema(self) -> Deaf:
+    def schema(self) -> UnreadSession:
         return self
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ class Deaf:
         raise AssertionError(f"{name} was asked for")
 
 
-class Landed(Deaf):
+class StructureSession(UnreadSession):
     """A session that answers also for the columns of the one table that is there."""
 
     def __init__(self, table: Table) -> None:
@@ -50,7 +50,7 @@ class Landed(Deaf):
 
 
 def test_full_images_without_a_version_read_nothing():
-    session: Any = Deaf()
+    session: Any = UnreadSession()
     (change,) = prepared(session, [batch_of(UNIQUE, [NEW])], ApplyRules(source="s"))
     assert (change.upserts.num_rows, change.safe) == (1, False)
     (unguarded,) = prepared(session, [batch_of(PLAIN, [NEW])], ApplyRules(source="s", version_column="v"))
@@ -60,7 +60,7 @@ def test_full_images_without_a_version_read_nothing():
 
 
 def test_of_merged_tables_the_one_whose_rows_they_are_is_named_if_it_is_one():
-    session: Any = Landed(UNIQUE)
+    session: Any = StructureSession(UNIQUE)
     rules = ApplyRules(source="s", merged=frozenset({UNIQUE.name}))
     one, other = (
         replace(
@@ -74,7 +74,7 @@ def test_of_merged_tables_the_one_whose_rows_they_are_is_named_if_it_is_one():
 
 
 def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_from_another_table():
-    session: Any = Deaf()
+    session: Any = UnreadSession()
     rules = ApplyRules(source="s", merged=frozenset({PLAIN.name}))
     old = {"id": 2, "a": 7, "b": "x", "u": 2}
     own: list[Change] = [(Op.UPDATE, old, {**old, "a": 8}), (Op.DELETE, {**old, "id": 3}, None)]
@@ -84,7 +84,7 @@ def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_f
         prepared(session, [batch_of(PLAIN, [NEW])], rules)
     more = Column("c", INT)
     for columns, deletes in (((), []), ((more,), [{"id": 1}]), ((replace(more, generated=True),), [])):
-        session = Landed(replace(PLAIN, columns=(*PLAIN.columns, *columns)))
+        session = StructureSession(replace(PLAIN, columns=(*PLAIN.columns, *columns)))
         (change,) = prepared(session, [batch_of(PLAIN, [NEW])], rules)
         assert change.deletes.to_pylist() == deletes
 
@@ -93,7 +93,7 @@ def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_f
 @pytest.mark.parametrize("keyed", [True, False])
 def test_a_row_takes_the_place_of_one_that_another_life_of_its_table_has_left(op: Op | None, *, keyed: bool) -> None:
     """No other table of the source lands there, but those of other sources do, or may."""
-    there = Landed(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
+    there = StructureSession(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there
     there.load = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", OfGroups()) else {}
     filters = Rules(keyed=frozenset({PLAIN.name}) if keyed else frozenset())
@@ -109,18 +109,18 @@ def test_a_row_takes_the_place_of_one_that_another_life_of_its_table_has_left(op
 
 
 def test_a_table_that_is_alone_where_it_lands_keeps_what_somebody_has_added_there() -> None:
-    there = Landed(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
+    there = StructureSession(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there
     there.load = lambda *_: {}
     copied: list[Change] = [(Op.COPY, None, NEW[2])]
     (change,) = prepared(session, [batch_of(PLAIN, copied)], ApplyRules(task="t", source="s", beside=True))
     assert (change.deletes.num_rows, change.upserts.num_rows) == (0, 1)
-    (change,) = prepared(Deaf(), [batch_of(PLAIN, copied)], ApplyRules(task="t", source="s"))
+    (change,) = prepared(UnreadSession(), [batch_of(PLAIN, copied)], ApplyRules(task="t", source="s"))
     assert (change.deletes.num_rows, change.upserts.num_rows) == (0, 1)
 
 
 def test_where_a_filter_drops_changes_what_the_source_had_before_says_nothing_of_the_target():
-    session: Any = Deaf()
+    session: Any = UnreadSession()
     last: Change = (Op.UPDATE, {"id": 2, "a": 7, "b": "x", "u": 2}, {"id": 2, "a": 9, "b": "x", "u": 2})
     changes = batch_of(UNIQUE, [last, NEW])  # row 2 had u=1 before a change that was dropped
     for schema, deletes in (("crm", []), ("shop", [{"id": 1}, {"id": 2}])):
@@ -143,13 +143,13 @@ def test_where_a_filter_drops_changes_what_the_source_had_before_says_nothing_of
     ],
 )
 def test_safe_mode_ends_at_a_known_point(rules, start, safe):
-    session: Any = Deaf()
+    session: Any = UnreadSession()
     (change,) = prepared(session, [batch_of(PLAIN, [NEW], start)], rules)
     assert change.safe is safe
 
 
 def test_a_copied_row_has_no_place_in_the_log_that_could_be_in_the_safe_range():
-    session: Any = Deaf()
+    session: Any = UnreadSession()
     copied = batch_of(PLAIN, [(Op.COPY, None, NEW[2])])
     (change,) = prepared(session, [copied], ApplyRules(safe_until=Lsn(9, 9, 9)))
     assert change.safe is False
