@@ -16,7 +16,7 @@ from pidts.reduce import Counts, NetChange
 from pidts.reduce.column_presence import column_presence
 
 from .table_history import INT, PLAIN, TEXT, batch_of
-from .test_prepare import Landed
+from .test_prepare import StructureSession
 
 ONE, TWO, THREE = (TableName("shop", f"cart_{number}") for number in (1, 2, 3))
 NEWER = replace(PLAIN, columns=(*PLAIN.columns, Column("state", TEXT, nullable=False, default="'new'")))
@@ -45,7 +45,7 @@ def test_each_row_is_written_with_the_columns_that_its_own_table_has() -> None:
         changes(LATER, THREE, (Op.UPDATE, {**ROW, "id": 3, "at": 1}, {**ROW, "id": 3, "at": 2}), start=20),
     ]
     whole = replace(PLAIN, columns=(*NEWER.columns, *LATER.columns[2:3]))
-    first, *others = prepared(Landed(whole), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
+    first, *others = prepared(StructureSession(whole), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
     assert first.deletes["id"].to_pylist() == [1, 2], "rows that come get the target's defaults, whatever stands there"
     assert [one.deletes.num_rows for one in others] == [0, 0]
     assert [one.counts.total for one in (first, *others)] == [3, 0, 0]
@@ -121,7 +121,7 @@ def test_the_wider_of_two_types_holds_both() -> None:
         changes(PLAIN, ONE, (Op.INSERT, None, ROW)),
         changes(wide, TWO, (Op.INSERT, None, {**ROW, "id": 2, "u": 2**40})),
     ]
-    (change,) = prepared(Landed(wide), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
+    (change,) = prepared(StructureSession(wide), batches, ApplyRules(source="s", merged=frozenset({PLAIN.name})))
     assert change.upserts["u"].to_pylist() == [1, 2**40]
     assert [batch.upstream for batch in aligned(batches)] == [ONE, TWO]
 

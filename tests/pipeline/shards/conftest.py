@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from .step_by_step import Tell, stories
+from .step_by_step import MakeStory, stories
 
 
 @pytest.fixture
-def story() -> Iterator[Tell]:
-    with stories() as tell:
-        yield tell
+def story() -> Iterator[MakeStory]:
+    with stories() as make_story:
+        yield make_story

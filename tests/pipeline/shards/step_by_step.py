@@ -91,7 +91,7 @@ class Story(World):
         return [column.name for column in self.target.store.tables[name].table.columns]
 
 
-class Tell(Protocol):
+class MakeStory(Protocol):
     """Begins a story."""
 
     def __call__(
@@ -100,11 +100,13 @@ class Tell(Protocol):
 
 
 @contextmanager
-def stories(**given: object) -> Iterator[Tell]:
+def stories(**given: object) -> Iterator[MakeStory]:
     """Returns the histories of one test."""
     shown: list[Story] = []
 
-    def tell(layout: dict[str, tuple[str, ...]], *, seed: int = 1, keyed: bool = False, **settings: object) -> Story:
+    def make_story(
+        layout: dict[str, tuple[str, ...]], *, seed: int = 1, keyed: bool = False, **settings: object
+    ) -> Story:
         while shown:
             shown.pop().close()
         shards = Shards(layout, random.Random(seed), keyed=keyed)
@@ -112,6 +114,6 @@ def stories(**given: object) -> Iterator[Tell]:
         return shown[-1]
 
     with driven():
-        yield tell
+        yield make_story
         for one in shown:
             one.close()

@@ -9,16 +9,16 @@ import pytest
 
 from pidts.ddl import ddl_threads
 
-from .step_by_step import TWO, Story, Tell, stories
+from .step_by_step import TWO, MakeStory, Story, stories
 from .test_operator_orders import codes
 
 A = "one: shard_1.t_1"
 
 
 @pytest.fixture
-def story() -> Iterator[Tell]:
-    with stories(presumes=True) as tell:
-        yield tell
+def story() -> Iterator[MakeStory]:
+    with stories(presumes=True) as make_story:
+        yield make_story
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def passing(world: Story, rounds: int) -> None:
 
 @pytest.mark.parametrize("text", ["TRUNCATE TABLE shard_1.t_1", "DROP TABLE shard_1.t_1", "DROP DATABASE shard_1"])
 def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_reported_and_rests(
-    story: Tell, tries: list[str], text: str
+    story: MakeStory, tries: list[str], text: str
 ) -> None:
     world = story(TWO, mode="optimistic")
     world.write(times=2)

@@ -8,7 +8,7 @@ import pytest
 
 from pidts.model import OrderKind
 
-from .step_by_step import TWO, Story, T, Tell, stories
+from .step_by_step import TWO, MakeStory, Story, T, stories
 from .test_operator_orders import codes
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
@@ -17,7 +17,7 @@ AGAIN = "DROP COLUMN d, ADD COLUMN d INT DEFAULT 7"
 TRADED = "CHANGE COLUMN c d INT DEFAULT 7, CHANGE COLUMN d c INT DEFAULT 7"
 
 
-def begun(story: Tell, mode: str) -> Story:
+def begun(story: MakeStory, mode: str) -> Story:
     """Returns a history in which both shards have c and d, with values in them."""
     world = story(TWO, mode=mode)
     world.looks = False
@@ -44,7 +44,7 @@ def rows_of(world: Story, name: str) -> list[dict[str, Any]]:
         "CHANGE COLUMN d c INT DEFAULT 7 AFTER u, CHANGE COLUMN c d INT DEFAULT 7 AFTER c",
     ],
 )
-def test_the_same_structure_with_other_values_is_reported(story: Tell, mode: str, change: str) -> None:
+def test_the_same_structure_with_other_values_is_reported(story: MakeStory, mode: str, change: str) -> None:
     world = begun(story, mode)
     before = rows_of(world, B)
     world[A].source.say(ALTER + change)
@@ -64,7 +64,7 @@ def test_the_same_structure_with_other_values_is_reported(story: Tell, mode: str
         "CHANGE COLUMN d e INT DEFAULT 7, ADD COLUMN d INT DEFAULT 7",
     ],
 )
-def test_what_would_be_run_at_once_is_reported(story: Tell, change: str) -> None:
+def test_what_would_be_run_at_once_is_reported(story: MakeStory, change: str) -> None:
     world = begun(story, "optimistic")
     before = rows_of(world, B)
     world[A].source.say(ALTER + change)
@@ -73,7 +73,7 @@ def test_what_would_be_run_at_once_is_reported(story: Tell, change: str) -> None
     assert rows_of(world, B) == before
 
 
-def test_columns_that_trade_names_on_all_shards_do_so_on_the_target(story: Tell) -> None:
+def test_columns_that_trade_names_on_all_shards_do_so_on_the_target(story: MakeStory) -> None:
     world = begun(story, "pessimistic")
     both = [*rows_of(world, A), *rows_of(world, B)]
     for name in (A, B):
@@ -85,7 +85,7 @@ def test_columns_that_trade_names_on_all_shards_do_so_on_the_target(story: Tell)
         assert (found[row["id"]]["c"], found[row["id"]]["d"]) == (row["d"], row["c"])
 
 
-def test_a_rename_to_a_column_that_others_have_added_is_reported(story: Tell) -> None:
+def test_a_rename_to_a_column_that_others_have_added_is_reported(story: MakeStory) -> None:
     world = begun(story, "optimistic")
     before = rows_of(world, B)
     world[A].source.say(f"{ALTER}ADD COLUMN w INT")
@@ -95,7 +95,7 @@ def test_a_rename_to_a_column_that_others_have_added_is_reported(story: Tell) ->
     assert [row["v"] for row in rows_of(world, B)] == [row["v"] for row in before]
 
 
-def test_what_a_shard_has_dropped_is_known_by_its_new_name(story: Tell) -> None:
+def test_what_a_shard_has_dropped_is_known_by_its_new_name(story: MakeStory) -> None:
     world = begun(story, "optimistic")
     world[A].source.say(f"{ALTER}DROP COLUMN v")
     world[B].source.say(f"{ALTER}CHANGE COLUMN v w INT")
@@ -106,7 +106,7 @@ def test_what_a_shard_has_dropped_is_known_by_its_new_name(story: Tell) -> None:
     assert world.waiting() == [A], "its rows have old values in it"
 
 
-def test_a_shard_is_not_renamed_while_the_target_has_what_it_has_dropped(story: Tell) -> None:
+def test_a_shard_is_not_renamed_while_the_target_has_what_it_has_dropped(story: MakeStory) -> None:
     world = begun(story, "optimistic")
     world[A].source.say(f"{ALTER}DROP COLUMN v")
     world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_9")
@@ -116,7 +116,9 @@ def test_a_shard_is_not_renamed_while_the_target_has_what_it_has_dropped(story: 
 
 @pytest.mark.parametrize("restarts", [True, False])
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(story: Tell, mode: str, *, restarts: bool) -> None:
+def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(
+    story: MakeStory, mode: str, *, restarts: bool
+) -> None:
     world = begun(story, mode)
     before = {row["id"]: row["v"] for row in rows_of(world, A)}
     world[A].source.say(f"{ALTER}DROP COLUMN v, RENAME TO shard_1.t_5", {})
@@ -138,8 +140,8 @@ def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(story: Tell, m
 def test_of_two_columns_the_one_that_went_meanwhile_is_added(index: str, transactional: bool) -> None:
     """The shard that is behind waits for nobody: the other one has passed this change long ago."""
     steps = ("ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT DEFAULT 8" + index, "ADD COLUMN e INT", "DROP COLUMN d")
-    with stories(mode="optimistic", transactional_ddl=transactional) as tell:
-        world = tell(TWO)
+    with stories(mode="optimistic", transactional_ddl=transactional) as make_story:
+        world = make_story(TWO)
         world.looks = False
         world.write(times=3)
         for step in steps:

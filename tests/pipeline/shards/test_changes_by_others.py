@@ -20,8 +20,8 @@ A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
     monkeypatch: pytest.MonkeyPatch, *, transactional: bool
 ) -> None:
-    with stories(transactional_ddl=transactional) as tell:
-        world = tell(TWO)
+    with stories(transactional_ddl=transactional) as make_story:
+        world = make_story(TWO)
         world.looks = False
         world.rest()
         world.plan(C)

@@ -10,21 +10,21 @@ import pytest
 from pidts.model import Op, OrderKind
 from pidts.plan import Limits
 
-from .step_by_step import Story, T, Tell, stories
+from .step_by_step import MakeStory, Story, T, stories
 from .test_moved_rows import FIRST, KEY, SECOND, THIRD, THREE, move, row, updated
 
 WIDER = "ADD COLUMN c INT"
 
 
 @pytest.fixture(params=[1, 9])
-def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
+def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
     """Begins histories with each transaction in a batch of its own, and with many in one."""
-    with stories(mode="optimistic", limits=Limits(transactions=request.param, idle_entries=1)) as tell:
-        yield tell
+    with stories(mode="optimistic", limits=Limits(transactions=request.param, idle_entries=1)) as make_story:
+        yield make_story
 
 
-def begun(tell: Tell, **settings: Any) -> Story:
-    world = tell(THREE, **settings)
+def begun(make_story: MakeStory, **settings: Any) -> Story:
+    world = make_story(THREE, **settings)
     world.looks = False
     return world
 
@@ -50,7 +50,7 @@ def ends(world: Story, name: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "apart"), [("insert", False), ("delete", False), ("delete", True)])
-def test_its_old_shard_waits(story: Tell, first: str, *, apart: bool) -> None:
+def test_its_old_shard_waits(story: MakeStory, first: str, *, apart: bool) -> None:
     """The INSERT finds the row of the other shard."""
     world = begun(story)
     world.plan(f"ALTER TABLE {{t}} {WIDER}")
@@ -70,7 +70,7 @@ def test_its_old_shard_waits(story: Tell, first: str, *, apart: bool) -> None:
 
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
-def test_its_old_shard_has_dropped_what_others_still_have(story: Tell, first: str) -> None:
+def test_its_old_shard_has_dropped_what_others_still_have(story: MakeStory, first: str) -> None:
     """Nobody waits, and both shards have the same structure."""
     world = begun(story)
     for name in (FIRST, SECOND):
@@ -89,7 +89,7 @@ def test_its_old_shard_has_dropped_what_others_still_have(story: Tell, first: st
     ends(world, THIRD)
 
 
-def test_one_shard_is_ahead_by_an_order(story: Tell) -> None:
+def test_one_shard_is_ahead_by_an_order(story: MakeStory) -> None:
     world = begun(story, mode="pessimistic")
     world.plan(f"ALTER TABLE {{t}} {WIDER}")
     world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})

@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import OrderKind, TableName
 
-from .step_by_step import TWO, Story, T, Tell
+from .step_by_step import TWO, MakeStory, Story, T
 from .test_operator_orders import codes
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
@@ -18,7 +18,7 @@ def said(world: Story, what: str, *names: str) -> None:
         world.rest()
 
 
-def begun(story: Tell, mode: str) -> Story:
+def begun(story: MakeStory, mode: str) -> Story:
     world = story(TWO, mode=mode)
     world.looks = False
     world.write(times=3)
@@ -56,7 +56,7 @@ def assert_waits_for_its_old_values(world: Story, name: str) -> None:
     ],
 )
 def test_what_some_have_done_in_two_steps_another_does_in_one(
-    story: Tell, first: str, then: str, *, restarts: bool
+    story: MakeStory, first: str, then: str, *, restarts: bool
 ) -> None:
     world = begun(story, "optimistic")
     said(world, first, A)
@@ -69,7 +69,7 @@ def test_what_some_have_done_in_two_steps_another_does_in_one(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_late_shard_adds_what_the_others_have_changed(story: Tell, *, restarts: bool) -> None:
+def test_a_late_shard_adds_what_the_others_have_changed(story: MakeStory, *, restarts: bool) -> None:
     world = begun(story, "pessimistic")
     said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
     late = come(world)
@@ -82,7 +82,7 @@ def test_a_late_shard_adds_what_the_others_have_changed(story: Tell, *, restarts
     assert_waits_for_its_old_values(world, late)
 
 
-def test_a_late_shard_adds_what_the_others_are_about_to_change(story: Tell) -> None:
+def test_a_late_shard_adds_what_the_others_are_about_to_change(story: MakeStory) -> None:
     """It comes to the same structure as the others, but not with the same values."""
     world = begun(story, "pessimistic")
     said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
@@ -94,7 +94,7 @@ def test_a_late_shard_adds_what_the_others_are_about_to_change(story: Tell) -> N
     assert_waits_for_its_old_values(world, late)
 
 
-def test_what_was_unlocked_in_two_steps_another_does_in_one(story: Tell) -> None:
+def test_what_was_unlocked_in_two_steps_another_does_in_one(story: MakeStory) -> None:
     world = begun(story, "pessimistic")
     for what in ("ADD COLUMN c INT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9"):
         said(world, what, A)
@@ -105,7 +105,7 @@ def test_what_was_unlocked_in_two_steps_another_does_in_one(story: Tell) -> None
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_default_that_all_change_is_changed_on_the_target(story: Tell, *, restarts: bool) -> None:
+def test_a_default_that_all_change_is_changed_on_the_target(story: MakeStory, *, restarts: bool) -> None:
     world = begun(story, "optimistic")
     said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
     said(world, "ALTER COLUMN c SET DEFAULT 9", A)
@@ -123,7 +123,7 @@ def test_a_default_that_all_change_is_changed_on_the_target(story: Tell, *, rest
 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-def test_what_says_once_more_what_a_shard_has_changes_nothing_of_what_others_have(story: Tell, mode: str) -> None:
+def test_what_says_once_more_what_a_shard_has_changes_nothing_of_what_others_have(story: MakeStory, mode: str) -> None:
     world = begun(story, mode)
     said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
     for what in ("MODIFY COLUMN c BIGINT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9", "ADD COLUMN d INT"):

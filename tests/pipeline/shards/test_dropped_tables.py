@@ -8,7 +8,7 @@ from pidts.model import Op, TableName
 from pidts.schema import Dialect, apply, classify
 from pidts.task.operate.orders import needs_operator
 
-from .step_by_step import TWO, Story, T, Tell
+from .step_by_step import TWO, MakeStory, Story, T
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 NAME = TableName("shard_1", "t_1")
@@ -17,7 +17,7 @@ MADE = "TABLE shard_1.t_1 (id INT NOT NULL PRIMARY KEY, v INT, u INT, UNIQUE KEY
 C = "ALTER TABLE shard_1.t_1 ADD COLUMN c INT DEFAULT 7"
 
 
-def begun(story: Tell, mode: str, *, keyed: bool) -> Story:
+def begun(story: MakeStory, mode: str, *, keyed: bool) -> Story:
     """Returns a history in which all shards have c with values in it, and row 7 is in A alone."""
     world = story(THREE if keyed else TWO, mode=mode, keyed=keyed)
     world.looks = False
@@ -51,7 +51,7 @@ def lives_again(world: Story) -> None:
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("restarts", [True, False])
-def test_a_table_that_was_dropped_comes_again(story: Tell, mode: str, *, keyed: bool, restarts: bool) -> None:
+def test_a_table_that_was_dropped_comes_again(story: MakeStory, mode: str, *, keyed: bool, restarts: bool) -> None:
     world = begun(story, mode, keyed=keyed)
     world[A].source.say("DROP TABLE shard_1.t_1")
     world.rest()
@@ -64,7 +64,7 @@ def test_a_table_that_was_dropped_comes_again(story: Tell, mode: str, *, keyed: 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_table_is_made_anew_in_one_statement(story: Tell, mode: str, *, keyed: bool) -> None:
+def test_a_table_is_made_anew_in_one_statement(story: MakeStory, mode: str, *, keyed: bool) -> None:
     world = begun(story, mode, keyed=keyed)
     source, dialect = world[A].source, Dialect(mariadb=True)
     made = apply(classify(f"CREATE OR REPLACE {MADE}", "shop", dialect=dialect), source.structures, {}, dialect=dialect)
@@ -75,7 +75,7 @@ def test_a_table_is_made_anew_in_one_statement(story: Tell, mode: str, *, keyed:
 
 
 @pytest.mark.parametrize("restarts", range(4))
-def test_what_the_table_before_it_had_dropped_is_forgotten(story: Tell, restarts: int) -> None:
+def test_what_the_table_before_it_had_dropped_is_forgotten(story: MakeStory, restarts: int) -> None:
     world = begun(story, "optimistic", keyed=False)
     steps = ("ALTER TABLE shard_1.t_1 DROP COLUMN c", "DROP TABLE shard_1.t_1", f"CREATE {MADE}")
     for number, text in enumerate(steps):
@@ -88,7 +88,7 @@ def test_what_the_table_before_it_had_dropped_is_forgotten(story: Tell, restarts
 
 
 @pytest.mark.parametrize("restarts", [True, False])
-def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: Tell, *, restarts: bool) -> None:
+def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: MakeStory, *, restarts: bool) -> None:
     world = story({**TWO, "one": ("shard_1.t_1", "shard_1.t_2", "alone.x")}, mode="optimistic")
     world.looks = False
     source = world[A].source
@@ -107,7 +107,9 @@ def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: T
     assert world.waiting() == [], "its own rows have all their values"
 
 
-def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_that_had_dropped_it(story: Tell) -> None:
+def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_that_had_dropped_it(
+    story: MakeStory,
+) -> None:
     """Rows of the shard that is gone have values there, so the column stays; no other shard could change that."""
     world = begun(story, "optimistic", keyed=False)
     world[A].source.say("ALTER TABLE shard_1.t_1 DROP COLUMN c")
@@ -123,7 +125,7 @@ def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_t
 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story: Tell, mode: str) -> None:
+def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story: MakeStory, mode: str) -> None:
     """No shard has to come, so an operator is needed; the rows of the shard before it stay."""
     world = story({"one": ("shard_1.t_1",)}, mode=mode)
     world.looks = False
@@ -143,7 +145,7 @@ def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story:
 
 
 @pytest.mark.parametrize("restarts", [True, False])
-def test_others_come_to_a_column_of_one_that_is_gone(story: Tell, *, restarts: bool) -> None:
+def test_others_come_to_a_column_of_one_that_is_gone(story: MakeStory, *, restarts: bool) -> None:
     """The target has the column, whichever shards lack it; that it exists need not be recorded."""
     world = story({**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}, mode="optimistic")
     world.looks = False

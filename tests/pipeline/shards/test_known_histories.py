@@ -14,17 +14,17 @@ from tests.examples import EXAMPLES, examples
 
 from pidts.model import OrderKind, TableName
 
-from .step_by_step import BOTH, GONE, INDEX, ONE, TWO, C, D, E, Tell, stories
+from .step_by_step import BOTH, GONE, INDEX, ONE, TWO, C, D, E, MakeStory, stories
 
 
 @pytest.fixture(params=[False, True] if EXAMPLES else [False])
-def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
-    with stories(transactional_ddl=request.param) as tell:
-        yield tell
+def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
+    with stories(transactional_ddl=request.param) as make_story:
+        yield make_story
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_two_shards_of_one_server(story: Tell, *, keyed: bool) -> None:
+def test_two_shards_of_one_server(story: MakeStory, *, keyed: bool) -> None:
     world = story(ONE, keyed=keyed)
     world.plan(C)
     world.alter("one: shard_1.t_1")
@@ -38,7 +38,7 @@ def test_two_shards_of_one_server(story: Tell, *, keyed: bool) -> None:
     assert "c" in world.columns()
 
 
-def test_two_servers(story: Tell) -> None:
+def test_two_servers(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C)
     world.alter("one: shard_1.t_1")
@@ -51,7 +51,7 @@ def test_two_servers(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_several_shards_on_several_servers(story: Tell) -> None:
+def test_several_shards_on_several_servers(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C)
     for number, name in enumerate(("two: shard_2.t_1", "one: shard_1.t_1", "one: shard_2.t_1")):
@@ -64,7 +64,7 @@ def test_several_shards_on_several_servers(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_a_shard_that_is_ahead_by_several_changes(story: Tell) -> None:
+def test_a_shard_that_is_ahead_by_several_changes(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C, D, INDEX, GONE)
     names = world.names
@@ -82,7 +82,7 @@ def test_a_shard_that_is_ahead_by_several_changes(story: Tell) -> None:
     assert (world.waiting(), world.columns()) == ([], ["id", "v", "u", "d"])
 
 
-def test_sequences_that_are_interleaved(story: Tell) -> None:
+def test_sequences_that_are_interleaved(story: MakeStory) -> None:
     """Five tables on two servers: two columns, an index, a column with its index, and rows between all of them."""
     layout = {
         "one": ("shard_1.t_1", "shard_1.t_2"),
@@ -98,7 +98,7 @@ def test_sequences_that_are_interleaved(story: Tell) -> None:
         assert world.waiting() == []
 
 
-def test_groups_wait_for_each_others_servers(story: Tell) -> None:
+def test_groups_wait_for_each_others_servers(story: MakeStory) -> None:
     """A task that stops a whole server for one group never reaches the change for which the other group waits."""
     world = story({"one": ("shard_1.t_1", "shard_1.u_1"), "two": ("shard_1.t_1", "shard_1.u_1")})
     world.plan(C)
@@ -112,7 +112,7 @@ def test_groups_wait_for_each_others_servers(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_a_shard_that_comes_during_a_change_and_behind_it(story: Tell) -> None:
+def test_a_shard_that_comes_during_a_change_and_behind_it(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C)
     world.alter("one: shard_1.t_1")
@@ -143,7 +143,7 @@ def test_a_shard_that_comes_during_a_change_and_behind_it(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_a_shard_that_comes_several_versions_ahead(story: Tell) -> None:
+def test_a_shard_that_comes_several_versions_ahead(story: MakeStory) -> None:
     """The other server's log lags: at the new shard's place in it, the group has not reached the first change."""
     world = story(TWO)
     world.plan(C, D)
@@ -158,7 +158,7 @@ def test_a_shard_that_comes_several_versions_ahead(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_rows_of_who_waits_and_who_does_not_in_one_transaction(story: Tell) -> None:
+def test_rows_of_who_waits_and_who_does_not_in_one_transaction(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C)
     world.alter("two: shard_1.t_1")

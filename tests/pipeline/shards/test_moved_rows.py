@@ -19,7 +19,7 @@ from pidts.plan import Limits
 
 from .shard_servers import Shard
 from .shard_source import fill
-from .step_by_step import C, D, Story, T, Tell, stories
+from .step_by_step import C, D, MakeStory, Story, T, stories
 from .task_in_memory import World
 
 THREE = {"one": ("shard_1.t_1", "shard_1.t_2", "shard_1.t_3", "alone.x")}
@@ -28,17 +28,22 @@ KEY = 7
 
 
 @pytest.fixture(params=[1, 2, 3] if EXAMPLES else [1, 3])
-def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
+def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
     """Begins histories in which catching up takes several batches."""
-    with stories(workers=request.param, limits=Limits(transactions=2, idle_entries=1)) as tell:
-        yield tell
+    with stories(workers=request.param, limits=Limits(transactions=2, idle_entries=1)) as make_story:
+        yield make_story
 
 
 def begun(
-    tell: Tell, *waiting: str, plan: tuple[str, ...] = (C,), renames: Any = None, rests: bool = True, **settings: Any
+    make_story: MakeStory,
+    *waiting: str,
+    plan: tuple[str, ...] = (C,),
+    renames: Any = None,
+    rests: bool = True,
+    **settings: Any,
 ) -> Story:
     """Returns a history in which the row of key 7 is the first shard's, and these shards wait."""
-    world = tell(THREE, **settings)
+    world = make_story(THREE, **settings)
     world.looks = False
     world["one: shard_1.t_1"].source.commit((TableName("shard_1", "t_1"), [(Op.INSERT, None, row(world[FIRST]))]))
     world.plan(*plan)
@@ -94,7 +99,7 @@ def check(world: World) -> None:
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
 @pytest.mark.parametrize("apart", [False, True])
-def test_from_one_that_waits(story: Tell, first: str, *, apart: bool) -> None:
+def test_from_one_that_waits(story: MakeStory, first: str, *, apart: bool) -> None:
     """Its DELETE comes when the other shard has had the row for long."""
     world = begun(story)
     move(world, FIRST, SECOND, first=first, apart=apart)
@@ -105,7 +110,7 @@ def test_from_one_that_waits(story: Tell, first: str, *, apart: bool) -> None:
     ends(world)
 
 
-def test_in_the_very_batch_in_which_it_begins_to_wait(story: Tell) -> None:
+def test_in_the_very_batch_in_which_it_begins_to_wait(story: MakeStory) -> None:
     """Before this batch no shard of the table waited."""
     world = begun(story, rests=False)
     move(world, FIRST, SECOND)
@@ -117,8 +122,8 @@ def test_in_the_very_batch_in_which_it_begins_to_wait(story: Tell) -> None:
 def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its changes up to there come in a part before the other shard's, although they are later."""
     monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
-    with stories(limits=Limits(transactions=9, idle_entries=1)) as tell:
-        world = begun(tell, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
+    with stories(limits=Limits(transactions=9, idle_entries=1)) as make_story:
+        world = begun(make_story, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
         two, three = world[SECOND], world[THIRD]
         two.source.commit((two.name, [(Op.INSERT, None, row(two, 8))]))
         world.rest()
@@ -136,7 +141,7 @@ def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
-def test_to_one_that_waits(story: Tell, first: str) -> None:
+def test_to_one_that_waits(story: MakeStory, first: str) -> None:
     world = begun(story, SECOND)
     move(world, FIRST, SECOND, first=first)
     world.rest()
@@ -144,7 +149,7 @@ def test_to_one_that_waits(story: Tell, first: str) -> None:
     ends(world)
 
 
-def test_what_was_done_to_it_before_it_moved_is_older(story: Tell) -> None:
+def test_what_was_done_to_it_before_it_moved_is_older(story: MakeStory) -> None:
     """The update comes in a batch of its own, behind the row that it must not overwrite."""
     world = begun(story)
     updated(world, FIRST, v=20)
@@ -156,7 +161,7 @@ def test_what_was_done_to_it_before_it_moved_is_older(story: Tell) -> None:
     ends(world)
 
 
-def test_changed_in_the_very_transaction_that_moves_it(story: Tell) -> None:
+def test_changed_in_the_very_transaction_that_moves_it(story: MakeStory) -> None:
     """The later change belongs to the row that goes: nothing of it is left."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
@@ -169,7 +174,7 @@ def test_changed_in_the_very_transaction_that_moves_it(story: Tell) -> None:
 
 @pytest.mark.parametrize("waiting", [(FIRST,), (SECOND,), (FIRST, SECOND)])
 @pytest.mark.parametrize("times", [2, 3])
-def test_to_and_fro(story: Tell, waiting: tuple[str, ...], times: int) -> None:
+def test_to_and_fro(story: MakeStory, waiting: tuple[str, ...], times: int) -> None:
     world = begun(story, *waiting)
     for one, other in itertools.islice(itertools.cycle([(FIRST, SECOND), (SECOND, FIRST)]), times):
         move(world, one, other)
@@ -181,7 +186,7 @@ def test_to_and_fro(story: Tell, waiting: tuple[str, ...], times: int) -> None:
 
 
 @pytest.mark.parametrize("waiting", [(FIRST,), (FIRST, SECOND), (FIRST, THIRD), (THIRD,)])
-def test_over_three_shards_and_gone_in_the_end(story: Tell, waiting: tuple[str, ...]) -> None:
+def test_over_three_shards_and_gone_in_the_end(story: MakeStory, waiting: tuple[str, ...]) -> None:
     world = begun(story, *waiting)
     move(world, FIRST, SECOND)
     world.go(9)
@@ -195,7 +200,7 @@ def test_over_three_shards_and_gone_in_the_end(story: Tell, waiting: tuple[str, 
     assert KEY not in {one["id"] for one in world.content(T)}
 
 
-def test_with_another_key(story: Tell) -> None:
+def test_with_another_key(story: MakeStory) -> None:
     """Of an update that gives a row another key, one side may be set aside and the other not."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
@@ -218,7 +223,7 @@ def test_with_another_key(story: Tell) -> None:
     assert {4, 5, 6, 7} <= {one["id"] for one in world.content(T)}
 
 
-def test_to_a_key_that_another_one_got_later(story: Tell) -> None:
+def test_to_a_key_that_another_one_got_later(story: MakeStory) -> None:
     """Here the new side is set aside: by then the key is another row's, and a DELETE is left."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
@@ -232,7 +237,7 @@ def test_to_a_key_that_another_one_got_later(story: Tell) -> None:
     ends(world)
 
 
-def test_a_shard_that_leaves_with_what_it_has_got(story: Tell) -> None:
+def test_a_shard_that_leaves_with_what_it_has_got(story: MakeStory) -> None:
     """No event says that its rows are gone, so they stay; then the waiting shard is the only one."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
     world.looks = False
@@ -251,7 +256,7 @@ def test_a_shard_that_leaves_with_what_it_has_got(story: Tell) -> None:
 
 
 @pytest.mark.parametrize("text", ["RENAME TABLE {t} TO {new}", "ALTER TABLE {t} RENAME TO {new}"])
-def test_one_that_has_got_it_is_renamed(story: Tell, text: str) -> None:
+def test_one_that_has_got_it_is_renamed(story: MakeStory, text: str) -> None:
     """Under its old name no shard would ever give the row away."""
     world = begun(story)
     b = world[SECOND]
@@ -268,7 +273,7 @@ def test_one_that_has_got_it_is_renamed(story: Tell, text: str) -> None:
     assert KEY not in {one["id"] for one in world.content(T)}
 
 
-def test_optimistic(story: Tell) -> None:
+def test_optimistic(story: MakeStory) -> None:
     """There, too, a change waits that leads to no common structure."""
     world = begun(story, plan=(), mode="optimistic", renames={"w": "v"})
     move(world, FIRST, SECOND)
@@ -276,7 +281,7 @@ def test_optimistic(story: Tell) -> None:
     ends(world)
 
 
-def test_one_that_goes_on_alone(story: Tell) -> None:
+def test_one_that_goes_on_alone(story: MakeStory) -> None:
     """An operator has ordered it; then the others wait for nobody."""
     world = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
     move(world, FIRST, SECOND)
@@ -288,7 +293,7 @@ def test_one_that_goes_on_alone(story: Tell) -> None:
     assert world.target.store.moves == {}
 
 
-def test_twice_in_a_row(story: Tell) -> None:
+def test_twice_in_a_row(story: MakeStory) -> None:
     """What was noted during one wait does not count in the next one: by then the row is the first shard's again."""
     world = begun(story, plan=(C, D))
     move(world, FIRST, SECOND)
@@ -310,8 +315,8 @@ def test_the_process_dies_anywhere(workers: int) -> None:
     """This includes crashes between the last commit and the removal of the notes, and between two workers' commits."""
     step = 1 if EXAMPLES else 13
     for crash in itertools.count(workers, step):
-        with stories(workers=workers, limits=Limits(transactions=2, idle_entries=1)) as tell:
-            world = begun(tell, FIRST, seed=crash, transactional_ddl=crash % 2 == 0)
+        with stories(workers=workers, limits=Limits(transactions=2, idle_entries=1)) as make_story:
+            world = begun(make_story, FIRST, seed=crash, transactional_ddl=crash % 2 == 0)
             world.crash_after(crash)
             move(world, FIRST, SECOND)
             world.write(FIRST, SECOND)
@@ -331,8 +336,8 @@ def test_the_process_dies_anywhere(workers: int) -> None:
 def test_a_crash_between_two_workers_leaves_nothing_that_would_keep_a_row_later(point: int) -> None:
     """What the batch that brings them together has noted must not outlive it: it would set a DELETE aside."""
     keys = range(10, 18)
-    with stories(workers=2, limits=Limits(transactions=9, idle_entries=1)) as tell:
-        world = tell(THREE)
+    with stories(workers=2, limits=Limits(transactions=9, idle_entries=1)) as make_story:
+        world = make_story(THREE)
         world.looks = False
         world.rest()
         one, two = world[FIRST], world[SECOND]

@@ -11,16 +11,16 @@ from tests.examples import EXAMPLES
 from pidts.model import LeftBy, OfGroups, Op, OrderKind, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
-from .step_by_step import Story, T, Tell, stories
+from .step_by_step import MakeStory, Story, T, stories
 
 A, NEW = "one: shard_1.t_1", TableName("shard_2", "t_7")
 ALONE = {"one": ("shard_1.t_1", "alone.x"), "two": ("alone.y",)}
 
 
 @pytest.fixture(params=[False, True] if EXAMPLES else [False])
-def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
-    with stories(transactional_ddl=request.param) as tell:
-        yield tell
+def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
+    with stories(transactional_ddl=request.param) as make_story:
+        yield make_story
 
 
 def shared(world: Story) -> set[TableName]:
@@ -43,7 +43,7 @@ def codes(world: Story) -> list[str]:
 
 @pytest.mark.parametrize("source", ["one", "two"])
 def test_the_second_table_puts_on_record_that_they_share_one_and_the_last_does_not_take_its_rows(
-    story: Tell, source: str
+    story: MakeStory, source: str
 ) -> None:
     world = story(ALONE, mode="")
     world.rests()
@@ -60,7 +60,9 @@ def test_the_second_table_puts_on_record_that_they_share_one_and_the_last_does_n
     assert T in world.target.store.tables
 
 
-def test_after_a_restart_the_last_of_those_that_began_together_does_not_take_the_rows_of_others(story: Tell) -> None:
+def test_after_a_restart_the_last_of_those_that_began_together_does_not_take_the_rows_of_others(
+    story: MakeStory,
+) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2")}, mode="")
     world.rests()
     world.shards.drop(world["one: shard_1.t_2"])
@@ -74,7 +76,7 @@ def test_after_a_restart_the_last_of_those_that_began_together_does_not_take_the
     assert T in world.target.store.tables
 
 
-def test_the_only_shard_that_leaves_its_rows_puts_that_on_record(story: Tell) -> None:
+def test_the_only_shard_that_leaves_its_rows_puts_that_on_record(story: MakeStory) -> None:
     world = story(ALONE, mode="pessimistic")
     world.shards.drop(world[A])
     world.rests()
@@ -86,7 +88,7 @@ def left(world: Story) -> set[str]:
         return set(map(str, session.meta.structures.load("t", LeftBy("one"))))
 
 
-def test_those_that_are_emptied_or_dropped_put_on_record_that_their_rows_are_there(story: Tell) -> None:
+def test_those_that_are_emptied_or_dropped_put_on_record_that_their_rows_are_there(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)}, mode="")
     world.rests()
     assert left(world) == set()
@@ -99,7 +101,7 @@ def test_those_that_are_emptied_or_dropped_put_on_record_that_their_rows_are_the
     assert left(world) == {"shard_1.t_1", "shard_1.t_2"}
 
 
-def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story: Tell) -> None:
+def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")})
     world.rests()
     come(world)
@@ -114,7 +116,7 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
 
 @pytest.mark.parametrize(("name", "expected"), [("t_7", ["shard-keys-meet"]), ("t_8", [])])
 def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_servers(
-    story: Tell, name: str, expected: list[str]
+    story: MakeStory, name: str, expected: list[str]
 ) -> None:
     extracts = [Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None]
     routes = (RouteRule("shard_*", "t_*", "all", "t", *extracts),)
@@ -129,7 +131,7 @@ def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_se
 
 
 @pytest.mark.parametrize(("first", "expected"), [(6_000, []), (1, ["shard-keys-meet"])])
-def test_only_rows_that_nothing_distinguishes_are_looked_at(story: Tell, first: int, expected: list[str]) -> None:
+def test_only_rows_that_nothing_distinguishes_are_looked_at(story: MakeStory, first: int, expected: list[str]) -> None:
     """Rows of another table have higher numbers."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
@@ -142,7 +144,7 @@ def test_only_rows_that_nothing_distinguishes_are_looked_at(story: Tell, first: 
     assert codes(world) == expected
 
 
-def test_one_whose_numbers_are_above_all_others_comes(story: Tell) -> None:
+def test_one_whose_numbers_are_above_all_others_comes(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")})
     world.rests()
     come(world, "ENGINE=InnoDB AUTO_INCREMENT=1000000")
@@ -151,7 +153,7 @@ def test_one_whose_numbers_are_above_all_others_comes(story: Tell) -> None:
     assert shared(world) == {T}
 
 
-def test_one_whose_rows_are_distinguished_by_the_extracted_columns_comes(story: Tell) -> None:
+def test_one_whose_rows_are_distinguished_by_the_extracted_columns_comes(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")}, keyed=True)
     world.rests()
     come(world)

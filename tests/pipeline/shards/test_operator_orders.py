@@ -9,15 +9,15 @@ from tests.examples import EXAMPLES
 
 from pidts.model import OrderKind, TableName
 
-from .step_by_step import BOTH, ONE, TWO, C, D, Story, T, Tell, stories
+from .step_by_step import BOTH, ONE, TWO, C, D, MakeStory, Story, T, stories
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 
 
 @pytest.fixture(params=[False, True] if EXAMPLES else [False])
-def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
-    with stories(transactional_ddl=request.param) as tell:
-        yield tell
+def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
+    with stories(transactional_ddl=request.param) as make_story:
+        yield make_story
 
 
 def codes(world: Story) -> dict[str, str]:
@@ -29,7 +29,7 @@ def codes(world: Story) -> dict[str, str]:
     }
 
 
-def test_a_shard_that_came_ahead_keeps_nobody_waiting(story: Tell) -> None:
+def test_a_shard_that_came_ahead_keeps_nobody_waiting(story: MakeStory) -> None:
     """The target has a place for its rows, so they come; it need not come to a change that its structure includes."""
     world = story(TWO)
     world.plan("ALTER TABLE {t} ADD INDEX k (v)", D, C)
@@ -49,7 +49,7 @@ def test_a_shard_that_came_ahead_keeps_nobody_waiting(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_a_shard_that_came_far_ahead_keeps_nobody_waiting(story: Tell) -> None:
+def test_a_shard_that_came_far_ahead_keeps_nobody_waiting(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C, "ALTER TABLE {t} DROP COLUMN c", "ALTER TABLE {t} ADD INDEX k (v)")
     world.alter(A, A, A)
@@ -64,7 +64,7 @@ def test_a_shard_that_came_far_ahead_keeps_nobody_waiting(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_who_waits_is_reported(story: Tell) -> None:
+def test_who_waits_is_reported(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C)
     world.alter(A, B)
@@ -82,7 +82,7 @@ def test_who_waits_is_reported(story: Tell) -> None:
     assert (codes(world), world.locks(), world.waiting()) == ({}, (), [])
 
 
-def test_it_is_run_without_one_who_comes_later(story: Tell) -> None:
+def test_it_is_run_without_one_who_comes_later(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C)
     world.alter(A)
@@ -101,7 +101,7 @@ def test_it_is_run_without_one_who_comes_later(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: Tell) -> None:
+def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C, "ALTER TABLE {t} DROP COLUMN c")
     world.alter(A, B, A)
@@ -121,7 +121,7 @@ def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: Tell) -> 
     assert "c" not in world.columns()
 
 
-def test_one_that_leads_away_from_where_the_others_are_gets_a_message_about_it(story: Tell) -> None:
+def test_one_that_leads_away_from_where_the_others_are_gets_a_message_about_it(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
     world.rest()
@@ -136,7 +136,7 @@ def test_one_that_leads_away_from_where_the_others_are_gets_a_message_about_it(s
     assert "int there" in halt.what
 
 
-def test_others_go_on_while_shards_disagree(story: Tell) -> None:
+def test_others_go_on_while_shards_disagree(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
     world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
@@ -159,7 +159,7 @@ def test_others_go_on_while_shards_disagree(story: Tell) -> None:
     assert world.columns() == ["id", "v", "u", "c"]
 
 
-def test_nobody_waits_for_a_shard_that_is_gone(story: Tell) -> None:
+def test_nobody_waits_for_a_shard_that_is_gone(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C, D)
     world.alter(A, B, "one: shard_2.t_1")
@@ -177,7 +177,7 @@ def test_nobody_waits_for_a_shard_that_is_gone(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_several_shards_are_dropped_at_once(story: Tell) -> None:
+def test_several_shards_are_dropped_at_once(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "shard_2.t_2", "alone.x")})
     world.plan(C)
     world.alter(A)
@@ -192,7 +192,7 @@ def test_several_shards_are_dropped_at_once(story: Tell) -> None:
 @pytest.mark.parametrize(
     "text", ["CREATE DATABASE IF NOT EXISTS shard_1", "ALTER DATABASE shard_1 COLLATE utf8mb4_bin"]
 )
-def test_what_is_said_of_a_schema_keeps_no_shard_from_coming(story: Tell, text: str) -> None:
+def test_what_is_said_of_a_schema_keeps_no_shard_from_coming(story: MakeStory, text: str) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
     world.plan(C)
     world.alter(A)
@@ -207,7 +207,7 @@ def test_what_is_said_of_a_schema_keeps_no_shard_from_coming(story: Tell, text: 
 
 
 @pytest.mark.parametrize("writes", [False, True])
-def test_shards_are_dropped_at_once_of_which_one_waits_for_the_other(story: Tell, *, writes: bool) -> None:
+def test_shards_are_dropped_at_once_of_which_one_waits_for_the_other(story: MakeStory, *, writes: bool) -> None:
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
     world.plan(C)
     world.alter(A, B)
@@ -221,7 +221,7 @@ def test_shards_are_dropped_at_once_of_which_one_waits_for_the_other(story: Tell
     assert codes(world) == {}
 
 
-def test_a_schema_is_dropped_in_which_one_shard_waits_for_the_other(story: Tell) -> None:
+def test_a_schema_is_dropped_in_which_one_shard_waits_for_the_other(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
     world.plan(C)
     world.alter(A, B)
@@ -233,7 +233,7 @@ def test_a_schema_is_dropped_in_which_one_shard_waits_for_the_other(story: Tell)
     assert "c" in world.columns()
 
 
-def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: Tell) -> None:
+def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
     world.plan(C)
     world.write("one: alone.x", times=9)
@@ -251,7 +251,7 @@ def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: Tell) -
         assert [lock.since for lock in world.locks()] == [before["shard-awaits"]]
 
 
-def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story: Tell) -> None:
+def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story: MakeStory) -> None:
     """One shard's change comes behind a statement of both, so neither gets there by itself."""
     other = "one: shard_2.t_1"
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
@@ -272,7 +272,7 @@ def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story
     assert {str(member.table) for member in world.groups.known.members} >= {"shard_1.t_7", "shard_2.t_7"}
 
 
-def test_a_schema_that_waits_for_a_shard_is_reported(story: Tell) -> None:
+def test_a_schema_that_waits_for_a_shard_is_reported(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
     world.plan(C)
     world.alter(A)
@@ -286,7 +286,7 @@ def test_a_schema_that_waits_for_a_shard_is_reported(story: Tell) -> None:
     assert codes(world) == {}
 
 
-def test_a_shard_that_waits_is_dropped_behind_that(story: Tell) -> None:
+def test_a_shard_that_waits_is_dropped_behind_that(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C)
     world.alter(A)
@@ -299,7 +299,7 @@ def test_a_shard_that_waits_is_dropped_behind_that(story: Tell) -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_a_shard_is_emptied(story: Tell, *, keyed: bool) -> None:
+def test_a_shard_is_emptied(story: MakeStory, *, keyed: bool) -> None:
     world = story(ONE, keyed=keyed)
     world.shards.empty(world[A])
     world.write(times=3)
@@ -307,7 +307,7 @@ def test_a_shard_is_emptied(story: Tell, *, keyed: bool) -> None:
     assert world.waiting() == []
 
 
-def test_a_schema_of_shards_is_dropped(story: Tell) -> None:
+def test_a_schema_of_shards_is_dropped(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "shard_2.t_2", "shard_2.u_1")})
     before = len(world.target.store.tables)
     world.plan(C)
@@ -323,7 +323,7 @@ def test_a_schema_of_shards_is_dropped(story: Tell) -> None:
 
 
 @pytest.mark.parametrize("text", ["RENAME TABLE {t} TO {new}", "ALTER TABLE {t} RENAME TO {new}"])
-def test_a_shard_takes_another_name(story: Tell, text: str) -> None:
+def test_a_shard_takes_another_name(story: MakeStory, text: str) -> None:
     world = story(TWO)
     world.plan(C)
     world.shards.rename(world[A], TableName("shard_2", "t_8"), text)
@@ -339,7 +339,7 @@ def test_a_shard_takes_another_name(story: Tell, text: str) -> None:
     assert world.waiting() == []
 
 
-def test_a_shard_leaves_the_group_by_another_name(story: Tell) -> None:
+def test_a_shard_leaves_the_group_by_another_name(story: MakeStory) -> None:
     """What the others have put into the target's table must not go along with it."""
     world = story(TWO)
     world.rests()
@@ -353,7 +353,7 @@ def test_a_shard_leaves_the_group_by_another_name(story: Tell) -> None:
     assert [*codes(world)], "somebody is informed"
 
 
-def test_a_table_comes_into_the_group_by_another_name(story: Tell) -> None:
+def test_a_table_comes_into_the_group_by_another_name(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("RENAME TABLE alone.x TO shard_1.t_7")
     world.write(B)
@@ -362,7 +362,7 @@ def test_a_table_comes_into_the_group_by_another_name(story: Tell) -> None:
     assert [*codes(world)], "somebody is informed"
 
 
-def test_what_changes_no_structure_waits_for_nobody(story: Tell) -> None:
+def test_what_changes_no_structure_waits_for_nobody(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 COMMENT = 'x'")
     world.write(A)

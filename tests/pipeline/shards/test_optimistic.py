@@ -11,16 +11,16 @@ from pidts.apply import DdlRunner, Outcome, SchemaChange
 from pidts.model import Lsn, OrderKind
 
 from .free_changes import check_rows
-from .step_by_step import TWO, Story, T, Tell, stories
+from .step_by_step import TWO, MakeStory, Story, T, stories
 
 THREE = {"one": ("shard_1.t_1", "shard_1.t_2"), "two": ("shard_1.t_1",)}
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 
 
 @pytest.fixture
-def story() -> Iterator[Tell]:
-    with stories(mode="optimistic", transactional_ddl=False) as tell:
-        yield tell
+def story() -> Iterator[MakeStory]:
+    with stories(mode="optimistic", transactional_ddl=False) as make_story:
+        yield make_story
 
 
 def say(world: Story, name: str, change: str) -> None:
@@ -45,7 +45,7 @@ def values(world: Story, name: str, column: str) -> list[Any]:
     return [row[column] for row in world.content(T) if base <= row["id"] < base + 100]
 
 
-def test_a_column_of_one_is_there_at_once(story: Tell) -> None:
+def test_a_column_of_one_is_there_at_once(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "ADD COLUMN c INT DEFAULT 7")
     world.write(B, times=2)
@@ -57,7 +57,7 @@ def test_a_column_of_one_is_there_at_once(story: Tell) -> None:
     assert world.columns() == ["id", "v", "u", "c", "d"]
 
 
-def test_a_column_goes_when_the_last_one_drops_it(story: Tell) -> None:
+def test_a_column_goes_when_the_last_one_drops_it(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "DROP COLUMN v")
     world.write(B, times=2)
@@ -79,7 +79,7 @@ def test_a_column_goes_when_the_last_one_drops_it(story: Tell) -> None:
         ("ADD COLUMN c INT NOT NULL DEFAULT 7", "ALTER COLUMN c DROP DEFAULT, ADD INDEX i (c)"),
     ],
 )
-def test_the_last_shard_runs_only_what_the_target_lacks(story: Tell, first: str, change: str) -> None:
+def test_the_last_shard_runs_only_what_the_target_lacks(story: MakeStory, first: str, change: str) -> None:
     """The target takes a part of the statement from the first shard, and the other part from the last one."""
     world = story(THREE)
     names = sorted(world.names)
@@ -93,7 +93,7 @@ def test_the_last_shard_runs_only_what_the_target_lacks(story: Tell, first: str,
 
 
 @pytest.mark.parametrize("kind", ["INT", "INT NOT NULL DEFAULT 7", "BIGINT DEFAULT 5, ADD INDEX i (w)"])
-def test_a_drop_beside_an_added_column_waits_for_nobody(story: Tell, kind: str) -> None:
+def test_a_drop_beside_an_added_column_waits_for_nobody(story: MakeStory, kind: str) -> None:
     """The added column is there at once; the other one goes with the last shard, also behind a restart."""
     world = story(THREE)
     names = sorted(world.names)
@@ -113,7 +113,7 @@ def test_a_drop_beside_an_added_column_waits_for_nobody(story: Tell, kind: str) 
         check_rows(world)
 
 
-def test_what_was_dropped_beside_an_added_column_does_not_come_back_before_it_is_gone(story: Tell) -> None:
+def test_what_was_dropped_beside_an_added_column_does_not_come_back_before_it_is_gone(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "DROP COLUMN v, ADD COLUMN w INT")
     rests(world)
@@ -128,7 +128,7 @@ def test_what_was_dropped_beside_an_added_column_does_not_come_back_before_it_is
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize("first", [A, B])
 def test_a_renamed_column_keeps_its_values_where_another_shard_has_made_it_anew(
-    story: Tell, mode: str, first: str
+    story: MakeStory, mode: str, first: str
 ) -> None:
     """Both lead to one structure, and one statement run for both would take values away or leave them where they go."""
     world = story(TWO, mode=mode)
@@ -147,7 +147,7 @@ def test_a_renamed_column_keeps_its_values_where_another_shard_has_made_it_anew(
     assert found <= {"shards-disagree", "ddl-moves-values"}
 
 
-def test_shards_that_put_a_renamed_column_elsewhere_go_on(story: Tell) -> None:
+def test_shards_that_put_a_renamed_column_elsewhere_go_on(story: MakeStory) -> None:
     world = story(TWO)
     for name, place in ((A, "AFTER u"), (B, "FIRST")):
         shard = world[name]
@@ -161,7 +161,7 @@ def test_shards_that_put_a_renamed_column_elsewhere_go_on(story: Tell) -> None:
     rests(world)
 
 
-def test_a_column_that_comes_again_waits_until_it_was_gone(story: Tell) -> None:
+def test_a_column_that_comes_again_waits_until_it_was_gone(story: MakeStory) -> None:
     """On the target its old values are still there, which the source has not any more."""
     world = story(TWO)
     say(world, A, "DROP COLUMN v")
@@ -174,7 +174,7 @@ def test_a_column_that_comes_again_waits_until_it_was_gone(story: Tell) -> None:
     assert "v" in world.columns()
 
 
-def test_that_is_known_to_the_next_process_as_well(story: Tell) -> None:
+def test_that_is_known_to_the_next_process_as_well(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "DROP COLUMN v")
     rests(world)
@@ -187,7 +187,7 @@ def test_that_is_known_to_the_next_process_as_well(story: Tell) -> None:
     rests(world)
 
 
-def test_two_defaults_of_one_column_wait(story: Tell) -> None:
+def test_two_defaults_of_one_column_wait(story: MakeStory) -> None:
     """Rows that were there before have another value of it on each source."""
     world = story(TWO)
     say(world, A, "ADD COLUMN c INT DEFAULT 1")
@@ -196,7 +196,7 @@ def test_two_defaults_of_one_column_wait(story: Tell) -> None:
     rests(world, B)
 
 
-def test_a_wider_type_is_there_at_once(story: Tell) -> None:
+def test_a_wider_type_is_there_at_once(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "MODIFY COLUMN v BIGINT")
     world.write(B, times=2)
@@ -205,7 +205,7 @@ def test_a_wider_type_is_there_at_once(story: Tell) -> None:
     rests(world)
 
 
-def test_types_of_different_families_wait_for_each_other(story: Tell) -> None:
+def test_types_of_different_families_wait_for_each_other(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "ADD COLUMN c INT")
     world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
@@ -217,7 +217,7 @@ def test_types_of_different_families_wait_for_each_other(story: Tell) -> None:
     rests(world)
 
 
-def test_another_name_of_a_column_waits_for_all(story: Tell) -> None:
+def test_another_name_of_a_column_waits_for_all(story: MakeStory) -> None:
     world = story(TWO)
     for name in (A, B):
         world[name].source.say("ALTER TABLE shard_1.t_1 CHANGE COLUMN v w INT", {"w": "v"})
@@ -226,7 +226,7 @@ def test_another_name_of_a_column_waits_for_all(story: Tell) -> None:
     assert world.columns() == ["id", "w", "u"]
 
 
-def test_rows_of_both_structures_lie_in_one_batch(story: Tell) -> None:
+def test_rows_of_both_structures_lie_in_one_batch(story: MakeStory) -> None:
     """Two shards of one server: one of them has a column more."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2")})
     say(world, A, "ADD COLUMN c INT DEFAULT 7")
@@ -237,7 +237,7 @@ def test_rows_of_both_structures_lie_in_one_batch(story: Tell) -> None:
     assert set(values(world, "one: shard_1.t_2", "c")) == {7}
 
 
-def test_the_others_stand_while_one_s_change_is_made(story: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_others_stand_while_one_s_change_is_made(story: MakeStory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their rows would wait for it on the target, and all other tables of their batches with them."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1", "alone.x")})
     made: list[list[str]] = []

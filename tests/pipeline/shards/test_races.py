@@ -19,8 +19,8 @@ def say(world: Story, name: str, what: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_column_that_all_drop_at_once_goes(seed: int) -> None:
-    with stories(mode="optimistic", transactional_ddl=seed % 2 == 0) as tell:
-        world = tell(TWO, seed=seed)
+    with stories(mode="optimistic", transactional_ddl=seed % 2 == 0) as make_story:
+        world = make_story(TWO, seed=seed)
         world.looks = False
         world.interrupts = True
         world.plan(C)
@@ -36,8 +36,8 @@ def test_a_column_that_all_drop_at_once_goes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_late_shard_comes_to_a_column_that_the_others_drop(seed: int) -> None:
-    with stories(transactional_ddl=seed % 2 == 0) as tell:
-        world = tell(TWO, seed=seed)
+    with stories(transactional_ddl=seed % 2 == 0) as make_story:
+        world = make_story(TWO, seed=seed)
         world.looks = False
         for name in (A, B):
             say(world, name, "ADD COLUMN c INT DEFAULT 7")

@@ -12,7 +12,7 @@ from tests.examples import EXAMPLES
 from pidts.model import OrderKind, TableName
 from pidts.schema import apply, classify
 
-from .step_by_step import GONE, C, D, Story, T, Tell, stories
+from .step_by_step import GONE, C, D, MakeStory, Story, T, stories
 from .unlocks import check_unlocked
 
 A, B, OTHER = "one: shard_1.t_1", "two: shard_1.t_1", "one: shard_2.t_1"
@@ -21,9 +21,9 @@ INDEX = "ALTER TABLE {t} ADD INDEX k (v)"
 
 
 @pytest.fixture(params=[False, True])
-def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
-    with stories(transactional_ddl=request.param) as tell:
-        yield tell
+def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
+    with stories(transactional_ddl=request.param) as make_story:
+        yield make_story
 
 
 def unlocked(world: Story, *names: str) -> None:
@@ -42,7 +42,7 @@ def comes(world: Story, *names: str) -> None:
         check_unlocked(world)
 
 
-def test_the_next_change_waits_again_and_nobody_for_one_who_has_passed(story: Tell) -> None:
+def test_the_next_change_waits_again_and_nobody_for_one_who_has_passed(story: MakeStory) -> None:
     world = story(THREE)
     world.plan(C, D)
     world.alter(A, A)
@@ -68,7 +68,7 @@ def said(world: Story, name: str, what: str) -> None:
     world.rest()
 
 
-def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(story: Tell) -> None:
+def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(story: MakeStory) -> None:
     """Not what shares a batch with a row decides what it has in a column that its table lacks."""
     world = story(THREE)
     world.rests()
@@ -99,7 +99,7 @@ def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(stor
     ("kind", "statements"), [(OrderKind.REVERT, ()), (OrderKind.INJECT, ("ALTER TABLE all.t COMMENT = 'x'",))]
 )
 def test_to_try_another_default_again_does_not_let_it_pass(
-    story: Tell, mode: str, kind: OrderKind, statements: tuple[str, ...]
+    story: MakeStory, mode: str, kind: OrderKind, statements: tuple[str, ...]
 ) -> None:
     """Rows that are there would have the others' value; `skip` is what helps, as the halt says."""
     world = story(THREE, mode=mode)
@@ -116,7 +116,7 @@ def test_to_try_another_default_again_does_not_let_it_pass(
     assert world.waiting() == []
 
 
-def test_what_is_injected_is_run_before_a_change_that_passes(story: Tell) -> None:
+def test_what_is_injected_is_run_before_a_change_that_passes(story: MakeStory) -> None:
     world = story(THREE)
     world.rests()
     said(world, A, "ADD COLUMN c INT DEFAULT 7")
@@ -139,7 +139,7 @@ def test_what_is_injected_is_run_before_a_change_that_passes(story: Tell) -> Non
 
 @pytest.mark.parametrize("back", [GONE, "ALTER TABLE {t} DROP COLUMN c, ADD INDEX k (v)"])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_there_and_back_again(story: Tell, back: str, *, restarts: bool) -> None:
+def test_there_and_back_again(story: MakeStory, back: str, *, restarts: bool) -> None:
     """Those who have not begun look like those who are through."""
     world = story(THREE)
     world.plan(C, back)
@@ -159,7 +159,7 @@ def test_there_and_back_again(story: Tell, back: str, *, restarts: bool) -> None
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_there_and_back_again_without_the_others(story: Tell, *, restarts: bool) -> None:
+def test_there_and_back_again_without_the_others(story: MakeStory, *, restarts: bool) -> None:
     """The column stays for the rows that they will have in it."""
     world = story(THREE)
     world.plan(C, GONE, D)
@@ -184,7 +184,7 @@ def test_there_and_back_again_without_the_others(story: Tell, *, restarts: bool)
 
 @pytest.mark.parametrize("keys", ["c", "c, v", "v, c"])
 @pytest.mark.parametrize("then", ["", ", ADD INDEX k2 (v)", ", ADD INDEX k (v)"])
-def test_a_column_and_its_index_are_dropped_without_the_others(story: Tell, keys: str, then: str) -> None:
+def test_a_column_and_its_index_are_dropped_without_the_others(story: MakeStory, keys: str, then: str) -> None:
     world = story(THREE)
     world.plan(f"ALTER TABLE {{t}} ADD COLUMN c INT DEFAULT 7, ADD INDEX k ({keys})")
     world.plan(f"ALTER TABLE {{t}} DROP INDEX k, DROP COLUMN c{then}")
@@ -201,7 +201,7 @@ def test_a_column_and_its_index_are_dropped_without_the_others(story: Tell, keys
     world.rests()
 
 
-def test_who_takes_another_name_still_owes_it(story: Tell) -> None:
+def test_who_takes_another_name_still_owes_it(story: MakeStory) -> None:
     world = story(THREE)
     world.plan(C, D)
     world.alter(A, A)
@@ -219,7 +219,7 @@ def test_who_takes_another_name_still_owes_it(story: Tell) -> None:
     world.rests()
 
 
-def test_nobody_waits_for_one_who_is_gone(story: Tell) -> None:
+def test_nobody_waits_for_one_who_is_gone(story: MakeStory) -> None:
     world = story(THREE)
     world.plan(C, GONE, INDEX)
     world.alter(A, A, A)
