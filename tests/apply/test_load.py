@@ -50,7 +50,7 @@ def delete(target, key, place):
     session.commit()
 
 
-@pytest.mark.parametrize("load", [load_chunk, partial(load_whole, told=str)])
+@pytest.mark.parametrize("load", [load_chunk, partial(load_whole, result=str)])
 def test_a_run_that_was_taken_over_loads_nothing(load):
     """It may be at the same place as its successor: they differ in the epoch only."""
     target, session, start = made("load-taken-over")

@@ -141,8 +141,8 @@ class Committer:
             except Halted as error:
                 if again(error):
                     continue
-                told = self._told(error, worker, changes, whose)
-                raise told from (error if told is not error else error.__cause__)
+                located = self._located(error, worker, changes, whose)
+                raise located from (error if located is not error else error.__cause__)
 
     def _count_trips(self, session: TargetSession) -> None:
         trips = session.trips
@@ -191,7 +191,7 @@ class Committer:
                 error.where = replace(error.where, source=self._source, table=str(change.origin))
             raise
 
-    def _told(self, error: Halted, worker: int, changes: Changes, whose: Whose) -> Halted:
+    def _located(self, error: Halted, worker: int, changes: Changes, whose: Whose) -> Halted:
         """Returns the error with the refused row, and with the table that the row comes from."""
         if not error.where.table:
             return error

@@ -72,11 +72,11 @@ def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iter
 
 
 def load_whole(
-    session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], told: Callable[[], str]
+    session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], result: Callable[[], str]
 ) -> str | None:
     """Replaces all rows of the table under the same rule; returns None if two of the new rows collide.
 
-    Otherwise it returns the text of `told`. If an earlier attempt loaded the rows, it returns the text of that attempt.
+    Otherwise it returns the text of `result`. If an earlier attempt loaded the rows, it returns the text of that attempt.
     """
     task, source = asked.task, asked.source
     mark = f"{asked.epoch}/{asked.batch} "
@@ -93,7 +93,7 @@ def load_whole(
             if not all(session.load(table, rows) for rows in batches):
                 session.rollback()
                 return None
-            answer = told()
+            answer = result()
             session.meta.notes.write(task, OfSource(source), table.name, mark + answer)
         except BaseException:
             session.rollback()

@@ -269,9 +269,9 @@ def _full_images(
         logged += images
         full = images[0]
         if guarded and any(map(len, images)):
-            full, told = _one(logs, images)
+            full, logged = _one(logs, images)
             read = _read(full, absent, repaired=_is_repaired(copies, table.name))
-            verdict = _guarded(session, full, rules, told, read)
+            verdict = _guarded(session, full, rules, logged, read)
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
         for batch, completion in zip(logs, completions, strict=True):
@@ -398,10 +398,10 @@ def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list
 
 def _one(logs: Sequence[ChangeBatch], images: Sequence[ChangeBatch]) -> tuple[ChangeBatch, Mask | None]:
     """Returns all images as one batch, and which columns of the before images are in the logs."""
-    told = [column_presence(batch) if batch.is_partial else None for batch in logs]
+    found = [column_presence(batch) if batch.is_partial else None for batch in logs]
     if len(logs) == 1:
-        return images[0], None if told[0] is None else told[0].before
-    return one_log(images, [None if one is None else (one.before, one.after) for one in told])
+        return images[0], None if found[0] is None else found[0].before
+    return one_log(images, [None if one is None else (one.before, one.after) for one in found])
 
 
 def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[ChangeBatch]]:
@@ -571,8 +571,8 @@ def _computed(session: TargetSession, table: Table) -> set[str]:
 
 def _check_versions(batch: ChangeBatch, version_column: str) -> None:
     """Halts if the log left out the version: with the target's own version in its place, old events would pass."""
-    told = column_presence(batch)
-    lacks = told.has_before & ~told.before[:, batch.table.arrow.get_field_index(version_column)]
+    presence = column_presence(batch)
+    lacks = presence.has_before & ~presence.before[:, batch.table.arrow.get_field_index(version_column)]
     if lacks.any():
         lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(np.argmax(lacks))].as_py())
         raise Halted(
@@ -586,9 +586,9 @@ def _check_versions(batch: ChangeBatch, version_column: str) -> None:
 
 def _check_moves(batch: ChangeBatch) -> None:
     """Halts if an uncertain row moves to a key that the repair has read, with values that the log does not have."""
-    told = column_presence(batch)
+    presence = column_presence(batch)
     plain = np.array([not column.generated for column in batch.table.columns])
-    short = told.has_before & told.has_after & ~told.after[:, plain].all(axis=1)
+    short = presence.has_before & presence.has_after & ~presence.after[:, plain].all(axis=1)
     moved = short & to_mask(identities(batch).moved)
     if moved.any():
         lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(np.argmax(moved))].as_py())
@@ -601,7 +601,7 @@ def _check_moves(batch: ChangeBatch) -> None:
 
 
 def _guarded(
-    session: TargetSession, batch: ChangeBatch, rules: ApplyRules, told: Mask | None, read: pa.Table | None
+    session: TargetSession, batch: ChangeBatch, rules: ApplyRules, logged: Mask | None, read: pa.Table | None
 ) -> GuardedBatch:
     """Reads keys and versions of all rows concerned, and whole rows only for ties.
 
@@ -609,7 +609,7 @@ def _guarded(
     """
     table, name = batch.table, batch.table.name
     made = Convergence if rules.converges else VersionGuard
-    guard = made(batch, rules.version_column, rules.source, told)
+    guard = made(batch, rules.version_column, rules.source, logged)
     rows, at = target_rows(session, narrowed(table, (rules.version_column,)), guard.keys)
     known = np.zeros(len(at), np.bool_) if read is None else _among(guard.keys, read)
     at = np.where(known, -1, at)

@@ -78,7 +78,7 @@ class Search:
                 changes = self._to_write(session)
                 found = first_refused(changes, lambda some: self._tried(session, some), refusal.code)
             return found and replace(found, owner=self._whose(found))
-        except Exception as error:  # noqa: BLE001 - the refusal itself is worse, and is told
+        except Exception as error:  # noqa: BLE001 - the refusal itself is worse, and is reported
             _log.info("the row that the target refuses is not found", cause=str(error))
             return None
 

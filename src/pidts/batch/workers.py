@@ -71,7 +71,7 @@ class Workers:
         workers = cls(tuple(replace(checkpoint, batch=latest) for checkpoint in checkpoints))
         stored, copy = [_stored_with(one) for one in checkpoints], states[chosen].copy
         begin = slowest([*states, *([stored[chosen]] if copy else stored)], copy)
-        told = max((place.lsn, number) for number, place in enumerate(stored) if place.lsn <= begin.lsn)[1]
+        latest_there = max((place.lsn, number) for number, place in enumerate(stored) if place.lsn <= begin.lsn)[1]
         for one, state in zip(checkpoints, states, strict=True):
             ahead = (state.lsn, state.exceptions) != (begin.lsn, begin.exceptions)
             if ahead and dealing is not None and dealing_of(one.copy) != dealing:
@@ -81,7 +81,7 @@ class Workers:
                     where=Where(source=one.source, position=one.position or str(one.lsn)),
                     todo="Undo the change of the keys, let the task catch up, stop it, then change the keys",
                 )
-        return workers, begin, checkpoints[told]
+        return workers, begin, checkpoints[latest_there]
 
     def moved(self, end: PlanState, gtid: str = "", position: str = "", dealing: str = "") -> Workers:
         """Returns the workers after a batch; a worker that is ahead does not go back."""

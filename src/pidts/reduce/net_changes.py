@@ -140,11 +140,13 @@ def _check(part: ChangeBatch, table: Table) -> None:
             todo="Tables that are merged into one must have the same columns, types and key",
         )
     if part.is_partial:
-        told = part.rows.column("partial").is_valid()
+        is_partial = part.rows.column("partial").is_valid()
         raise Halted(
             "partial-row-image",
             "Rows are incomplete in the log, and no step has completed them",
-            where=Where(table=str(table.name), position=str(Lsn.from_bytes(part.rows["lsn"].filter(told)[0].as_py()))),
+            where=Where(
+                table=str(table.name), position=str(Lsn.from_bytes(part.rows["lsn"].filter(is_partial)[0].as_py()))
+            ),
             todo="SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
         )
 

@@ -48,13 +48,13 @@ def halved_bitmaps(
     raises Halted. Only generated columns may be missing (MariaDB leaves them out of every update), since the target
     computes them. `row` is the place of each change in the batch.
     """
-    told = batch.rows.column("partial").take(row)
+    bitmaps = batch.rows.column("partial").take(row)
     if not batch.is_partial:
-        return told
+        return bitmaps
     columns = batch.table.columns
     width = (len(columns) + 7) // 8
     needed = sum(1 << place for place, column in enumerate(columns) if not column.generated)
-    after = pc.binary_slice(told, width, 2 * width)
+    after = pc.binary_slice(bitmaps, width, 2 * width)
     found = {bits: int.from_bytes(bits, "little") for bits in pc.unique(after.filter(is_insert)).to_pylist() if bits}
     short = [bits for bits, held in found.items() if held & needed != needed]
     lacking = pc.and_(is_insert, pc.is_in(after, value_set=pa.array(short, pa.binary())))
@@ -71,4 +71,4 @@ def halved_bitmaps(
         )
     whole = [bits for bits, held in found.items() if held == (1 << len(columns)) - 1]
     full = pc.and_(is_insert, pc.is_in(after, value_set=pa.array(whole, pa.binary())))
-    return pc.if_else(full, None, pc.if_else(is_delete, pc.binary_slice(told, 0, width), told))
+    return pc.if_else(full, None, pc.if_else(is_delete, pc.binary_slice(bitmaps, 0, width), bitmaps))

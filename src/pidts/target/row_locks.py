@@ -169,8 +169,8 @@ class RowLockRecord:
                 f"UPDATE pidts_meta.row_lock SET about = CASE {cases} ELSE about END WHERE {_OF_TABLE} "
                 f"AND row_key IN ({_places(part)})"
             )
-            told = [value for one in part for value in (one.id, one.dumps())]
-            self._run(sql, (*told, task, source, *_pair(part[0].table.name), *ids))
+            arguments = [value for one in part for value in (one.id, one.dumps())]
+            self._run(sql, (*arguments, task, source, *_pair(part[0].table.name), *ids))
 
     def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
         """Inserts held changes."""

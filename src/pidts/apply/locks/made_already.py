@@ -219,11 +219,11 @@ def _is_left(
     table, rows = events.batch.table, events.batch.rows
     left = rows.column("after").take(pa.array(events.change[asked - 1]))
     there = pa.Table.from_arrays(left.flatten(), schema=table.arrow)
-    told = None
+    both_known = None
     if known is not None:
-        told = known.of(events.change[asked], side) & known.of(events.change[asked - 1], "after")
+        both_known = known.of(events.change[asked], side) & known.of(events.change[asked - 1], "after")
     images = rows.column(side).take(pa.array(events.change[asked]))
-    return np.asarray(equal_columns(table, images, there, told, stored).all(axis=1))
+    return np.asarray(equal_columns(table, images, there, both_known, stored).all(axis=1))
 
 
 def _behind(events: KeyEvents, made: Mask, known: KnownColumns | None) -> list[int]:

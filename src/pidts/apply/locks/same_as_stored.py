@@ -48,11 +48,11 @@ class Stored:
 
 
 def equal_columns(
-    table: Table, images: pa.StructArray, rows: pa.Table, told: Mask | None, stored: Callable[[], Stored]
+    table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None, stored: Callable[[], Stored]
 ) -> Mask:
     """Returns, for each image and column, whether the row at its place has the same value.
 
-    A column that the image does not have (`told`), or that the target computes, counts as the same. `stored` is asked
+    A column that the image does not have (`known`), or that the target computes, counts as the same. `stored` is asked
     only where bytes differ.
     """
     same = np.ones((len(images), len(table.columns)), np.bool_)
@@ -62,8 +62,8 @@ def equal_columns(
             continue
         both_null = pc.and_(image.is_null(), found.is_null())
         equal = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(image, found), fill_value=False)))
-        if told is not None:
-            equal |= ~told[:, place]
+        if known is not None:
+            equal |= ~known[:, place]
         if not equal.all():
             rest = np.nonzero(~equal)[0]
             equal[rest] = _same_in_form(column, image.take(pa.array(rest)), found.take(pa.array(rest)), stored())

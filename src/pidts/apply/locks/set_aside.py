@@ -134,13 +134,13 @@ class SetAside:
         self._demand_room(batch, events, new)
         held = locked[events.key] & (np.arange(len(events.key)) >= begins[events.key])
         self._demand_whole(events, held, columns)
-        tell: list[RowLock] = []
+        examples: list[RowLock] = []
         for first in range(0, len(names), _AT_ONCE):
             mine = range(first, min(first + _AT_ONCE, len(names)))
             if some := {key: new[key] for key in mine if key in new}:
                 made = self._made(met, names, begins, some)
                 record.add(self._task, self._source, made)
-                tell += made[: _SHOWN - len(tell)]
+                examples += made[: _SHOWN - len(examples)]
             ids = {key: names[key] for key in mine if locked[key]}
             if not ids:
                 continue
@@ -151,7 +151,7 @@ class SetAside:
                 self._task, self._source, name, held_changes(events, part, ids, columns, altered, self._moments)
             )
         if new:
-            self._tell(batch, tell, len(new))
+            self._log_locks(batch, examples, len(new))
         return split(events, held)
 
     def _locks(self, table: Table) -> KnownLocks:
@@ -241,7 +241,7 @@ class SetAside:
                 "binlog_row_image=FULL on the source and let its sessions reconnect",
             )
 
-    def _tell(self, batch: ChangeBatch, made: Sequence[RowLock], rows: int) -> None:
+    def _log_locks(self, batch: ChangeBatch, made: Sequence[RowLock], rows: int) -> None:
         shown = "; ".join(one.shown for one in made)
         _log.warning(
             "rows of the target differ from the source and are set aside",

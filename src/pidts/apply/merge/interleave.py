@@ -24,18 +24,18 @@ from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
 from pidts.reduce.identity import identities, image_columns
 
-Told = tuple[Mask, Mask]
+Known = tuple[Mask, Mask]
 """The columns that the log has of each before image, and of each after image."""
 
 
-def one_log(parts: Sequence[ChangeBatch], told: Sequence[Told | None]) -> tuple[ChangeBatch, Mask | None]:
+def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tuple[ChangeBatch, Mask | None]:
     """Returns all changes in log order, and the known columns of their before images; each part is of one table."""
     table = parts[0].table
     rows = pa.concat_batches([part.rows for part in parts])
     owner = np.concatenate([np.full(len(part), number) for number, part in enumerate(parts)])
     order = pc.sort_indices(rows.column("lsn").cast(pa.binary()))
     rows, owner = rows.take(order), owner[order.to_numpy()]
-    masks = _masks(parts, told, order.to_numpy(), len(table.columns))
+    masks = _masks(parts, known, order.to_numpy(), len(table.columns))
     batch = ChangeBatch(table, rows)
     shared = _shared(batch, owner)
     if not shared:
@@ -52,8 +52,8 @@ def one_log(parts: Sequence[ChangeBatch], told: Sequence[Told | None]) -> tuple[
         images.take(pa.array(places.before, mask=places.before < 0)),
         after,
     )
-    known = None if masks is None else masks[np.maximum(places.before, 0)][places.kept]
-    return ChangeBatch(table, made.rows.filter(pa.array(places.kept))), known
+    shown = None if masks is None else masks[np.maximum(places.before, 0)][places.kept]
+    return ChangeBatch(table, made.rows.filter(pa.array(places.kept))), shown
 
 
 def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
@@ -75,15 +75,15 @@ def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBat
     return [one for one in found if len(one)]
 
 
-def _masks(parts: Sequence[ChangeBatch], told: Sequence[Told | None], order: Numbers, width: int) -> Mask | None:
+def _masks(parts: Sequence[ChangeBatch], known: Sequence[Known | None], order: Numbers, width: int) -> Mask | None:
     """Returns the known columns of every image, before images first; None: all columns of all images."""
-    if all(one is None for one in told):
+    if all(one is None for one in known):
         return None
     sides = [
         np.concatenate(
             [
                 np.ones((len(part), width), np.bool_) if one is None else one[side]
-                for part, one in zip(parts, told, strict=True)
+                for part, one in zip(parts, known, strict=True)
             ]
         )[order]
         for side in (0, 1)

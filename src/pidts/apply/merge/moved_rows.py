@@ -253,9 +253,9 @@ def _rest(part: ChangeBatch, keep: Mask, inserts: Mask, deletes: Mask) -> Change
     halved = inserts | deletes
     if halved.any():
         row = pa.array(np.arange(len(part)))
-        told = halved_bitmaps(part, row, pa.array(deletes), pa.array(inserts), _MOVED_ON)
+        bitmaps = halved_bitmaps(part, row, pa.array(deletes), pa.array(inserts), _MOVED_ON)
         place = part.rows.schema.get_field_index("partial")
-        part = replace(part, rows=part.rows.set_column(place, part.rows.schema.field(place), told))
+        part = replace(part, rows=part.rows.set_column(place, part.rows.schema.field(place), bitmaps))
         op = part.rows.column("op").to_numpy()
         part = halves(part, np.where(inserts, Op.INSERT, np.where(deletes, Op.DELETE, op)), deletes, halved)
     return part if keep.all() else replace(part, rows=part.rows.filter(pa.array(keep)))

@@ -141,10 +141,10 @@ class Convergence(VersionGuard):
         A row of the same version may be another row, too: two zones have changed the same row, or have inserted the
         same key. So no row of the target is taken for the one that was changed.
         """
-        if self._told is None:
+        if self._known is None:
             return
         plain = np.array([not column.generated for column in self._table.columns])
-        lacks = (self._op == Op.UPDATE) & ~self._told[self._change][:, plain].all(axis=1)
+        lacks = (self._op == Op.UPDATE) & ~self._known[self._change][:, plain].all(axis=1)
         at_old_key = self._deletes | ~self._moved[self._change]
         other = lacks & at_old_key & (before >= 0)
         found = np.nonzero(np.isin(self._change, self._change[other]) & applied & ~self._deletes)[0]

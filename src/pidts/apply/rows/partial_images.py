@@ -105,22 +105,22 @@ class ImageCompletion:
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
         self._defaults = [default_value(column) for column in self._table.columns]
-        self._told = column_presence(batch)
+        self._presence = column_presence(batch)
         for place, column in enumerate(self._table.columns):
             if column.name in computed:
-                self._told.before[:, place] = self._told.after[:, place] = True
+                self._presence.before[:, place] = self._presence.after[:, place] = True
             elif column.name in self._table.identity:
                 given = pc.is_valid(pc.struct_field(batch.rows.column("after"), [place]))  # see `with_whole_keys`
-                self._told.after[:, place] |= to_mask(given)
+                self._presence.after[:, place] |= to_mask(given)
         self._columns = np.vstack(
             [
-                self._told.before,
-                self._told.after,
+                self._presence.before,
+                self._presence.after,
                 np.array([[value is not None for value in self._defaults], [False] * len(self._defaults)]),
             ]
         )
         self._read_early, self._is_ahead = read_early, is_ahead
-        self._arrives: Mask = self._told.has_after & ~self._told.has_before
+        self._arrives: Mask = self._presence.has_after & ~self._presence.has_before
         """The changes by which a row gets its key."""
         self._comers: Numbers = np.zeros(0, np.int64)
         """The updates that are the first of the batch to bring a row to their new key."""
@@ -184,12 +184,12 @@ class ImageCompletion:
         if not len(self.missing):
             return batch
         lsns = self._batch.rows.column("lsn").cast(pa.binary())
-        told = batch.rows.column("lsn").cast(pa.binary())
+        left = batch.rows.column("lsn").cast(pa.binary())
         lacks = pc.and_(
-            pc.is_in(told, value_set=lsns.take(pa.array(self.missing))),
+            pc.is_in(left, value_set=lsns.take(pa.array(self.missing))),
             pc.not_equal(batch.rows.column("op"), int(Op.DELETE)),
         )
-        still = self.missing[to_mask(pc.is_in(lsns, value_set=told.filter(lacks)))[self.missing]]
+        still = self.missing[to_mask(pc.is_in(lsns, value_set=left.filter(lacks)))[self.missing]]
         brought = came = np.zeros(self._size, np.bool_)
         if is_unread is not None:
             came = self._came()
@@ -201,8 +201,8 @@ class ImageCompletion:
             came[still] |= self._ahead_at(self._is_foreign, self._size + still)
         for change in still[~brought[still]]:
             seen = seen_until is not None and lsns[int(change)].as_py() <= seen_until.to_bytes()
-            kept_away = filtered and self._told.has_before[change]
-            if came[change] or self._told.halved[change] or not (seen or kept_away):
+            kept_away = filtered and self._presence.has_before[change]
+            if came[change] or self._presence.halved[change] or not (seen or kept_away):
                 raise self._row_missing(int(change), copied=is_unread is not None)
         return self._without(batch, lacks, lsns.filter(pa.array(came))) if len(still) else batch
 
@@ -238,14 +238,14 @@ class ImageCompletion:
         size = self._size
         prev = np.full(self._nowhere + 1, self._nowhere)
         copied_there: Numbers = np.full(size, -1)
-        updated = np.nonzero(self._told.has_before & self._told.has_after)[0]
-        inserted = np.nonzero(self._told.has_after & ~self._told.has_before & ~self._told.halved)[0]
+        updated = np.nonzero(self._presence.has_before & self._presence.has_after)[0]
+        inserted = np.nonzero(self._presence.has_after & ~self._presence.has_before & ~self._presence.halved)[0]
         prev[size + updated] = updated
         prev[size + inserted] = self._default
         self._root_nodes: Numbers = np.zeros(0, np.int64)
         if self._table.identity:
-            leaves, arrives = (np.nonzero(mask)[0] for mask in (self._told.has_before, self._told.has_after))
-            order = np.arange(size) + np.where(self._told.copied, 0, size)
+            leaves, arrives = (np.nonzero(mask)[0] for mask in (self._presence.has_before, self._presence.has_after))
+            order = np.arange(size) + np.where(self._presence.copied, 0, size)
             moment = np.concatenate([2 * order[leaves], 2 * order[arrives] + 1])
             node = np.concatenate([leaves, size + arrives])
             number = key_numbers(merged([self._keys("before", leaves), self._keys("after", arrives)]))
@@ -260,11 +260,11 @@ class ImageCompletion:
             self._root_nodes = node[leaving & first]
             numbers = np.full(2 * size, -1)
             numbers[node] = number
-            moves = self._told.has_before & self._told.has_after & (numbers[:size] != numbers[size:])
+            moves = self._presence.has_before & self._presence.has_after & (numbers[:size] != numbers[size:])
             self._arrives |= moves
             coming = ~leaving & moves[node % size]
             there = coming & ~first & (earlier >= size) & (earlier < 2 * size)
-            there[there] = self._told.copied[earlier[there] - size]
+            there[there] = self._presence.copied[earlier[there] - size]
             copied_there[node[there] - size] = earlier[there]
             if self._read_early:
                 self._comers = node[coming & first] - size
@@ -281,17 +281,17 @@ class ImageCompletion:
 
         `numbers` are the keys of the nodes, `moves` the updates that give a row another key.
         """
-        size, told = self._size, self._told
-        comes = moves | (told.has_after & ~told.has_before & ~told.copied)
+        size, presence = self._size, self._presence
+        comes = moves | (presence.has_after & ~presence.has_before & ~presence.copied)
         arrivals = np.bincount(numbers[size:][comes], minlength=int(numbers.max(initial=0)) + 1)
         stops = np.zeros(len(prev), np.bool_)
-        stops[size : 2 * size] = told.copied
+        stops[size : 2 * size] = presence.copied
         origin = self._follow(stops, prev)[:size]
         read = np.isin(origin, self._root_nodes)
         copies = (origin >= size) & (origin < 2 * size)
-        read[copies] = told.copied[origin[copies] - size]
+        read[copies] = presence.copied[origin[copies] - size]
         others = [place for place, column in enumerate(self._table.columns) if column.name not in self._table.identity]
-        partial = np.nonzero(moves & read & ~told.after[:, others].all(axis=1))[0]
+        partial = np.nonzero(moves & read & ~presence.after[:, others].all(axis=1))[0]
         ahead = self._ahead_at(is_ahead, origin[partial])
         uncertain = partial[ahead | (arrivals[numbers[origin[partial]]] > 0)]
         prev[size + uncertain] = self._nowhere
@@ -314,20 +314,23 @@ class ImageCompletion:
     def _keys(self, side: str, rows: Numbers) -> list[pa.Array]:
         return [values.take(pa.array(rows)) for values in image_columns(self._batch, side, self._table.identity)]
 
-    def _follow(self, told: Mask, prev: Numbers) -> Numbers:
+    def _follow(self, has: Mask, prev: Numbers) -> Numbers:
         """Returns, for each node, the first node along its chain that has the column."""
-        step = np.where(told, np.arange(len(prev)), prev)
+        step = np.where(has, np.arange(len(prev)), prev)
         while True:
             further = step[step]
             if np.array_equal(further, step):
                 return step
             step = further
 
-    def _all_told(self, place: int) -> bool:
-        told = self._told
-        return bool((told.before[:, place] >= told.has_before).all() and (told.after[:, place] >= told.has_after).all())
+    def _is_always_logged(self, place: int) -> bool:
+        presence = self._presence
+        return bool(
+            (presence.before[:, place] >= presence.has_before).all()
+            and (presence.after[:, place] >= presence.has_after).all()
+        )
 
-    def _column_told(self, place: int, prev: Numbers) -> Mask:
+    def _nodes_with_column(self, place: int, prev: Numbers) -> Mask:
         """Returns which nodes have a column; the target's rows have every column."""
         return np.concatenate([self._columns[:, place], np.ones(len(prev) - len(self._columns), np.bool_)])
 
@@ -336,13 +339,13 @@ class ImageCompletion:
         size = self._size
         found = np.zeros(2 * size, np.bool_)
         for place, column in enumerate(self._table.columns):
-            if self._all_told(place):
+            if self._is_always_logged(place):
                 continue
-            told = self._column_told(place, prev)
-            lacks = ~told[self._follow(told, prev)]
-            found[size:] |= lacks[size : 2 * size] & self._told.has_after
+            has = self._nodes_with_column(place, prev)
+            lacks = ~has[self._follow(has, prev)]
+            found[size:] |= lacks[size : 2 * size] & self._presence.has_after
             if before and column.name in self._needed_before:
-                found[:size] |= lacks[:size] & self._told.has_before
+                found[:size] |= lacks[:size] & self._presence.has_before
         return np.nonzero(found)[0]
 
     def _with_rows(self, held: pa.Table) -> Numbers:
@@ -376,20 +379,20 @@ class ImageCompletion:
         fields = list(self._table.arrow)
         for place, field in enumerate(fields):
             parts = [pc.struct_field(image, [place]) for image in (before, after)]
-            if self._all_told(place):
+            if self._is_always_logged(place):
                 for image, part in zip(images, parts, strict=True):
                     image.append(part)
                 continue
-            told, nothing = self._column_told(place, prev), pa.nulls(1, field.type)
+            has, nothing = self._nodes_with_column(place, prev), pa.nulls(1, field.type)
             default = self._defaults[place]
             ends = [nothing if default is None else default, nothing, *chunkless(held, [field.name])]
             pool = pa.concat_arrays([*parts, *ends])
-            step = self._follow(told, prev)
+            step = self._follow(has, prev)
             for number, image in enumerate(images):
                 image.append(pool.take(pa.array(step[number * size : (number + 1) * size])))
         full = [
             pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(~has))
-            for columns, has in zip(images, (self._told.has_before, self._told.has_after), strict=True)
+            for columns, has in zip(images, (self._presence.has_before, self._presence.has_after), strict=True)
         ]
         return replace(self._batch, rows=ChangeBatch.of(self._table, rows.column("lsn"), rows.column("op"), *full).rows)
 
@@ -399,9 +402,9 @@ class ImageCompletion:
         Under MINIMAL, a column that is left out has not changed.
         """
         generated = np.array([column.generated for column in self._table.columns])
-        told = self._told
-        updates = told.has_before & told.has_after & told.after[:, ~generated].all(axis=1)
-        lacks = updates[:, None] & ~told.after & generated
+        presence = self._presence
+        updates = presence.has_before & presence.has_after & presence.after[:, ~generated].all(axis=1)
+        lacks = updates[:, None] & ~presence.after & generated
         if lacks.any():
             change, place = (int(found[0]) for found in np.nonzero(lacks))
             column = self._table.columns[place].name
@@ -450,20 +453,20 @@ class ImageCompletion:
             # A row that was loaded ahead may have been replaced by a row that had its unique value earlier.
             unique = self._needed_before.difference(self._table.identity)
             places = [place for place, column in enumerate(self._table.columns) if column.name in unique]
-            takes = changes[~came[changes] & self._told.after[changes][:, places].any(axis=1)]
+            takes = changes[~came[changes] & self._presence.after[changes][:, places].any(axis=1)]
             brought[takes] = ~self._ahead_at(self._is_ahead, size + takes)
         return brought
 
     def _row_missing(self, change: int, *, copied: bool) -> Halted:
         where = self._where(change)
-        if self._told.halved[change]:
+        if self._presence.halved[change]:
             return Halted(
                 "partial-row-image",
                 "the log has only a part of a row whose key changes, and the two keys belong to two workers",
                 where=where,
                 todo="Set worker-count: 1, or SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
             )
-        if not self._told.has_before[change]:
+        if not self._presence.has_before[change]:
             return Halted(
                 "partial-row-image",
                 "an inserted row lacks a column whose default is not known",

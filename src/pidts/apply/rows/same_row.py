@@ -18,8 +18,8 @@ from pidts.model import Column, Kind, Table, image_column
 _SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
 
 
-def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask | None = None) -> Mask:
-    """Returns whether each image equals the row at its place in the columns that `told` says; NULL equals NULL."""
+def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None = None) -> Mask:
+    """Returns whether each image equals the row at its place in the columns that `known` says; NULL equals NULL."""
     same = np.ones(len(images), np.bool_)
     for place, column in enumerate(table.columns):
         if values_differ(column):
@@ -28,7 +28,7 @@ def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask |
         found = plain_values(column, chunkless(rows, [column.name])[0])
         both_null = pc.and_(image.is_null(), found.is_null())
         equal = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(image, found), fill_value=False)))
-        same &= equal if told is None else equal | ~told[:, place]
+        same &= equal if known is None else equal | ~known[:, place]
     return same
 
 

@@ -87,9 +87,9 @@ class VersionGuard:
     rows of `tied`, and passes these to `decide`.
     """
 
-    def __init__(self, batch: ChangeBatch, version: str, source: str, told: Mask | None = None) -> None:
-        """Takes a mask of the columns that the log has of each before image (`told`); None: all."""
-        self._told = told
+    def __init__(self, batch: ChangeBatch, version: str, source: str, known: Mask | None = None) -> None:
+        """Takes a mask of the columns that the log has of each before image (`known`); None: all."""
+        self._known = known
         self._batch, self._table, self._source = batch, batch.table, source
         self._version = batch.table.column(version)
         names = self._table.identity
@@ -218,7 +218,7 @@ class VersionGuard:
         return bool(same_rows(self._table, before, there, self._told_of(change))[0])
 
     def _told_of(self, changes: Numbers) -> Mask | None:
-        return None if self._told is None else self._told[changes]
+        return None if self._known is None else self._known[changes]
 
     def _lsn(self, change: int) -> bytes:
         data: bytes = self._batch.rows.column("lsn")[change].as_py()

@@ -102,7 +102,7 @@ class Finishing:
                     self.later += later
             except Empty:
                 return
-            except BaseException as error:  # noqa: BLE001 - told to the thread that runs the batches
+            except BaseException as error:  # noqa: BLE001 - passed on to the thread that runs the batches
                 self._failures.append(error)
 
 

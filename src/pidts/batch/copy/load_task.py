@@ -249,11 +249,11 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
             return Fetched(low, high, stale=True)
         counted = _Counted(snapshot.batches)
 
-        def told() -> str:
+        def result() -> str:
             return Fetched(low, high, counted.rows, bytes=counted.most_bytes).to_json()
 
         rows = (rules.rows(table, batch) for batch in counted)
-        answer = load_whole(session, _asked(context, piece, low), target_table, rows, told)
+        answer = load_whole(session, _asked(context, piece, low), target_table, rows, result)
     if answer is None:
         raise Halted(
             "copied-rows-collide",

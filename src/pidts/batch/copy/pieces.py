@@ -37,13 +37,13 @@ class CutRequest:
     request: ChunkRequest
     pieces: tuple[RequestedChunk, ...]
     upto: KeyValues | None
-    told: StagedChunk | None = None
+    result: StagedChunk | None = None
     """The result of the request, if there is nothing to read."""
 
     def settled(self, context: JobContext, fetched: Sequence[Fetched]) -> None:
         """Stores the results of the pieces for the planner."""
-        if self.told is not None:
-            stage(context.staging, self.told)
+        if self.result is not None:
+            stage(context.staging, self.result)
             return
         last, largest = self.pieces[-1], max(fetched, key=lambda one: one.rows)
         chunk = StagedChunk(

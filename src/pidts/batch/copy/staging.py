@@ -27,7 +27,7 @@ from pidts.plan import ChunkRequest, StagedChunk, key_values
 
 def stage(staging: Path, chunk: StagedChunk, files: Sequence[str] = ()) -> None:
     """Writes the result of a request for the planner; `files` have its waiting rows."""
-    path = _told(staging, chunk.request)
+    path = _result_file(staging, chunk.request)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps(_to_json(chunk) | {"files": list(files)}))
@@ -42,7 +42,7 @@ def staged_chunk(staging: Path, request: ChunkRequest) -> StagedChunk | None:
 
 def keep(staging: Path, request: ChunkRequest, rows: pa.Table) -> str:
     """Stores a chunk's rows; returns the name of their file, for `stage`."""
-    path = _told(staging, request)
+    path = _result_file(staging, request)
     path.parent.mkdir(parents=True, exist_ok=True)
     name = f"{path.stem}.{uuid4().hex}.arrow"
     with pa.OSFile(str(path.with_name(name)), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
@@ -54,19 +54,19 @@ def staged_rows(staging: Path, request: ChunkRequest) -> Iterator[pa.Table]:
     """Yields the waiting rows of a request, chunk by chunk."""
     data = _read(staging, request)
     for name in data["files"] if data else ():
-        with pa.memory_map(str(_told(staging, request).with_name(name))) as source:
+        with pa.memory_map(str(_result_file(staging, request).with_name(name))) as source:
             yield pa.ipc.open_file(source).read_all()
 
 
 def forget(staging: Path, requests: Iterable[ChunkRequest]) -> None:
     """Removes the files of requests that are settled or will be read again."""
     for request in requests:
-        path = _told(staging, request)
+        path = _result_file(staging, request)
         for found in path.parent.glob(f"{path.stem}.*"):
             found.unlink(missing_ok=True)
 
 
-def _told(staging: Path, request: ChunkRequest) -> Path:
+def _result_file(staging: Path, request: ChunkRequest) -> Path:
     # Once it is quoted, a name of 64 characters can be too long for a file name.
     name = sha256(f"{request.table.schema}\0{request.table.name}".encode()).hexdigest()[:32]
     return staging / "copy" / f"{name}.{request.number}.json"
@@ -74,7 +74,7 @@ def _told(staging: Path, request: ChunkRequest) -> Path:
 
 def _read(staging: Path, request: ChunkRequest) -> dict[str, Any] | None:
     try:
-        data: dict[str, Any] = json.loads(_told(staging, request).read_text())
+        data: dict[str, Any] = json.loads(_result_file(staging, request).read_text())
     except FileNotFoundError:
         return None
     # The comparison uses the file's form. A table that was created again counts its requests from the beginning.

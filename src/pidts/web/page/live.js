@@ -8,7 +8,7 @@ const LONGEST_PAUSE = 10;
 /**
  * Listens until `close` is called.
  *
- * `events` has a function for each kind of event; it gets the event's JSON. `onState` is told "connecting", "live",
+ * `events` has a function for each kind of event; it gets the event's JSON. `onState` gets "connecting", "live",
  * "gone" (with the moment of the next attempt) or "refused" (with the service's error).
  */
 export function listen(path, probe, events, onState) {

@@ -58,9 +58,9 @@ export function button(text, click, { kind = "", disabled = false, key, ...more 
 }
 
 const ACTIONS = {
-  start: { text: "Start", doing: "starting", done: "was told to start" },
+  start: { text: "Start", doing: "starting", done: "will start" },
   pause: { text: "Pause", doing: "pausing", done: "pauses at the end of a transaction" },
-  resume: { text: "Resume", doing: "resuming", done: "was told to resume" },
+  resume: { text: "Resume", doing: "resuming", done: "will resume" },
   stop: { text: "Stop", doing: "stopping", done: "stops at the end of a transaction" },
 };
 

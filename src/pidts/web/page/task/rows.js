@@ -53,7 +53,7 @@ export function rows(shared) {
     shared.page.redraw();
   }
 
-  /** Begins to resolve these rows; `which` is what the service is told. */
+  /** Begins to resolve these rows; `which` is sent to the service. */
   function begin(place, which, take, columns = []) {
     state.deal = { place, which, take, set: {}, columns, preview: null, error: null, busy: false, done: false };
     if (take !== "set") send(false);

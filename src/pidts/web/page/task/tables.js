@@ -50,7 +50,7 @@ export function tables(shared) {
             },
           })
         : null,
-      all.length ? copyTable(found) : empty("The task has not told its tables yet."),
+      all.length ? copyTable(found) : empty("The task has not reported its tables yet."),
       found.length > SHOWN ? empty(`And ${words.count(found.length - SHOWN)} more; the filter finds them.`) : null,
       h(
         "section",
