@@ -76,7 +76,7 @@ def load_whole(
 ) -> str | None:
     """Replaces all rows of the table under the same rule; returns None if two of the new rows collide.
 
-    Otherwise it returns the text of `result`. If an earlier attempt loaded the rows, it returns the text of that attempt.
+    Otherwise it returns the text of `result`, or that of the earlier attempt which loaded the rows.
     """
     task, source = asked.task, asked.source
     mark = f"{asked.epoch}/{asked.batch} "
