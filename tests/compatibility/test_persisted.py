@@ -98,7 +98,12 @@ def test_a_locked_row_and_what_it_holds_are_read_as_they_were_written(file: str)
     sample["changes"] = json.loads((HERE / file).read_text())["changes"]
     lock = RowLock.loads(sample["row_key"], sample["about"], {})
     assert unpacked(lock.key).to_pylist() == [{"id": 1}]
-    assert (lock.shown, lock.why, lock.needs, lock.told) == ("id=1", "the target's row has other values in s", "", True)
+    assert (lock.shown, lock.why, lock.needs, lock.is_reported) == (
+        "id=1",
+        "the target's row has other values in s",
+        "",
+        True,
+    )
     assert (lock.origin, lock.since) == (TableName("shop", "a"), 1795000001.5)
     assert (lock.table.arrow.names, lock.structure.arrow.names) == (["id", "s", "u"], ["id", "s", "u", "w"])
     assert lock.structure.column("w").default == "5"

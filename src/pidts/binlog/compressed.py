@@ -17,7 +17,7 @@ _ZSTD, _PLAIN = 0, 255
 _LARGEST = 2**32
 _PIECE = 4 << 20
 _LONGEST_HEAD = 256
-"""More than the size of the fields before the compressed bytes."""
+"""A number of bytes that is larger than the fields before the compressed bytes."""
 
 
 def inflate(data: bytes, what: str) -> bytes:

@@ -130,7 +130,7 @@ class RowDecoder:
             pass
 
     def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:
-        """Does the same, with pauses inside an event that contains many others."""
+        """Reads the next events as `follow` does, with pauses inside an event that contains many others."""
         for piece in iter_raw(raw):
             event = walker.feed(piece)
             try:
@@ -240,7 +240,9 @@ class RowDecoder:
         if number not in self._mapped:
             if number == _NO_TABLE:
                 return
-            raise DecodeError("no-table-map", f"a row event is about table id {number}, which nothing has named")
+            raise DecodeError(
+                "no-table-map", f"a row event is for table id {number}, and no table map before it names this table"
+            )
         binding = self._mapped[number]
         if binding is None or self._is_unwanted(event, binding.rows.table):
             return
@@ -290,7 +292,7 @@ class RowDecoder:
                 self._savepoints[query.savepoint] = self._mark()
             case Control.ROLLBACK_TO:
                 if query.savepoint not in self._savepoints:
-                    raise DecodeError("no-savepoint", f"the log goes back to {query.savepoint}, which it has not set")
+                    raise DecodeError("no-savepoint", f"the log rolls back to {query.savepoint}, which it has not set")
                 self._back_to(self._savepoints[query.savepoint])
 
     def _begin(self) -> None:

@@ -50,7 +50,7 @@ class GtidEvent:
 def previous_gtids(event: Event) -> MySqlGtidSet:
     """Returns all transactions in the log files before this one, from a PREVIOUS_GTIDS event.
 
-    The highest byte of the count tells the format. In the format with tags, the count begins one byte higher.
+    The highest byte of the count shows the format. In the format with tags, the count begins one byte higher.
     """
     cursor = Cursor(event.body, "a PREVIOUS_GTIDS event")
     head = cursor.uint(8)

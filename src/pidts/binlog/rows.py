@@ -217,7 +217,7 @@ def check_structure(table: Table, table_map: TableMap) -> list[MakeReader]:
             "structure-mismatch",
             f"the known structure has {len(table.columns)} columns, the log {len(table_map.wires)}",
             where=Where(table=str(table.name)),
-            todo="The table was changed in a way that the log does not tell (sql_log_bin=0?); copy it again",
+            todo="The table was changed in a way that is not in the log (sql_log_bin=0?); copy it again",
         )
     return [
         columns.reader(table.name, column, wire) for column, wire in zip(table.columns, table_map.wires, strict=True)

@@ -82,7 +82,9 @@ def to_table(
             return None
         metadata.names = [f"@{number}" for number in range(1, len(wires) + 1)]
     if any(place >= len(wires) for place in metadata.primary_key):
-        raise DecodeError("bad-table-map", f"a table map of {name} has a primary key over columns that are not there")
+        raise DecodeError(
+            "bad-table-map", f"a table map of {name} has a primary key over columns that the table does not have"
+        )
     key = tuple(metadata.names[place] for place in metadata.primary_key)
     types = _types(wires, metadata)
     return Table(
@@ -242,4 +244,4 @@ def _labels(wire: Wire, labels: list[bytes] | None, collation: int) -> ColumnTyp
     try:
         return ColumnType(kind, charset=charset, labels=tuple(map(decode, labels)))
     except UnicodeDecodeError as error:
-        raise Halted("undecodable-text", f"a label is no {charset} text: {error.object.hex()}") from error
+        raise Halted("undecodable-text", f"a label is not {charset} text: {error.object.hex()}") from error

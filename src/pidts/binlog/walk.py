@@ -99,7 +99,7 @@ class LogWalker:
             sealed = len(view) > HEADER_SIZE + CHECKSUM_SIZE and zlib.crc32(view[:-CHECKSUM_SIZE]) == _sum(view)
             return view[HEADER_SIZE : len(view) - CHECKSUM_SIZE * sealed]
         if self.format is None:
-            raise self._bad("no-format", f"{type_name(kind)} comes before the log has told its format")
+            raise self._bad("no-format", f"{type_name(kind)} comes before the event that describes the log's format")
         if not self.format.checksum:
             return view[HEADER_SIZE:]
         if len(view) < HEADER_SIZE + CHECKSUM_SIZE:

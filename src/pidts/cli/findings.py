@@ -33,7 +33,7 @@ def exit_code(report: Report) -> int:
 
 
 def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> int:
-    """Prints the findings. The exit code tells whether the task can run."""
+    """Prints the findings. The exit code shows whether the task can run."""
     ready = all(finding.ok for finding in findings)
     if as_json:
         items = [

@@ -32,7 +32,7 @@ class ConstraintKind(StrEnum):
     KEY = "KEY"
     ON_UPDATE = "ON UPDATE"
     COUNTER = "COUNTER"
-    """A sequence for a column that had none, named by the column."""
+    """A sequence for a column that had no sequence; the column names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class ExpressionKey:
 
 @dataclass(frozen=True, slots=True)
 class OnUpdate:
-    """A column that an UPDATE sets to its time, which the source declares `ON UPDATE CURRENT_TIMESTAMP`."""
+    """A column that the source declares `ON UPDATE CURRENT_TIMESTAMP`: each UPDATE sets it to the present time."""
 
     kind: ClassVar = ConstraintKind.ON_UPDATE
 

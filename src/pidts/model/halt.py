@@ -12,7 +12,7 @@ from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
 
 _NAMED = 5
-"""The most tables of one halt that a line names."""
+"""The largest number of tables of one halt that a line names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class OrderKind(StrEnum):
     REVERT = "revert"
     """Runs the statement in the log again, from its beginning."""
     UNLOCK = "unlock"
-    """Runs the statement in the log without the shards that have not arrived; these pass when they arrive."""
+    """Runs the statement in the log without the shards that have not arrived; these shards pass it when they arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

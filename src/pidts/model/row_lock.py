@@ -38,7 +38,7 @@ class RowLock:
     form: str = ""
     """A digest of the key as the target compares it; empty if the key has no text, or an earlier version made the lock.
     """
-    told: bool = False
+    is_reported: bool = False
     """Whether an alert has named the row."""
     winner: str = ""
     """The zone whose row all zones get: a command is resolving, or was killed while it resolved, the locks of the row
@@ -71,7 +71,7 @@ class RowLock:
             "needs": self.needs,
         }
         data |= {"form": self.form} if self.form else {}
-        data |= {"told": True} if self.told else {}
+        data |= {"told": True} if self.is_reported else {}
         data |= {"winner": self.winner} if self.winner else {}
         data |= {"now_of": structure_digest(self.now), "gone": self.gone} if self.now is not None else {}
         return json.dumps(data)
@@ -106,7 +106,7 @@ class RowLock:
             since=data["since"],
             needs=data["needs"],
             form=data.get("form", ""),
-            told=data.get("told", False),
+            is_reported=data.get("told", False),
             winner=data.get("winner", ""),
             now=structure("now_of", "now"),
             gone=tuple(data.get("gone", ())),

@@ -20,7 +20,7 @@ from pidts.model.table import Table
 
 @dataclass(frozen=True)
 class KeptRows:
-    """The kept rows of a batch, if these are some but not all."""
+    """The kept rows of a batch, if some rows are kept and others are not."""
 
     mask: pa.BooleanArray
 
@@ -37,7 +37,10 @@ class KeptRows:
         return slice(first, first + self.count) if is_one else None
 
     def of(self, values: pa.Array) -> pa.Array:
-        """Returns their values. Arrow copies a struct's rows one by one, but its columns in runs, a third faster."""
+        """Returns the values of the kept rows.
+
+        Arrow copies the rows of a struct one by one, but its columns in runs, which is a third faster.
+        """
         if self.piece is not None:
             return values.slice(self.piece.start, self.count)
         if values.null_count == len(values):

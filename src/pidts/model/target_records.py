@@ -11,7 +11,7 @@ from pidts.model.table import Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Prevents that an event which is older than the deletion brings the row back."""
+    """A record of a deleted row: it prevents that an event from before the deletion brings the row back."""
 
     key: str
     """The row's identity, see `pidts.apply.rows.tombstone_keys.key_texts`."""
@@ -65,7 +65,7 @@ class Shadow:
     statements: tuple[Spoken, ...] = ()
     """The statements that altered it, in order."""
     complete: bool = True
-    """Whether its whole history is known. It is not if the table existed before the task."""
+    """Whether its whole history is known, which is not so if the table existed before the task."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values, for the target's record.

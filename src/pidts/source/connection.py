@@ -194,7 +194,7 @@ def _watch(connection: Session) -> None:
 
 def encryption(connection: Session) -> str:
     """Returns the TLS version in use; empty if the connection is plain."""
-    peer = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver does not tell
+    peer = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no other way
     return str(peer.version()) if isinstance(peer, ssl.SSLSocket) else ""
 
 

@@ -399,10 +399,10 @@ def test_a_lock_that_was_reported_is_the_same_lock(
     found = {one.id for one in before.values() if one.shown != "id=1"}
     session.begin()
     record = session.meta.row_locks
-    record.change(task, "s", [replace(one, told=True) for one in record.lock(task, "s", structure.name, found)])
+    record.change(task, "s", [replace(one, is_reported=True) for one in record.lock(task, "s", structure.name, found)])
     session.commit()
     after = {one.id: one for one in locks(session, task, structure)}
-    assert after == {id_: replace(one, told=id_ in found) for id_, one in before.items()}
+    assert after == {id_: replace(one, is_reported=id_ in found) for id_, one in before.items()}
     running.apply(structure, (Op.UPDATE, (0, "b", 0), (0, "c", 0)))
     assert len(resolve(session, task, "s", structure.name, set(before), Take.SOURCE)) == 3
     assert content(session, structure) == [(0, "c", 0), (1, "b", 1), (2, "b", 2)]

@@ -12,7 +12,7 @@ row of t_2 gets.
 
 The same applies to rows that a table has left behind on the target: the table was dropped or created again, or its
 column was dropped in a part of the log that was not read. This can happen even if no other table of the same source
-maps to the target table, and even if the target's key tells the tables' rows apart.
+maps to the target table, and even if the target's key distinguishes the tables' rows.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 

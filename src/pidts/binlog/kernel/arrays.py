@@ -34,7 +34,7 @@ def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch
 def _struct(
     table: Table, side: Side, passed_over: frozenset[int], ops: pa.Array, without: Op, missing: int
 ) -> pa.Array:
-    """Returns the images of one side; null for rows of an operation without one."""
+    """Returns the images of one side; null for a row whose operation has no such image."""
     rows = len(ops)
     places = [place for place in range(len(table.columns)) if place not in passed_over]
     schema = table.arrow

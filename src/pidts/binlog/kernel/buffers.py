@@ -190,7 +190,7 @@ class Memory:
         self.state[at.SIZE // 8] += size
 
     def clear(self) -> None:
-        """Begins again; the written memory belongs to a batch now."""
+        """Begins again with new memory, since the written memory belongs to a batch now."""
         self.before.clear()
         self.after.clear()
         self.lsns = self.ops = self.ends = self.events = _NOTHING

@@ -93,7 +93,7 @@ def _read_special(
 
 @inline
 def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> int:
-    """Reads a value of fixed size, whose bytes are all there."""
+    """Reads a value of fixed size; the caller has checked that the event has all of its bytes."""
     cell = load64(column + at.CELLS) + load64(program + at.CELL) * row
     if code == at.BYTES4:
         store32(cell, load32(value))
@@ -110,7 +110,7 @@ def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> i
 def _read_varying(
     code: int, program: int, value: int, size: int, column: int, number: int, row: int, table: int, call: int
 ) -> int:
-    """Reads a value after its length, whose bytes are all there."""
+    """Reads a value that follows its length; the caller has checked that the event has all of its bytes."""
     cell = load64(column + at.CELLS) + 4 * row
     if code != at.PREFIXED:
         return _read_special(code, program, value, size, column, number, cell, table, call)

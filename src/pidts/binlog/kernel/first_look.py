@@ -168,7 +168,7 @@ def _skim_row(
 def skim_rows(
     table: int, program: int, data: int, end: int, op: int, present: int, bitmaps: int, first: int, skip: int, call: int
 ) -> int:
-    """Reads rows as `read_rows` does. For operations without a filter it reads no column: all are NULL here."""
+    """Reads rows as `read_rows` does. For operations without a filter it reads no column: all columns are NULL here."""
     is_asked = load64(table + at.ASKED) >> op & 1
     steps = load64(load64(program + at.STEPS) + (at.LOOKING if is_asked else at.PASSING))
     capacity = load64(table + at.CAPACITY)

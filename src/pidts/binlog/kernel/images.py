@@ -152,7 +152,7 @@ def _read_row(
 
 @inline
 def take_back(table: int, op: int, row: int) -> None:
-    """Makes a row's place available to the next row, since the row just read is not wanted."""
+    """Gives the place of the row that was just read to the next row, since this row is not wanted."""
     width = load64(table + at.WIDTH)
     if op != _INSERT:
         set_valid(load64(table + at.BEFORE), width, row, row + 1)

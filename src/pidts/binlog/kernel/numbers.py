@@ -147,7 +147,7 @@ def _decimal(address: int, first: int, groups: int, last: int, cell: int, size: 
 
 @jit
 def read_number(code: int, program: int, address: int, cell: int) -> int:
-    """Reads one value, whose bytes are all there, into its cell."""
+    """Reads one value into its cell; the caller has checked that the event has all of its bytes."""
     size = load64(program + at.WIRE)
     if code <= at.BYTES8:
         copy_bytes(cell, address, size)

@@ -112,7 +112,7 @@ class RoutedDecoder(decode.RowDecoder):
     def _walk(self, walker: LogWalker, view: memoryview, place: int) -> int:
         """Reads ordinary events from a byte on; returns the byte after them."""
         state = self._state
-        assert walker.format is not None  # noqa: S101 - the caller has looked
+        assert walker.format is not None  # noqa: S101 - the caller has checked it
         state[r.OFFSET], state[r.CHECKSUMS], state[r.PAYLOAD] = walker.offset, walker.format.checksum, _NOT_IN_PAYLOAD
         try:
             place = self._run(view, place, walker.log_index)
@@ -123,15 +123,15 @@ class RoutedDecoder(decode.RowDecoder):
 
     def _run(self, view: memoryview, place: int, log_index: int) -> int:
         state, block = self._state, address(view)
-        self._tell(place, log_index)
+        self._give_state(place, log_index)
         while True:
             result = r.route(state, block, len(view), address(self._call.block))
             if result in (r.DONE, r.HAND_OVER):
                 break
             if result == r.MAKE_ROOM:
-                self._hear()
+                self._take_state()
                 self._make_room(self._tables[state[r.TABLE]])
-                self._tell(int(state[r.AT]), log_index)
+                self._give_state(int(state[r.AT]), log_index)
                 continue
             memory = self._tables[state[r.TABLE]].memory
             if not self._call.help(result, memory, self._ahead(len(view), memory.size), len(view)):
@@ -139,7 +139,7 @@ class RoutedDecoder(decode.RowDecoder):
                 memory.back_to(int(state[r.ROWS_BEFORE]))
                 break
             state[r.RESUME] = 1
-        self._hear()
+        self._take_state()
         return int(state[r.AT])
 
     def _ahead(self, size: int, decoded: int) -> float:
@@ -147,7 +147,7 @@ class RoutedDecoder(decode.RowDecoder):
         done = int(self._state[r.AT] + self._call.block[at.AT // 8])
         return min(size / max(done, 1), self._batch_bytes / max(decoded, 1)) * _RESERVE
 
-    def _tell(self, place: int, log_index: int) -> None:
+    def _give_state(self, place: int, log_index: int) -> None:
         """Gives the decoder's state to the walk."""
         state = self._state
         state[r.AT], state[r.RESUME], state[r.CLEARED], state[r.UNMAPPED], state[r.TOUCHED_COUNT] = place, 0, 0, 0, 0
@@ -163,7 +163,7 @@ class RoutedDecoder(decode.RowDecoder):
         for table_id, binding in self._mapped.items():
             self._remap(table_id, binding)
 
-    def _hear(self) -> None:
+    def _take_state(self) -> None:
         """Gives the walk's state to the decoder."""
         state = self._state
         if state[r.CLEARED]:

@@ -126,16 +126,16 @@ def _images_at(body: int, end: int, kind: int, width: int) -> int:
         place_ += load16(place_)
     if end - place_ < 3:
         return 0
-    told = load8(place_)
+    count = load8(place_)
     place_ += 1
-    if told > 250:
-        if told != 252:
+    if count > 250:
+        if count != 252:
             return 0
-        told = load16(place_)
+        count = load16(place_)
         place_ += 2
     bitmap = (width + 7) >> 3
     images = 2 if np.int64(_OPS[kind]) == _UPDATE else 1
-    if told != width or width == 0 or end - place_ < bitmap * images:
+    if count != width or width == 0 or end - place_ < bitmap * images:
         return 0
     for _ in range(images):
         if not _all_present(place_, width):

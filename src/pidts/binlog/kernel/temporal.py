@@ -131,7 +131,7 @@ def _fraction_datetime(address: int, size: int, units: int, unit: int) -> int:
 
 @jit
 def read_temporal(code: int, program: int, address: int, cell: int) -> int:
-    """Reads one value, whose bytes are all there, into its cell."""
+    """Reads one value into its cell; the caller has checked that the event has all of its bytes."""
     if code == at.DATE:
         packed = load8(address) | load8(address + 1) << 8 | load8(address + 2) << 16
         if packed >> 9 > _LAST_YEAR:

@@ -65,5 +65,5 @@ def mismatch(table: TableName, column: Column, wire: Wire) -> DecodeError:
         "structure-mismatch",
         f"column {column.name} is {column.type.kind} in the known structure and {wire} in the log",
         where=Where(table=str(table)),
-        todo="The table was changed in a way that the log does not tell (sql_log_bin=0?); copy it again",
+        todo="The table was changed in a way that is not in the log (sql_log_bin=0?); copy it again",
     )

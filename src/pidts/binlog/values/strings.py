@@ -90,11 +90,11 @@ def _unreadable(table: TableName, column: Column) -> Build:
         if any(values):
             raise Halted(
                 "unknown-charset",
-                f"column {column.name} inherits its charset from its database, whose charset the log does not tell",
+                f"column {column.name} inherits its charset from its database, whose charset is not in the log",
                 where=Where(table=str(table)),
                 todo=(
                     "Give the structure from elsewhere (a catalogue, or CREATE DATABASE with its charset), or leave "
-                    "the table out; binlog_row_metadata=FULL on the source tells it from now on"
+                    "the table out; with binlog_row_metadata=FULL on the source, the log has it from now on"
                 ),
             )
         return pa.array([None if value is None else "" for value in values], pa.string())

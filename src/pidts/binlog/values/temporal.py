@@ -41,7 +41,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
     if kind.fsp == UNKNOWN_DIGITS:
         raise Halted(
             "unknown-precision",
-            f"a {kind.kind} column is in MariaDB's form of mysql56_temporal_format=OFF, and the log does not tell how "
+            f"a {kind.kind} column is in MariaDB's form of mysql56_temporal_format=OFF, and the log does not show how "
             "many digits its fraction has",
             todo="Give the table's structure, or rewrite the table on the source: SET GLOBAL "
             "mysql56_temporal_format=ON; ALTER TABLE ... FORCE",
@@ -96,14 +96,14 @@ def _days(packed: list[Any] | set[int]) -> dict[int, int]:
 def _datetime(year_month: int, day: int, hour: int, minute: int, second: int, microsecond: int) -> int:
     """Packs a datetime; `year_month` is year * 13 + month, as in all forms but the oldest."""
     if hour > 23 or minute > 59 or second > 59 or microsecond >= _SECOND:
-        raise DecodeError("bad-date", f"{hour}:{minute}:{second}.{microsecond:06} is no time of day")
+        raise DecodeError("bad-date", f"{hour}:{minute}:{second}.{microsecond:06} is not a time of day")
     date = _real_year(year_month // 13 << 9 | year_month % 13 << 5 | day)
     return date << _MICROSECOND_BITS | ((hour * 60 + minute) * 60 + second) * _SECOND + microsecond
 
 
 def _real_year(date: int) -> int:
     if date >> 9 > _LAST_YEAR:
-        raise DecodeError("bad-date", f"year {date >> 9} cannot be")
+        raise DecodeError("bad-date", f"year {date >> 9} is not possible")
     return date
 
 

@@ -160,7 +160,7 @@ def watch(connection: Connection[Any]) -> None:
 
 
 def _done(connection: Connection[Any]) -> Done:
-    result = _own(connection)._result  # noqa: SLF001 - a cursor would tell it, but copies the statement
+    result = _own(connection)._result  # noqa: SLF001 - a cursor has it, too, but copies the statement
     return Done(result.rows or (), int(result.affected_rows), int(result.warning_count or 0))
 
 

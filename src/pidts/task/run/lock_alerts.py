@@ -64,8 +64,8 @@ class LockAlerts:
                 for table, ids in unknown.items():
                     for first in range(0, len(ids), _AT_ONCE):
                         part = record.lock(task, source, table, ids[first : first + _AT_ONCE])
-                        found = [one for one in part if not one.told]
-                        record.change(task, source, [replace(one, told=True) for one in found])
+                        found = [one for one in part if not one.is_reported]
+                        record.change(task, source, [replace(one, is_reported=True) for one in found])
                         new[table] += len(found)
                         examples = nsmallest(_SHOWN, [*examples, *found], key=lambda one: (one.lsn, one.id))
                 if new.total():
