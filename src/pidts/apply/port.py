@@ -110,7 +110,7 @@ class TargetSession(Protocol):
         """
 
     def commit(self) -> None:
-        """Make the transaction durable. After a `Transient` nobody knows whether it is."""
+        """Make the transaction durable. After a `Transient` it is not known whether the transaction is durable."""
 
     def rollback(self) -> None:
         """Undo; never raises, not even on a dead session."""

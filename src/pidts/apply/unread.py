@@ -63,7 +63,7 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 
 
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
-    """Returns a function that says whether the target's row of a key may have unique values of another state, or None.
+    """Returns a function that says whether the target's row of a key may have wrong unique values; None: no row has.
 
     This concerns rows from before the copy, and loaded rows that this batch does not settle. Their keys are after the
     last settled key. If such a row were written, the target could remove a settled row with the same unique value, and

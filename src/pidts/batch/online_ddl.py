@@ -31,7 +31,7 @@ class Followed:
 
 
 def online_of(allow: AllowList) -> OnlineDdl:
-    """Returns the online schema changes of an allow-list, which has their names and no statements."""
+    """Returns the online schema changes that an allow-list names; their statements are not known yet."""
     return OnlineDdl(allow.shadow, allow.trash, allow.case_sensitive)
 
 

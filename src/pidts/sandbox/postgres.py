@@ -1,4 +1,4 @@
-"""Starts PostgreSQL with UTF-8, role postgres on loopback. If root starts it, it runs as the user postgres."""
+"""Starts PostgreSQL on loopback, with UTF-8 and the role postgres. If root starts it, it runs as the user postgres."""
 
 from __future__ import annotations
 

@@ -235,8 +235,7 @@ def _events(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: 
 def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     """Yields checks.
 
-    Where the table's name is found differs: in MariaDB's catalogue with the check, in MySQL's with the constraint. Old
-    servers have no checks.
+    MariaDB's catalogue names the table beside the check, and MySQL's beside the constraint. Old servers have no checks.
     """
     try:
         rows = named(

@@ -1,6 +1,6 @@
 """Finds rows that only the target has, by reading the target's keys in its own order.
 
-The target is read first. Its rows are those of the task's checkpoint, for no batch is under way. The source is asked
+The target is read first. No batch is under way, so its rows are those of the task's checkpoint. The source is asked
 afterwards, at the checkpoint's position or later. So if the source lacks a row, either the row never belonged on the
 target, or it was deleted before the source's answer. In the second case the log up to the answer's position has the
 deletion. If the row is inserted again later, the log has that INSERT, too. The batch that settles the request has all

@@ -54,7 +54,7 @@ _DROPPED_TABLES = (
 
 
 class IcebergMeta(SharedRecords):
-    """The records as one session reads and writes them."""
+    """The task's records, which one session reads and writes."""
 
     def __init__(self, connection: CatalogConnection) -> None:
         super().__init__(connection.run)

@@ -329,9 +329,9 @@ def replace_metadata(
 
 
 def _has_branches(metadata: TableMetadata) -> bool:
-    """Whether the snapshots up to the current one are not a single line, if no earlier commit has noticed this.
+    """Whether the snapshots up to the current one have branches that no earlier commit has noticed.
 
-    If another program goes back and then commits, the newest snapshot is the current one all the same.
+    If another program goes back to an earlier snapshot and then commits, the newest snapshot is the current one again.
     """
     parent = metadata.current_snapshot()
     if metadata.last_sequence_number != (0 if parent is None else parent.sequence_number or 0):

@@ -74,7 +74,7 @@ class Reader:
     def compared(self, keys: pa.Table, collations: Mapping[str, str]) -> pa.Table:
         """Returns keys with each text replaced by a digest of its weights under the column's collation.
 
-        The derived table has the collations of the table's columns, but no rows of it.
+        The query's derived table has the collations of the table's columns, but none of its rows.
         """
         texts = [name for name in self._table.identity if self._table.column(name).type.is_text]
         forms = ", ".join(_form(identifier(name), collations.get(name, "")) for name in texts)

@@ -192,7 +192,7 @@ def reads_exactly(form: Form) -> bool:
 
 
 def _is_exact(form: Form) -> bool:
-    """Whether the server treats as equal only what has the same bytes in the log."""
+    """Whether two values are equal for the server only if they have the same bytes in the log."""
     return reads_exactly(form) and form.target.deterministic and form.column.type.kind is not Kind.JSON
 
 

@@ -47,7 +47,7 @@ class RunEnd:
         return {"at": self.at, "exit_code": self.exit_code, **self.error}
 
     def is_over(self, moved_at: float, epochs: Mapping[str, int]) -> bool:
-        """Whether another run has continued since, by the present epochs of the checkpoints.
+        """Whether another run has continued since: then the present epochs of the checkpoints are higher.
 
         A run that failed in its checks has claimed nothing: then the time of the last commit decides.
         """

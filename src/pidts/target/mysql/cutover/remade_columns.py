@@ -162,8 +162,8 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     """Returns the clauses of the ALTER TABLE.
 
     Servers can turn a plain column into a STORED one. A VIRTUAL column replaces the plain one, and the keys and checks
-    that name it are created again. So are generated columns that are computed from it: MySQL drops no column that
-    another one needs (error 3108).
+    that name it are created again. Generated columns that are computed from it are created again, too: MySQL does not
+    drop a column that another one needs (error 3108).
     """
     row = _column(session, wanted)
     if wanted.stored:
