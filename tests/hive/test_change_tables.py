@@ -378,7 +378,7 @@ def test_a_column_never_gets_the_name_of_another_one(world: World) -> None:
     world.write((2, 20), logged=[logged(wide, 20, (Op.INSERT, None, {"id": 2, "v": 3, "v__bigint": 4}))])
     world.publish()
     assert seen(world) == [("insert", 1, 10)]
-    assert "two columns would be v__bigint" in world.changes().problem
+    assert "two columns would have the name v__bigint" in world.changes().problem
 
 
 def test_changes_alone_are_published_as_seldom_as_tables(world: World) -> None:

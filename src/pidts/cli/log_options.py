@@ -68,7 +68,7 @@ def choose(level: str, form: str, file: Path | None) -> None:
                 pass
         except OSError as error:
             what = f"the log file cannot be written: {error.strerror}"
-            raise ConfigError("unwritable-file", what, where=Where(file=str(file)), todo="Name another one") from None
+            raise ConfigError("unwritable-file", what, where=Where(file=str(file)), todo="Name another file") from None
     _chosen.set(LogOptions(level, "json" if form == "json" else "text", file))
 
 

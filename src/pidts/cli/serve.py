@@ -159,7 +159,7 @@ def read_token(path: Path) -> str:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError("token-file", f"the token file cannot be read: {why}", where=where) from None
     if stat.S_IMODE(mode.st_mode) & 0o077:
-        what = "others than its owner may read or change the token file"
+        what = "users other than its owner may read or change the token file"
         raise ConfigError("token-file", what, where=where, todo=f"chmod 600 {path}, and put a new token into it")
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         what = f"a token has at least {_SHORTEST_TOKEN} printable ASCII characters without spaces, in one line"

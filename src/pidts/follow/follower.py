@@ -249,8 +249,8 @@ class Follower:
             ask_to_refetch(self._folder, after, max(after, writer.lsn or after), COPY_DIFFERS)
             return
         todo = (
-            "The serving relay was begun anew, or is another one. If it is the right one: empty the copy's folder, and "
-            "the task goes on at the target's checkpoint"
+            "The relay server's relay was begun anew, or belongs to another source. If it is the right relay, empty "
+            "the copy's folder: the task continues at the target's checkpoint"
         )
         raise Halted(error.code, error.what, where=error.where, todo=todo) from error
 

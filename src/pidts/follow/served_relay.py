@@ -415,8 +415,8 @@ class ServedRelay:
     def _differs(self, has: IndexPrefix) -> Halted:
         what = f"the relay server's segment {has.segment} is not the one that the copy has up to {has.lsn}"
         todo = (
-            "Nothing, if the copy is cut back and goes on. If this stays: is it the relay of the right source? Then "
-            "empty the copy's folder; the task goes on at the target's checkpoint"
+            "Nothing if the copy is cut back and continues. If this error does not go away, check that it is the "
+            "relay of the right source, then empty the copy's folder: the task continues at the target's checkpoint"
         )
         return Halted("relay-copy-differs", what, where=self._where, todo=todo)
 

@@ -129,7 +129,7 @@ class Folder:
                 f"another version of PiDTS wrote this relay in a different format ({error})",
                 where=self.where(segment),
                 todo="Empty this folder: it is filled again from the target's checkpoint, if the source still has its "
-                "log from there. If not, go on with the version that wrote it",
+                "log from there. Otherwise continue with the version that wrote the relay",
             ) from error
         except ValueError as error:
             raise self.corrupt(segment, f"the index does not begin as one of this version ({error})") from error

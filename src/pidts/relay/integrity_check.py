@@ -52,7 +52,9 @@ def broken(relay: Path | str, source_id: str) -> Iterator[Damage]:
                 yield Damage(index, number, 0, "the index has no whole header")
             continue
         if previous is not None and number != previous.segment + 1:
-            yield Damage(index, previous.segment + 1, 0, "this segment is missing between others")
+            yield Damage(
+                index, previous.segment + 1, 0, "this segment is missing, but segments before and after it exist"
+            )
         elif end is not None and header.start != end:
             yield Damage(index, number, 0, f"it begins after {header.start}, the segment before it ends at {end}")
         entries: list[LogEntry] = []

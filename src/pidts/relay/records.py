@@ -246,7 +246,7 @@ class IndexFiles:
         """Returns the error for a missing segment: damage if both older and newer segments exist, otherwise a purge."""
         numbers = self.folder.numbers()
         if numbers and numbers[0] < segment < numbers[-1]:
-            return self.folder.corrupt(segment, "this segment is missing between others")
+            return self.folder.corrupt(segment, "this segment is missing, but segments before and after it exist")
         return self.folder.purged(f"segment {segment} is gone")
 
 

@@ -173,7 +173,7 @@ class ColumnMapping:
                 where=Where(table=str(name)),
                 todo="Correct the arguments, or the patterns of this column mapping.",
             )
-        return _number(text[len(start) :], bits, f"what stands behind {start} in the name {text}", str(name))
+        return _number(text[len(start) :], bits, f"what follows {start} in the name {text}", str(name))
 
     def _column(self, table: Table) -> Column:
         for column in table.columns:
@@ -195,7 +195,8 @@ class ColumnMapping:
                 "bad-value",
                 f"{self.expression!r} is not possible for column {column.name}: it is {kind.kind}",
                 where=Where(table=str(table)),
-                todo="It takes a text" + (" of digits, or an integer." if self.expression == PARTITION_ID else "."),
+                todo="The column must be a text"
+                + (" of digits, or an integer." if self.expression == PARTITION_ID else "."),
             )
         if kind.kind not in _SIZED or kind.length is None:
             return kind
@@ -214,7 +215,7 @@ class ColumnMapping:
         if least is not None and not 0 <= least <= most < MOST:
             wide = pc.cast(numbers, _wide(numbers.type))
             wrong = pc.or_(pc.less(wide, pa.scalar(0, wide.type)), pc.greater_equal(wide, pa.scalar(MOST, wide.type)))
-            raise _unfit(values, wrong, table, target_table, f"'partition id' takes values from 0 to {MOST - 1}")
+            raise _unfit(values, wrong, table, target_table, f"'partition id' allows values from 0 to {MOST - 1}")
         # The parts do not overlap, so adding is the same as setting bits.
         made = pc.add(pc.cast(numbers, pa.int64()), self.base(table.name))
         return pc.cast(made, target_table.type.arrow)
@@ -248,7 +249,7 @@ def _number(text: str, bits: int, what: str, table: str) -> int:
 def _digits(values: pa.Array, table: Table, target_table: Column) -> pa.Array:
     wrong = pc.invert(pc.match_substring_regex(values, r"\A[+-]?[0-9]{1,18}\z"))
     if pc.any(wrong).as_py():
-        raise _unfit(values, wrong, table, target_table, "'partition id' takes a text of digits only")
+        raise _unfit(values, wrong, table, target_table, "'partition id' allows only texts of digits")
     return pc.cast(pc.replace_substring_regex(values, r"\A\+", ""), pa.int64())
 
 

@@ -41,7 +41,7 @@ def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
             warnings.simplefilter("error", FutureWarning)
             return re.compile(text, flags)
     except (re.error, FutureWarning) as error:
-        todo = "A regular expression is meant; a bracket that means itself is written \\("
+        todo = "The pattern is a regular expression, in which a literal bracket is written as \\("
         raise ConfigError("bad-pattern", f"the pattern {text!r} is not understood: {error}", todo=todo) from None
 
 

@@ -168,7 +168,7 @@ class PartitionRows:
         other = f", and with {self.other}" if self.other is not None else ""
         return Halted(
             "ddl-moves-rows",
-            f"{self.what} takes rows out of the table or brings some in without writing them to the log",
+            f"{self.what} removes rows from the table, or adds rows to it, without writing them to the log",
             where=Where(table=str(table)),
             todo=f"Do the same on the target{other}; then: pidts ddl skip. Or copy again",
         )

@@ -174,7 +174,7 @@ class StateFolder:
         if mode.st_uid != os.geteuid() or stat.S_IMODE(mode.st_mode) & 0o077:
             raise ConfigError(
                 "state-folder",
-                "the state folder belongs to another user, or others may enter it",
+                "the state folder belongs to another user, or other users may enter it",
                 where=Where(file=str(self.path)),
                 todo=f"It holds task files and logs: chmod 700 {self.path}, or name another one with --state",
             )

@@ -251,7 +251,7 @@ class Supervisor:
                 raise InThisState("task-runs", f"the task {name} is not stopped", todo=f"First: pidts stop {name}")
             self._state.remove(task.folder)
             del self._tasks[name]
-        left = "The relay and the target's records of the task are left: a task of this name goes on from there"
+        left = "The relay and the target's records of the task stay: a new task of this name continues from there"
         return {"removed": name, "left": left}
 
     def _wait_for_end(self, name: str) -> None:

@@ -149,6 +149,6 @@ def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
 def check_server(expected: str, present: str, where: Where) -> None:
     """Raises if the server is not the expected one: a position in one server's log means nothing on another server."""
     if expected and present and expected != present:
-        what = f"the query was reading {expected}, and {present} is there now"
+        what = f"the query was reading the log of {expected}, and the server there is {present} now"
         todo = "Point `url` back to it; else begin a new query (another checkpoint) from a place in this server's log"
         raise Halted("other-source", what, where=where, todo=todo)

@@ -39,7 +39,7 @@ class BinlogSource(DataSource):
         """Returns the reader for `spark.readStream`."""
         options = BinlogOptions.parse(self.options)
         if options.paths:
-            todo = "Read files by `spark.read`; a stream needs `url`, or a `relay` that somebody fills"
+            todo = "Read files by `spark.read`; a stream needs `url`, or a `relay` that a replicator fills"
             raise ConfigError("bad-option", "a stream cannot follow log files", todo=todo)
         if options.end is not None:
             todo = "Leave it out, and trigger the query with availableNow=True to end at what the log has now"

@@ -199,7 +199,7 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
         with open(path, "x", encoding="utf-8", opener=private_opener) as file:
             file.write(text)
     except FileExistsError:
-        raise ConfigError("file-exists", f"{path} is there already", todo="Remove it, or use it") from None
+        raise ConfigError("file-exists", f"{path} exists already", todo="Remove it, or use it") from None
     if as_json:
         print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
         return 0

@@ -105,8 +105,9 @@ class ServiceClient:
                 "service-certificate",
                 f"the certificate of the service at {self.url} is not accepted: "
                 f"{getattr(error, 'verify_message', '') or error.reason or error}",
-                todo="Without --service, only the certificate of pidts serve --tls-cert is accepted; with it, one that "
-                "an authority known to this machine has signed (SSL_CERT_FILE names others)",
+                todo="Without --service, only the certificate of pidts serve --tls-cert is accepted. With --service, "
+                "an authority that this machine knows must have signed the certificate (SSL_CERT_FILE names "
+                "further authorities)",
             ) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__

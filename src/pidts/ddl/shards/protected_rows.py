@@ -97,7 +97,7 @@ class Sharing:
             case DropDatabase(name=name) | CreateDatabase(name=name, or_replace=True):
                 return self._dropping_schema(statement, name, known)
             case CreateTable(table=table) | CreateTableLike(table=table) if statement.or_replace and self.shared(table):
-                self.left.append(f"{table} was made anew")
+                self.left.append(f"{table} was created again")
                 return replace(statement, or_replace=False)
             case RenameTable(pairs=pairs):
                 leaving = self._leaving(work, where, known)

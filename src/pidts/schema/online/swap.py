@@ -204,8 +204,8 @@ class _Step:
             if (was, becomes) == (Role.TRASH, Role.REAL):
                 raise _rows(
                     new,
-                    f"{old} takes its place: this undoes an online schema change, and {old} has the rows "
-                    "of an earlier time",
+                    f"{old} takes the table's place: this undoes an online schema change, and {old} has the rows of "
+                    "an earlier time",
                 )
             if (was, becomes) == (Role.REAL, Role.SHADOW):
                 raise _rows(old, f"it is renamed to {new}, a name of tables that are not replicated")
@@ -235,7 +235,8 @@ class _Step:
             f"the statements that altered {name} do not lead from the table's structure to its new one: "
             + "; ".join(differences(after, before)),
             where=Where(table=str(real)),
-            todo=f"Replace this statement by the ALTER TABLE that was meant: `pidts ddl replace`. {_AGAIN}",
+            todo="Replace this statement by the ALTER TABLE that the tool was started for: `pidts ddl replace`. "
+            f"{_AGAIN}",
         )
 
     def _remembered(self, shadow: Shadow) -> tuple[alter.Action, ...] | None:
@@ -280,10 +281,11 @@ class _Step:
         heard = f"; the statements about it: {'; '.join(seen)}" if seen else ""
         return Halted(
             "online-ddl-unknown",
-            f"{name} takes its place, and the statements that altered {name} are not known{heard}",
+            f"{name} takes the table's place, and the statements that altered {name} are not known{heard}",
             where=Where(table=str(real)),
             todo="The task began in the middle of this online schema change, or a statement about it was not "
-            "understood. Replace this statement by the ALTER TABLE that was meant: `pidts ddl replace`",
+            "understood. Replace this statement by the ALTER TABLE that the tool was started for: `pidts ddl "
+            "replace`",
         )
 
     def _mixed(self, parts: Parts, spoken: Spoken) -> Halted:

@@ -278,7 +278,7 @@ def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int]
         if not own:
             raise Halted(
                 "target-damaged",
-                f"no column of the data file {shown(uri)} has a field id: nobody can say which column is which",
+                f"no column of the data file {shown(uri)} has a field id, so it is not known which column is which",
                 todo="Restore the file, or copy the table again (pidts run --resync)",
             )
         names = [own[one] for one in fields if one in own]

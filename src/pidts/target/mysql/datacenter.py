@@ -165,7 +165,7 @@ class Datacenter:
         """Moves `transfer_checkpoint` forward, in the open transaction."""
         sql = f"UPDATE {self._checkpoint} SET id = %s, tid = %s WHERE id = %s AND tid = %s"
         if self._session.run(sql, (after.id, after.tid, before.id, before.tid))[1] != 1:
-            raise self._altered(f"{CHECKPOINT} was altered by others")
+            raise self._altered(f"another program has altered {CHECKPOINT}")
 
     def add(self, records: pa.Table) -> None:
         """Adds records in the open transaction."""
@@ -216,7 +216,7 @@ class Datacenter:
             "datacenter-altered",
             f"the datacenter {self._database} is not as the task has left it: {what}",
             where=Where(table=f"{self._database}.{CHECKPOINT}"),
-            todo="Give both tables the rows back that they had, or begin anew with another datacenter",
+            todo="Restore the former rows of both tables, or begin a new channel with another datacenter",
         )
 
 

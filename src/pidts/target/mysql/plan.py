@@ -42,7 +42,7 @@ class Plan:
             if rows[name].null_count:
                 raise Halted(
                     "target-refused",
-                    f"column {name} is NULL in a row of the source, and the target would write a value of its own",
+                    f"column {name} is NULL in a row of the source, and the target would write another value",
                     where=Where(table=str(self.table.name)),
                     todo="Let the target's column be NULL, as the source's is",
                 )

@@ -225,7 +225,7 @@ def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
 
 
 def _collision(plan: Plan, error: Refused, *, sure: bool) -> Halted:
-    what = "a row would overwrite another one that the target treats as equal to it in a unique key"
+    what = "a row would overwrite another row, since the target treats both as equal in a unique key"
     return _Collision(
         "target-refused",
         what if sure else f"{what}, or the target's column does not hold its value: {error.what}",

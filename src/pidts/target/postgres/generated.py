@@ -99,7 +99,7 @@ def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[
         written = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Output"]
         alike = {name for name, ours, theirs in zip(asked, written[::2], written[1::2], strict=True) if ours == theirs}
     return [
-        f"column {column.name} is generated here, and not for certain as on the source: ALTER TABLE "
+        f"column {column.name} is generated on the target, possibly in another way than on the source: ALTER TABLE "
         f"{qualified(found.name)} ALTER COLUMN {identifier(column.name)} DROP EXPRESSION makes it a plain column. "
         "Stop every task that writes to the table first. Its rows keep their values; copy the table again if the "
         "source has others"

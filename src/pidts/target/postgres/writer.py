@@ -205,7 +205,7 @@ class Writer:
             if count != part.num_rows:
                 raise Halted(
                     "row-missing",
-                    f"the target has updated {count} of {part.num_rows} rows, which are there and locked",
+                    f"the target has updated {count} of {part.num_rows} rows, which exist and are locked",
                     where=Where(table=table),
                     todo="Look for what keeps UPDATEs from the table: rules, triggers, policies",
                 )

@@ -45,7 +45,7 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
     if any(checkpoint.batch for checkpoint in stored) or _has_altered(config, target):
         raise Halted(
             "zone-changed",
-            f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file has another one",
+            f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file names another zone",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Put pidts.zone back as it was. For another zone, begin a task of another name",
         )

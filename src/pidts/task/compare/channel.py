@@ -447,7 +447,7 @@ class _NumberCheck:
             elif self._tid is not None and not 0 <= self._tid - tid <= 1:
                 self._gaps.append(f"tid {self._tid} of record {self.last} does not follow tid {tid}")
             elif id_ >= self.last:
-                self._gaps.append(f"record {id_}, which is there twice")
+                self._gaps.append(f"record {id_}, which exists twice")
         self.last, self._tid = id_, tid
 
     def report(self, name: TableName) -> TableReport:

@@ -72,7 +72,7 @@ class Draft:
             yield from _wrapped(line for finding in failed for line in _finding_lines(finding))
         yield ""
         yield f"name: {_scalar(self.name)}"
-        yield "task-mode: all          # copy the rows that are there, then follow the changes; or: full, incremental"
+        yield "task-mode: all          # copy the existing rows, then follow the changes; or: full, incremental"
         if self.look.case_matters:
             yield "case-sensitive: true    # names on this source differ in upper and lower case only"
 

@@ -138,7 +138,10 @@ class ChangePublisher:
         columns = {} if there is None else dict(there.columns)
         names = [_placed(columns, own, kind) for own, kind in chosen.columns]
         if twice := sorted(each for each in set(names) if names.count(each) > 1):
-            what = f"two columns would be {twice[0]}: one has this name, another one had another type before"
+            what = (
+                f"two columns would have the name {twice[0]}: one of them has it already, and the other one is "
+                "named so because the column of this name had another type before"
+            )
             raise Halted("metastore-refused", what, todo="Give one of them another name")
         goal = MetastoreTable(
             database=database,

@@ -27,7 +27,7 @@ def hand_over_of(
     """Returns the hand-over of a zone; None if no task into it forwards changes that the file lets others carry."""
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:
-        what = f"{zone!r} is not a zone of this file that others feed"
+        what = f"{zone!r} is not a zone of this file, or no zone feeds it"
         raise ConfigError("unknown-name", what, todo=f"One of {', '.join(sorted({one.target for one in directions}))}")
     seeds = {source: (config, carried) for source, config in into.items() if (carried := _carried_on(config))}
     direct = {one.source for one in directions if one.target == zone}
@@ -39,7 +39,7 @@ def hand_over_of(
     for other in sorted(carried & direct):
         way = next(one for one in directions if (one.source, one.target) == (other, zone))
         if other not in into_seed or way.forwards or into_seed[other][0].forwards:
-            what = f"changes of zone {other} reach zone {seed} through others, or others are between it and zone {zone}"
+            what = f"changes of zone {other} reach zone {seed} or zone {zone} only through other zones"
             raise PrecheckFailed(
                 "zone-not-handed-over", what, todo="Hand over between zones that all feed each other (feeds: mesh)"
             )

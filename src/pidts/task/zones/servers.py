@@ -91,7 +91,7 @@ def holder(directions: Directions, wanted: RangeOwner, say: Callable[[str], None
                 query(session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
                 query(session, f"LOCK TABLES {quoted_table(table)} READ")
             except PidtsError as error:
-                say(f"programs of zone {zone} can go on writing {table}, since it cannot be locked: {error.what}")
+                say(f"programs of zone {zone} can still write to {table}, since it cannot be locked: {error.what}")
                 say("stop them: what they write from now on may be set aside in all other zones")
             else:
                 say(f"writes to {table} in zone {zone} wait, until the other zones have caught up")

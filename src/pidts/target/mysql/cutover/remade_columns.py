@@ -276,4 +276,4 @@ def _lines(session: MySqlSession, table: TableName) -> list[str]:
 
 def _not_shown(wanted: RemadeColumn) -> Halted:
     where = Where(table=str(wanted.table))
-    return Halted("target-shape", f"the target table has no column {wanted.name} that could be made anew", where=where)
+    return Halted("target-shape", f"the target table has no column {wanted.name} to replace", where=where)
