@@ -58,7 +58,7 @@ _started: list[Server] = []
 SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
 KEPT = Path(__file__).parents[1] / ".hypothesis" / "examples"
 
-# It stands here since each `@settings` of a test module takes over what the profile says when the module is imported.
+# It is here since each `@settings` of a test module takes over the profile when the module is imported.
 settings.register_profile(
     "pidts",
     derandomize=False,

@@ -9,7 +9,7 @@ Two MariaDB servers, a and b. A program in each changes rows of its own at a ste
 - *apart, comparing*: the same two; they compare each row with the target's before they change it, as zones do
 
 Counted is the processor time of all processes of the tasks, from the first commit until both servers have everything;
-that of the servers stands beside it. Each round has all contenders, and a ratio is one of a round.
+that of the servers is shown, too. Each round has all contenders, and a ratio is one of a round.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def test_copied_rows_are_not_noted_and_nothing_is_where_all_is_even():
 
 
 def test_a_copied_row_goes_with_what_the_log_says_of_it():
-    """Otherwise the copied row would stand in the place of the row that it has become."""
+    """Otherwise the copied row would replace the row that it has become."""
     destination = Destination()
     destination.write(of(M, 50, insert(1, a=9)))
     assert destination.write(of(N, 0, (Op.COPY, None, row(1)), delete(1))) == [row(1, 9)]
@@ -115,7 +115,7 @@ def test_what_comes_late_takes_nothing_from_who_has_it_later(late, left):
 
 
 def test_what_is_later_is_written():
-    """The second one's row stands until it gives it away, which comes later in the target and earlier in the log."""
+    """The second table's row stays until that table gives it away, which comes later in the target and earlier in the log."""
     destination = Destination()
     destination.write(of(M, 10, insert(5)))
     assert destination.write(of(N, 30, insert(5, a=30))) == [row(5, 30)]

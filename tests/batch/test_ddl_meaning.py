@@ -1,4 +1,4 @@
-"""What a statement of the log has the target do, where rules stand between: by the target's names, or not at all."""
+"""What the target does for a statement of the log, after the rules: by the target's names, or nothing at all."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_of_a_prepared_transaction_it_is_the_time_of_the_commit(decode, kernel):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_compiled_code_reads_the_same_times(seed, monkeypatch):
-    """Whatever stands between the events of the log: other files, what a sender makes up, events that were not sent."""
+    """Whatever is between the events of the log: other files, events that a sender makes, events that were not sent."""
     chance = random.Random(seed)
     log = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
     head, blocks = log.events[0], [b""]

@@ -24,7 +24,7 @@ TABLE = Table(
     (Key("PRIMARY", ("id",), unique=True, primary=True),),
 )
 DOCUMENT = bytes.fromhex("00 0100 0c00 0b00 0100 05 0700 61".replace(" ", ""))
-"""`{"a": 7}`: a small object of one member; its number stands in the entry itself."""
+"""`{"a": 7}`: a small object of one member; its number is in the entry itself."""
 
 
 @pytest.fixture(params=["python", "compiled"], autouse=True)
@@ -118,7 +118,7 @@ def test_mariadb_11_8_leaves_computed_columns_out_of_old_images():
 
 
 def test_old_times_of_mariadb_are_not_guessed():
-    """mysql56_temporal_format=OFF: a fraction's digits stand in the table's structure alone."""
+    """mysql56_temporal_format=OFF: only the table's structure has the digits of a fraction."""
     recording = load("mariadb-old-times")
     with pytest.raises(Halted, match="how many digits its fraction has") as caught:
         decode_slice(

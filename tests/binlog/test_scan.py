@@ -1,4 +1,4 @@
-"""The scanner finds the transactions that the servers made, and what lies between them."""
+"""The scanner finds the transactions that the servers made, and what is between them."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_rows_leave_a_compressed_transaction_piece_by_piece(closing, leaves, ker
 
 
 def bare(kind: int, content: bytes) -> bytes:
-    """An event as it stands in a compressed transaction: without a checksum."""
+    """An event as it is in a compressed transaction: without a checksum."""
     raw = bytearray(19)
     raw[4], raw[9:13] = kind, (19 + len(content)).to_bytes(4, "little")
     return bytes(raw) + content

@@ -1,4 +1,4 @@
-"""The walker knows where each event lies, and that it came undamaged."""
+"""The walker knows the place of each event, and that the event is not damaged."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_stream_that_starts_within_a_file():
 
 
 def as_sent(format_event: bytes) -> bytes:
-    """A FORMAT_DESCRIPTION event as a server sends it when the position asked for lies behind it.
+    """A FORMAT_DESCRIPTION event as a server sends it when the requested position is after it.
 
     It has no position, and no mark that the file is still being written.
     """

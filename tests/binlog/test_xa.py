@@ -60,7 +60,7 @@ def test_a_group_that_prepares_is_a_mark_that_shows_what_it_holds():
 
 @pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
 def test_its_end_names_it_and_has_a_place_behind_the_transaction_before(word):
-    """Rows that stood at the group's first byte would not be behind a checkpoint at the end of the group before."""
+    """Rows at the group's first byte would not be after a checkpoint at the end of the group before."""
     _, end = scanned(*GROUP, event(EventType.XA_PREPARE, prepare()), GTID, query(f"XA {word} {ONE}"))
     assert (end.row_events, end.xa.xid, end.xa.step) == (0, ONE, XaStep[word])
     assert end.prev_lsn < end.xa.at < end.lsn

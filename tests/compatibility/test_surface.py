@@ -1,6 +1,6 @@
 """What version 0.1.0 offered to other programs is still there: commands, options, error codes, exit codes, metrics, log events.
 
-What a later version takes away or renames stands in `changed.json`, with the reason.
+Names that a later version removes or renames are in `changed.json`, with the reason.
 """
 
 from __future__ import annotations

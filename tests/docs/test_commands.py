@@ -1,4 +1,4 @@
-"""Every command in the documentation is run here, as it stands there; only port numbers are made to fit."""
+"""Every command in the documentation is run here unchanged, except for port numbers."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def error_classes(trees: tuple[ast.Module, ...]) -> dict[str, type[errors.PidtsE
 def builders(
     trees: tuple[ast.Module, ...], classes: dict[str, type[errors.PidtsError]]
 ) -> dict[str, tuple[int, type[errors.PidtsError]]]:
-    """Functions that are given a code and return an error: where the code stands among their arguments, and its class."""
+    """Functions that are given a code and return an error: the place of the code among their arguments, and its class."""
     found = {}
     for node in nodes(trees):
         if not isinstance(node, ast.FunctionDef) or node.returns is None:

@@ -1,4 +1,4 @@
-"""The commands of docs/operate/verify.md, as they stand there, and what the page says they print and exit with."""
+"""The commands of docs/operate/verify.md, unchanged, with the output and exit codes that the page names."""
 
 from __future__ import annotations
 

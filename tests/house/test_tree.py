@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "pidts"
 
 
 def _tracked() -> Iterator[Path]:
-    """What is committed or would be: a clone without git's history is read as it lies there."""
+    """The files that are committed or would be; in a clone without git's history, all files."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         capture_output=True,
@@ -39,7 +39,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 # Where a package comes from is the affair of each machine's own settings; and a path of one machine is nobody else's.
-# A path counts where it stands by itself, not inside a longer one or a word.
+# A path counts if it is not inside a longer path or a word.
 FORBIDDEN = re.compile(
     r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|repo1?\.maven|crates\.io|deb\.debian\.org|archive\.ubuntu\.com"
     r"|--(?:extra-)?index-url|(?<![\w./-])/(?:work|home)/\w"

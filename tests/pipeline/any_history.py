@@ -2,7 +2,7 @@
 
 The oracle knows nothing of keys and batches: it keeps rows in a list, takes away the first that equals a before image
 and appends the after image. The target checks every row that it writes against all that are there. After each crash
-the log is cut anew from where the slowest worker stands, and workers that were ahead leave out what they have.
+the log is cut anew from the place of the slowest worker, and workers that were ahead leave out what they have.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Server:
         self.table, self.rows = table, list(rows)
 
     def fits(self) -> bool:
-        """Returns whether a server would let these rows stand together."""
+        """Returns whether a server would allow these rows together."""
         for key in self.table.keys:
             values = [[_folded(self.table.column(name), row[name]) for name in key.columns] for row in self.rows]
             values = [value for value in values if None not in value]
@@ -231,7 +231,7 @@ class History:
 
     @staticmethod
     def end(number: int) -> Lsn:
-        """Returns where a transaction ends; its rows stand behind the end of the one before."""
+        """Returns where a transaction ends; its rows are after the end of the one before."""
         return Lsn(0, 1, 100 * (number + 1))
 
 

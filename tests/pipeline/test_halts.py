@@ -1,7 +1,7 @@
 """Rows of one table that the target refuses, over a source and a target in memory.
 
 Any history of two tables, any cut into batches, any number of workers, a crash at any named point: the other table goes
-on, each table is what it was on the source where it stands, and when the cause is gone both end as the source.
+on, each table is what it was on the source at its place, and when the cause is gone both end as the source.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class World:
         committer.close()
 
     def check_visible(self) -> None:
-        """With one worker each table is as it was on the source where the checkpoint says that it stands."""
+        """With one worker each table is as it was on the source at the place in its checkpoint."""
         if self.workers == 1 and self.target.store.checkpoints:
             (row,) = self.target.store.checkpoints.values()
             state = PlanState.from_checkpoint(row.lsn, row.copy)

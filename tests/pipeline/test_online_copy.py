@@ -59,7 +59,7 @@ Changes = list[tuple[Op, Row | None, Row | None]]
 
 
 def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
-    """Draws a change that may be made to one table as it stands."""
+    """Draws a change that may be made to one table in its present state."""
     table, rows = server.structures[name], server.rows(name)
     new = {column.name: chance.choice(IDS) for column in table.columns}
     if not table.identity:
@@ -261,7 +261,7 @@ def test_the_target_ends_as_the_source(
 @pytest.mark.parametrize("table", [ORDERS, BAG], ids=["key", "no key"])
 @pytest.mark.parametrize("mode", [CopyMode.NEW, CopyMode.REPAIR])
 def test_a_copy_comes_to_its_end_while_two_zones_write_all_the_time(table, mode):
-    """In each window stands a change of another zone: a batch, which names one zone, ends inside of it."""
+    """Each window has a change of another zone: a batch, which names one zone, ends inside the window."""
     if mode is CopyMode.REPAIR and not table.identity:
         pytest.skip("a table without a key is copied whole")
     server, target, chance = Server([table, PLAIN]), new_target(), random.Random(7)

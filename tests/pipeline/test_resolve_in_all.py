@@ -227,7 +227,7 @@ def test_a_row_that_the_winner_writes_meanwhile_is_lost_nowhere() -> None:
 
 
 def history(seed: int, names: str) -> tuple[list[Row | None], set[str]]:
-    """Zones write while tasks go on or stand still, and commands end locks, or die; returns how it ends."""
+    """Zones write while tasks run or do not, and commands end locks, or die; returns how it ends."""
     chance, world = random.Random(seed), World(names)
     world.write(names[0], FIRST)
     world.settle()

@@ -37,7 +37,7 @@ def histories(
     """One history, and all that has to hold of it: each zone writes rows of its own, and all end with all of them."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name) for name in names}
-    # A batch without rows is a transaction for each worker in the other logs, so it has to stand for more than these.
+    # A batch without rows is a transaction for each worker in the other logs, so it has to count for more than these.
     limits = Limits(transactions=2 * workers * (len(names) - 1) + size, idle_entries=idle * (len(names) - 1))
     tasks = [
         Direction(

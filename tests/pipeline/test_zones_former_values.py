@@ -32,7 +32,7 @@ def zones_with_a_row(names: str) -> tuple[dict[str, Zone], dict[str, Direction]]
 
 
 def demand_told(zones: dict[str, Zone], tasks: dict[str, Direction]) -> None:
-    """Zones that are at rest and differ have a lock."""
+    """Zones without pending changes that differ have a lock."""
     settle(list(tasks.values()))
     rows = [zone.rows() for zone in zones.values()]
     assert any(map(locked, tasks.values())) or all(one == rows[0] for one in rows), rows

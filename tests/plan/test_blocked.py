@@ -1,4 +1,4 @@
-"""Who stands before a statement for the company that he has in it."""
+"""Tables that wait before a statement because of the other tables that it names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a task does not carry on is in no slice, whatever stands beside it, and however the batches are cut.
+"""Changes that a task does not forward are in no slice, whatever is beside them, and however the batches are cut.
 
-What it carries on is in one slice, and never together with changes of another zone.
+Changes that it forwards are in one slice, and never together with changes of another zone.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def test_a_table_of_the_task_is_no_mark() -> None:
 def test_what_returns_is_in_one_slice_of_its_own(
     kinds: list[str], size: int, catches_up: int, forwards: frozenset[str]
 ) -> None:
-    """Zone b is the target's: what it has changed itself stands apart from what is written there."""
+    """Zone b is the target's: what it has changed itself is separate from what is written there."""
     entries = log(kinds)
     meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards, returns_to="b")
     times: dict[tuple[int, TableName, bool], int] = {}

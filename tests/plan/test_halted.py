@@ -1,4 +1,4 @@
-"""Tables that stand still until an operator has done something, while all others go on."""
+"""Tables that wait until an operator has done something, while all others go on."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ WORDS = ["a", "b", "c", "ab", "bc", "A", "B", "C", "AB", "BC", "ABC", "*", "x"]
     seed=st.integers(0, 1 << 32),
 )
 def test_whatever_halts_and_is_mended_each_table_gets_all_of_its_log_in_order(words, size, seed):
-    """Rows and statements of each table arrive once and in order; a statement when all its tables stand before it."""
+    """Rows and statements of each table arrive once and in order; a statement when all its tables have come to it."""
     entries, chance = log(" ".join(words)), random.Random(seed)
     limits = Limits(transactions=size, idle_entries=50)
     state, done, halted, got = PlanState(START), set(), set(), {name: [] for name in "abc"}

@@ -496,7 +496,7 @@ def changes(shards: Shards, step: int) -> bool:
 
 
 def assert_places(shards: Shards) -> None:
-    """Rows of all who do not stand before a change have a place in the target."""
+    """Rows of all shards that do not wait before a change fit the target."""
     for one, structure in shards.members.items():
         assert fits(structure, shards.agreed), (one, differing(structure, shards.agreed))
 

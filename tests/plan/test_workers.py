@@ -114,7 +114,7 @@ class World:
     """A target of several workers, its journal, and the runs of a task one after the other.
 
     Every claim is checked where it could be broken: rows come once and in order, to a table of their own structure; a
-    schema change begins when all before it is there; a chunk lies inside what its batch carries of its table.
+    schema change begins when all before it is there; a chunk is inside the part of its table that its batch carries.
     """
 
     def __init__(self, entries: list[LogEntry], workers: int, limits: Limits, chance: random.Random, *, copy: bool):
@@ -223,7 +223,7 @@ class World:
             for entry in self.entries
             if piece.extent.offset <= entry.extent.offset < piece.extent.end
             for name in entry.transaction.tables
-            # A row's own place lies just before the end of its transaction.
+            # A row's own place is just before the end of its transaction.
             if name in self.names and piece.carries(name) and entry.transaction.lsn > floor.at(name)
         ]
         stored = self.rows[worker]

@@ -97,7 +97,7 @@ def test_cut_at_every_byte(
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xa5"])
 def test_pages_that_were_never_written(relay: Path, make_writer: MakeWriter, filler: bytes) -> None:
-    """A power loss may keep a file's size and lose its last bytes: zeros, or what stood on the disk before."""
+    """A power loss may keep a file's size and lose its last bytes: zeros, or what was on the disk before."""
     writer = make_writer()
     store(writer, LOG)
     writer.close()

@@ -1,4 +1,4 @@
-"""How much log lies behind a place."""
+"""The amount of log after a place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a log stands, and when everything before it can be seen."""
+"""The end of a log, and when everything before it can be seen."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Shards:
         return [{"source": source, **Halt.loads(about).to_json()} for source, about in found]
 
     def waiting(self) -> set[tuple[str, str]]:
-        """Who stands before a schema change: source, and the table without the test's own name."""
+        """The shards that wait before a schema change: source, and the table without the test's own name."""
         return {
             (halt["source"], table.removeprefix(f"{self.schema}_")) for halt in self.halts() for table in halt["tables"]
         }

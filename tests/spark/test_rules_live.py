@@ -1,4 +1,4 @@
-"""Rules that change while the task runs: in force from there on, and refused where rows on the target speak against it."""
+"""Rules that change while the task runs: in force from there on, and refused if rows on the target prevent it."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ def test_a_comparison_that_is_killed_goes_on_where_it_was(
     pair.on_target(
         f"UPDATE {pair.config.name}.a SET n = 1 WHERE id = 5", f"DELETE FROM {pair.config.name}.b WHERE id = 6"
     )
-    # The second table cannot be read: the comparison stands there until it is killed.
+    # The second table cannot be read: the comparison waits there until it is killed.
     memory = pair.config.relay / "one" / "verify" / f"{pair.config.name}.json"
     with closing(connect(pair.config.source.server)) as blocker:
         blocker.query(f"LOCK TABLES `{pair.config.name}`.b WRITE")

@@ -37,7 +37,7 @@ class World:
     on_apply: Callable[[Any], None] = lambda _: None
     runs: bool = True
     waits: str = ""
-    """What the applier stands still for."""
+    """The reason why the applier waits."""
     knows_log: bool = True
     order: Order = Order.SAME
     sums: bool = True

@@ -59,7 +59,7 @@ VALUE: st.SearchStrategy[Any] = st.recursive(
 
 
 def a_short_life(*_: object) -> Any:
-    """A process that ends at once stands for that of a task: requests start tasks, and no server is spoken to here."""
+    """A process that ends at once is used in place of a task's: requests start tasks, and no server is used here."""
     return subprocess.Popen(["true"])
 
 

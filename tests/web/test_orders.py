@@ -28,7 +28,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     lives: list[subprocess.Popen[bytes]] = []
 
     def a_long_life(*_: object) -> Any:
-        """A process that does nothing stands for that of a task: no server is spoken to here."""
+        """A process that does nothing is used in place of a task's: no server is used here."""
         lives.append(subprocess.Popen(["sleep", "60"]))
         return lives[-1]
 

@@ -24,7 +24,7 @@ LETTERS = ("t", "u")
 def rules_of(source: str, *, keyed: bool = False) -> Rules:
     """`shard_*.t_*` goes to `all.t`, `shard_*.u_*` in `all.u`; other tables stay alone.
 
-    `keyed`: which shard a row comes from stands in columns that belong to the target's key.
+    `keyed`: columns of the target's key have the shard from which a row comes.
     """
     names = ("of_table", "of_schema", "of_source") if keyed else ()
     extracts = [Extract("(.*)", name) for name in names]

@@ -54,12 +54,12 @@ class Story(World):
             self.write(name)
 
     def rests(self) -> None:
-        """Runs the task until it rests, and checks that each table stands where it has to."""
+        """Runs the task until nothing is left to do, and checks that each table is at its right place."""
         self.rest()
         self.check_standing()
 
     def waiting(self) -> list[str]:
-        """Returns the shards that stand before a schema change."""
+        """Returns the shards that wait before a schema change."""
         return sorted(f"{source}: {name}" for source in self.shards.sources for name in self.place(source).exceptions)
 
     @property
@@ -77,7 +77,7 @@ class Story(World):
             return session.meta.halts.read("t", source)
 
     def order(self, name: str, kind: OrderKind, *statements: str) -> None:
-        """Gives an operator's order about the schema change that a shard stands before."""
+        """Gives an operator's order about the schema change before which a shard waits."""
         source, _, table = name.partition(": ")
         (halt,) = (halt for halt in self.halts(source) if table in map(str, halt.tables))
         self.give(source, halt.lsn, kind, *statements)

@@ -398,7 +398,7 @@ class World:
             assert in_order(self.content(name), renamed) == in_order(rows, renamed), name
 
     def check_standing(self) -> None:
-        """Checks, at rest, that each table stands where it has to wait for others, or at the end of the log."""
+        """Checks, when nothing is left to do, that each table is where it has to wait for others, or at the end of the log."""
         places: dict[tuple[str, TableName], Lsn] = {}
         for shard in (*self.shards.shards, *self.shards.loners):
             place = self.place(shard.source.name)
@@ -413,7 +413,7 @@ class World:
             assert in_order(self.content(name)) == in_order(rows), name
 
     def check_whole(self) -> None:
-        """Checks, at rest, that the target has each column of each shard, and each row with its shard's columns."""
+        """Checks, when nothing is left to do, that the target has each column of each shard, and each row with its shard's columns."""
         for name in self.target.store.tables:
             mine = [shard for shard in self.shards.everyone if shard.group.target == name]
             columns = {column.name for column in self.target.store.tables[name].table.columns}

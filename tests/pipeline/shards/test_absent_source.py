@@ -1,4 +1,4 @@
-"""What waits for a source that has not begun is reported once, rests until the source begins, and ends with the run."""
+"""A change that waits for a source that has not begun is reported once, waits until the source begins, and ends with the run."""
 
 from __future__ import annotations
 

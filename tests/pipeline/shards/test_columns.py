@@ -43,7 +43,7 @@ def values(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def ends(world: Story, name: str) -> None:
-    """Checks, at rest, that the row has in c what its shard has, which is nothing."""
+    """Checks, when nothing is left to do, that the row has in c what its shard has, which is nothing."""
     world.rest()
     assert world.waiting() == []
     assert values(world.content(T)) == values(world[name].rows) == [None]

@@ -1,6 +1,6 @@
 """Known histories of shards in which merging is known to fail, each written step by step.
 
-After each step that says so the task continues until it has nothing left to do. Then each shard stands before the
+After each step that says so the task continues until it has nothing left to do. Then each shard is before the
 schema change for which it waits, or at the end of its log; and the target holds what all of them held there.
 """
 

@@ -57,7 +57,7 @@ def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -
 
 
 def happens(world: World) -> bool:
-    """Lets something happen to the task between two transactions; returns whether it is at rest."""
+    """Lets something happen to the task between two transactions; returns whether nothing is left to do."""
     chance = world.chance
     match chance.randrange(20):
         case 0 | 1:

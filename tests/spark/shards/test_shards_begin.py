@@ -16,7 +16,7 @@ PLACES = ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
 
 
 def test_who_waits_is_reported_from_one_run_to_the_next(make_shards: Callable[..., Shards]) -> None:
-    """Nobody reads that nothing waits while a shard stands before its change; and nobody reads it afterwards."""
+    """No status says that nothing waits while a shard waits before its change."""
     shards = make_shards("postgres")
     run = shards.task.start()
     run.wait_until(shards.are_copied, "all is copied")

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: in safe mode rows that stand in the way by a unique value give way, and no other row does."""
+"""MySQL and MariaDB: in safe mode rows that collide by a unique value are removed, and no other row is."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Desk(World):
         return found
 
     def carry_out(self, through: object = None) -> Outcome:
-        """As a run does it: what stands now."""
+        """As a run does it: the orders that are in force now."""
         made = replace(schema_change(self.sql, self.known, self.name), order=self.order())
         return runner(through or self.target, self.task, self.epoch).run(made, AT)
 

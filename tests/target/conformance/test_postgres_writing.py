@@ -1,4 +1,4 @@
-"""PostgreSQL: few round trips, what stands in the way in safe mode, and the target's own keys and constraints."""
+"""PostgreSQL: few round trips, rows that collide in safe mode, and the target's own keys and constraints."""
 
 from __future__ import annotations
 

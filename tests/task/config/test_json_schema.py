@@ -143,7 +143,7 @@ def paths(schema: dict[str, Any], before: str = "") -> set[str]:
 
 
 def shown_as(path: str) -> str | None:
-    """Keys that stand in several places have one row: the page says which."""
+    """Keys that occur in several places have one row: the page says which."""
     if re.search(UNITS, path) or re.match(r"black-white-list\.", path):
         return None
     path = re.sub(IN_AN_INSTANCE, r"SOURCE.\1", path)
