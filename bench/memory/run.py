@@ -1,4 +1,4 @@
-"""How much memory does a task take, by process and by cause: while nothing changes, while it follows, and while it copies?
+"""How much memory does a task take, by process and by cause: idle, while it follows, while it copies?
 
     python bench/memory/run.py [--target postgres] [--rows 300000] [--seconds 15]
 

@@ -20,7 +20,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_task_that_was_cut_over_rests_and_goes_on_after_an_undo(
+def test_a_task_that_was_cut_over_stays_stopped_and_continues_after_an_undo(
     postgres: Server, database: str, tmp_path: Path, run_sql: RunSql
 ) -> None:
     with sandbox.start_mariadb() as source, serving(tmp_path) as service:  # a server of its own: it is made read-only

@@ -175,7 +175,7 @@ def test_equal_rows_need_no_running_task() -> None:
     assert run(late).equal
 
 
-def test_a_row_that_never_rests_is_unsettled_and_named() -> None:
+def test_a_row_that_changes_all_the_time_is_unsettled_and_named() -> None:
     def tick(world: World) -> None:
         world.write(1, (1, len(world.log)))
 
@@ -240,7 +240,7 @@ def test_a_table_without_a_key_is_equal_to_what_is_on_its_way(seed: int) -> None
     assert (found.tables[0].missing, found.tables[0].extra) == (0, 0)
 
 
-def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_found_once_the_log_rests() -> None:
+def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_found_once_the_log_does_not_grow() -> None:
     bag = table(INT, INT, key=0)
     rows = {n: (n, 0) for n in range(5)}
 

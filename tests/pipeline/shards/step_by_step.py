@@ -53,10 +53,10 @@ class Story(World):
             self[name].alter()
             self.write(name)
 
-    def rests(self) -> None:
+    def finish_and_check(self) -> None:
         """Runs the task until nothing is left to do, and checks that each table is at its right place."""
-        self.rest()
-        self.check_standing()
+        self.finish()
+        self.check_places()
 
     def waiting(self) -> list[str]:
         """Returns the shards that wait before a schema change."""

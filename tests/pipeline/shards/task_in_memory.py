@@ -239,7 +239,7 @@ class World:
         for _ in range(steps):
             self._surviving(self.scheduler.step)
 
-    def rest(self) -> None:
+    def finish(self) -> None:
         """Runs until no thread makes progress any more."""
         quiet = 0
         for _ in range(5_000):
@@ -248,7 +248,7 @@ class World:
             quiet = quiet + 1 if before == self._progress() else 0
             if quiet == 8:
                 return
-        raise AssertionError("there is no rest")
+        raise AssertionError("the task does not come to an end")
 
     def _surviving(self, work: Any) -> None:
         try:
@@ -397,7 +397,7 @@ class World:
             rows = self.merged(name, lambda source, own: states[source.name].at(own))
             assert in_order(self.content(name), renamed) == in_order(rows, renamed), name
 
-    def check_standing(self) -> None:
+    def check_places(self) -> None:
         """Checks, when nothing is left to do, that each table is where it has to wait for others, or at the end of the log."""
         places: dict[tuple[str, TableName], Lsn] = {}
         for shard in (*self.shards.shards, *self.shards.loners):

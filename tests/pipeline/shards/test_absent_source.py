@@ -42,12 +42,12 @@ def passing(world: Story, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["TRUNCATE TABLE shard_1.t_1", "DROP TABLE shard_1.t_1", "DROP DATABASE shard_1"])
-def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_reported_and_rests(
+def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_reported_and_waits(
     story: MakeStory, tries: list[str], text: str
 ) -> None:
     world = story(TWO, mode="optimistic")
     world.write(times=2)
-    world.rest()
+    world.finish()
     world.down.add("two")
     world.start()
     passing(world, 30)

@@ -25,7 +25,7 @@ def begun(story: MakeStory, mode: str) -> Story:
         for column in "cd":
             world[name].source.say(f"{ALTER}ADD COLUMN {column} INT DEFAULT 7")
     world.write(times=4)
-    world.rest()
+    world.finish()
     assert world.waiting() == []
     return world
 
@@ -48,7 +48,7 @@ def test_the_same_structure_with_other_values_is_reported(story: MakeStory, mode
     world = begun(story, mode)
     before = rows_of(world, B)
     world[A].source.say(ALTER + change)
-    world.rest()
+    world.finish()
     assert codes(world) == {A: "ddl-moves-values"}
     assert rows_of(world, B) == before
 
@@ -68,7 +68,7 @@ def test_what_would_be_run_at_once_is_reported(story: MakeStory, change: str) ->
     world = begun(story, "optimistic")
     before = rows_of(world, B)
     world[A].source.say(ALTER + change)
-    world.rest()
+    world.finish()
     assert codes(world) == {A: "ddl-moves-values"}
     assert rows_of(world, B) == before
 
@@ -78,7 +78,7 @@ def test_columns_that_trade_names_on_all_shards_do_so_on_the_target(story: MakeS
     both = [*rows_of(world, A), *rows_of(world, B)]
     for name in (A, B):
         world[name].source.say(ALTER + TRADED)
-    world.rest()
+    world.finish()
     assert (world.waiting(), codes(world)) == ([], {})
     found = {row["id"]: row for row in world.content(T)}
     for row in both:
@@ -90,7 +90,7 @@ def test_a_rename_to_a_column_that_others_have_added_is_reported(story: MakeStor
     before = rows_of(world, B)
     world[A].source.say(f"{ALTER}ADD COLUMN w INT")
     world[B].source.say(f"{ALTER}CHANGE COLUMN v w INT")
-    world.rest()
+    world.finish()
     assert codes(world) == {B: "ddl-moves-values"}
     assert [row["v"] for row in rows_of(world, B)] == [row["v"] for row in before]
 
@@ -99,10 +99,10 @@ def test_what_a_shard_has_dropped_is_known_by_its_new_name(story: MakeStory) -> 
     world = begun(story, "optimistic")
     world[A].source.say(f"{ALTER}DROP COLUMN v")
     world[B].source.say(f"{ALTER}CHANGE COLUMN v w INT")
-    world.rest()
+    world.finish()
     assert "w" in world.columns()
     world[A].source.say(f"{ALTER}ADD COLUMN w INT")
-    world.rest()
+    world.finish()
     assert world.waiting() == [A], "its rows have old values in it"
 
 
@@ -110,7 +110,7 @@ def test_a_shard_is_not_renamed_while_the_target_has_what_it_has_dropped(story: 
     world = begun(story, "optimistic")
     world[A].source.say(f"{ALTER}DROP COLUMN v")
     world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_9")
-    world.rest()
+    world.finish()
     assert "rename-moves-rows" in codes(world).values()
 
 
@@ -122,15 +122,15 @@ def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(
     world = begun(story, mode)
     before = {row["id"]: row["v"] for row in rows_of(world, A)}
     world[A].source.say(f"{ALTER}DROP COLUMN v, RENAME TO shard_1.t_5", {})
-    world.rest()
+    world.finish()
     if mode == "pessimistic":
         world.order(A, OrderKind.UNLOCK)
-        world.rest()
+        world.finish()
     assert world.waiting() == []
     if restarts:
         world.start()
     world[A].source.say("ALTER TABLE shard_1.t_5 ADD COLUMN v INT AFTER id")
-    world.rest()
+    world.finish()
     assert world.waiting() == ["one: shard_1.t_5"], "its rows have old values in it"
     assert {row["id"]: row["v"] for row in world.content(T) if row["id"] in before} == before
 
@@ -147,11 +147,11 @@ def test_of_two_columns_the_one_that_went_meanwhile_is_added(index: str, transac
         for step in steps:
             world[A].source.say(ALTER + step)
             world.write(times=2)
-        world.rest()
+        world.finish()
         for step in steps:
             world[B].source.say(ALTER + step)
             world.write(times=2)
-            world.rest()
+            world.finish()
             assert world.waiting() == []
         assert {"c", "e"} <= set(world.columns(T))
         assert "d" not in world.columns(T)

@@ -23,7 +23,7 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
     with stories(transactional_ddl=transactional) as make_story:
         world = make_story(TWO)
         world.looks = False
-        world.rest()
+        world.finish()
         world.plan(C)
         arrive, parties = ShardGroups.arrive, ShardGroups.parties
         left: list[str] = []
@@ -49,11 +49,11 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
         monkeypatch.setattr(ShardGroups, "arrive", arrives)
         for name in (A, B):
             world[name].alter()
-        world.rest()
+        world.finish()
         assert left
         world.start()
         world.write(A, B, times=3)
-        world.rests()
+        world.finish_and_check()
         assert world.waiting() == []
         with closing(world.target.connect()) as session:
             for name in (A, B):

@@ -44,7 +44,7 @@ def values(rows: list[dict[str, Any]]) -> list[Any]:
 
 def ends(world: Story, name: str) -> None:
     """Checks, when nothing is left to do, that the row has in c what its shard has, which is nothing."""
-    world.rest()
+    world.finish()
     assert world.waiting() == []
     assert values(world.content(T)) == values(world[name].rows) == [None]
 
@@ -57,13 +57,13 @@ def test_its_old_shard_waits(story: MakeStory, first: str, *, apart: bool) -> No
     world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
     world[FIRST].alter()
     insert(world, FIRST, c=5)
-    world.rest()
+    world.finish()
     world[FIRST].alter()
-    world.rest()
+    world.finish()
     assert world.waiting() == [FIRST]
     assert values(world.content(T)) == [5]
     move(world, FIRST, SECOND, first=first, apart=apart)
-    world.rest()
+    world.finish()
     assert values(world.content(T)) == [None]
     world.shards.level()
     ends(world, SECOND)
@@ -75,16 +75,16 @@ def test_its_old_shard_has_dropped_what_others_still_have(story: MakeStory, firs
     world = begun(story)
     for name in (FIRST, SECOND):
         say(world, name, WIDER)
-        world.rest()
+        world.finish()
     insert(world, SECOND, c=5)
-    world.rest()
+    world.finish()
     say(world, SECOND, "DROP COLUMN c")
-    world.rest()
+    world.finish()
     assert world.waiting() == []
     assert values(world.content(T)) == [5], "which nobody reads in the second one"
     move(world, SECOND, THIRD, first=first)
     updated(world, THIRD, v=3)
-    world.rest()
+    world.finish()
     say(world, THIRD, WIDER)
     ends(world, THIRD)
 
@@ -94,14 +94,14 @@ def test_one_shard_is_ahead_by_an_order(story: MakeStory) -> None:
     world.plan(f"ALTER TABLE {{t}} {WIDER}")
     world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
     world[FIRST].alter()
-    world.rest()
+    world.finish()
     world.order(FIRST, OrderKind.UNLOCK)
     insert(world, FIRST, c=5)
     world[FIRST].alter()
-    world.rest()
+    world.finish()
     assert world.waiting() == [FIRST]
     assert values(world.content(T)) == [5]
     move(world, FIRST, SECOND)
-    world.rest()
+    world.finish()
     world.shards.level()
     ends(world, SECOND)

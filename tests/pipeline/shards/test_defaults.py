@@ -15,14 +15,14 @@ A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 def said(world: Story, what: str, *names: str) -> None:
     for name in names:
         world[name].source.say(f"ALTER TABLE {world[name].name} {what}")
-        world.rest()
+        world.finish()
 
 
 def begun(story: MakeStory, mode: str) -> Story:
     world = story(TWO, mode=mode)
     world.looks = False
     world.write(times=3)
-    world.rest()
+    world.finish()
     return world
 
 
@@ -30,7 +30,7 @@ def come(world: Story) -> str:
     """Makes a shard with rows and with the structure that the others had at first."""
     name = f"one: {world.shards.create('one', TableName('shard_2', 't_7'), 0).name}"
     world.write(name, times=3)
-    world.rest()
+    world.finish()
     return name
 
 
@@ -63,7 +63,7 @@ def test_what_some_have_done_in_two_steps_another_does_in_one(
     said(world, then, A)
     if restarts:
         world.start()
-        world.rest()
+        world.finish()
     said(world, "ADD COLUMN c INT DEFAULT 9", B)
     assert_waits_for_its_old_values(world, B)
 
@@ -77,7 +77,7 @@ def test_a_late_shard_adds_what_the_others_have_changed(story: MakeStory, *, res
     assert (world.waiting(), default_of(world, "c")) == ([], "9")
     if restarts:
         world.start()
-        world.rest()
+        world.finish()
     said(world, "ADD COLUMN c INT DEFAULT 9", late)
     assert_waits_for_its_old_values(world, late)
 
@@ -99,7 +99,7 @@ def test_what_was_unlocked_in_two_steps_another_does_in_one(story: MakeStory) ->
     for what in ("ADD COLUMN c INT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9"):
         said(world, what, A)
         world.order(A, OrderKind.UNLOCK)
-        world.rest()
+        world.finish()
     said(world, "ADD COLUMN c INT DEFAULT 9", B)
     assert_waits_for_its_old_values(world, B)
 
@@ -112,7 +112,7 @@ def test_a_default_that_all_change_is_changed_on_the_target(story: MakeStory, *,
     assert default_of(world, "c") == "7"
     if restarts:
         world.start()
-        world.rest()
+        world.finish()
     said(world, "ALTER COLUMN c SET DEFAULT 9", B)
     assert (world.waiting(), default_of(world, "c")) == ([], "9")
     late = come(world)
@@ -130,7 +130,7 @@ def test_what_says_once_more_what_a_shard_has_changes_nothing_of_what_others_hav
         said(world, what, A)
         if mode == "pessimistic":
             world.order(A, OrderKind.UNLOCK)
-            world.rest()
+            world.finish()
     before = world.target.store.tables[T].table
     for name, what in ((B, "MODIFY COLUMN c INT DEFAULT 7 COMMENT 'x'"), (A, "ALTER COLUMN c SET DEFAULT 9")):
         said(world, what, name)

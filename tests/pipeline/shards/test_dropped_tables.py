@@ -25,7 +25,7 @@ def begun(story: MakeStory, mode: str, *, keyed: bool) -> Story:
         shard.source.say(f"ALTER TABLE {shard.name} ADD COLUMN c INT DEFAULT 7")
     world[A].source.commit((NAME, [(Op.INSERT, None, {"id": 7, "v": 1, "u": None, "c": 5})]))
     world.write(B)
-    world.rest()
+    world.finish()
     assert values(world) == [5]
     return world
 
@@ -40,10 +40,10 @@ def values(world: Story) -> list[int | None]:
 def lives_again(world: Story) -> None:
     """Writes row 7 into the new table, without c; then lets c come back."""
     world[A].source.commit((NAME, [(Op.INSERT, None, {"id": 7, "v": 2, "u": None})]))
-    world.rest()
+    world.finish()
     assert values(world) == [7], "the old row's value does not show through"
     world[A].source.say(C)
-    world.rest()
+    world.finish()
     assert world.waiting() == []
     assert values(world) == [row["c"] for row in world[A].source.rows(NAME)] == [7]
 
@@ -54,7 +54,7 @@ def lives_again(world: Story) -> None:
 def test_a_table_that_was_dropped_comes_again(story: MakeStory, mode: str, *, keyed: bool, restarts: bool) -> None:
     world = begun(story, mode, keyed=keyed)
     world[A].source.say("DROP TABLE shard_1.t_1")
-    world.rest()
+    world.finish()
     assert values(world) == [5], "its rows stay"
     if restarts:
         world.start()
@@ -70,7 +70,7 @@ def test_a_table_is_made_anew_in_one_statement(story: MakeStory, mode: str, *, k
     made = apply(classify(f"CREATE OR REPLACE {MADE}", "shop", dialect=dialect), source.structures, {}, dialect=dialect)
     source.ddl(f"CREATE OR REPLACE {MADE}", made)
     source._rows[NAME] = {}
-    world.rest()
+    world.finish()
     lives_again(world)
 
 
@@ -80,10 +80,10 @@ def test_what_the_table_before_it_had_dropped_is_forgotten(story: MakeStory, res
     steps = ("ALTER TABLE shard_1.t_1 DROP COLUMN c", "DROP TABLE shard_1.t_1", f"CREATE {MADE}")
     for number, text in enumerate(steps):
         world[A].source.say(text)
-        world.rest()
+        world.finish()
         if number == restarts:
             world.start()
-            world.rest()
+            world.finish()
     lives_again(world)
 
 
@@ -98,12 +98,12 @@ def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: M
         "RENAME TABLE shard_1.t_2 TO shard_1.t_1",
     ):
         source.say(text)
-    world.rest()
+    world.finish()
     if restarts:
         world.start()
     source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN v BIGINT")
     source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_3")
-    world.rest()
+    world.finish()
     assert world.waiting() == [], "its own rows have all their values"
 
 
@@ -113,11 +113,11 @@ def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_t
     """Rows of the shard that is gone have values there, so the column stays; no other shard could change that."""
     world = begun(story, "optimistic", keyed=False)
     world[A].source.say("ALTER TABLE shard_1.t_1 DROP COLUMN c")
-    world.rest()
+    world.finish()
     world.shards.drop(world[B])
-    world.rest()
+    world.finish()
     world[A].source.say(C)
-    world.rest()
+    world.finish()
     (halt,) = world.halts("one")
     assert halt.code == "shards-disagree"
     assert halt.what.endswith("with other values in this shard's rows; no shard has this column any more")
@@ -131,12 +131,12 @@ def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story:
     world.looks = False
     source = world[A].source
     source.say(C)
-    world.rest()
+    world.finish()
     rows = world.content(T)
     source.say("DROP TABLE shard_1.t_1")
-    world.rest()
+    world.finish()
     source.say("CREATE TABLE shard_1.t_1 (id BIGINT NOT NULL PRIMARY KEY, w INT)")
-    world.rest()
+    world.finish()
     (halt,) = world.halts("one")
     assert (halt.code, halt.awaits, needs_operator(halt)) == ("shard-no-place", (), True)
     assert "pidts ddl skip" in halt.todo
@@ -150,16 +150,16 @@ def test_others_come_to_a_column_of_one_that_is_gone(story: MakeStory, *, restar
     world = story({**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}, mode="optimistic")
     world.looks = False
     world[A].source.say(C)
-    world.rest()
+    world.finish()
     world.shards.drop(world[A])
     world[B].source.say("ALTER TABLE shard_1.t_1 COMMENT = 'x'")
-    world.rest()
+    world.finish()
     if restarts:
         world.start()
     for shard in world.shards.everyone:
         if shard in world.shards.shards:
             shard.source.say(f"ALTER TABLE {shard.name} ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT")
     world.write(B, "one: shard_2.t_1")
-    world.rest()
+    world.finish()
     assert [halt for source in ("one", "two") for halt in world.halts(source)] == []
     assert world.columns()[3:] == ["c", "d"]

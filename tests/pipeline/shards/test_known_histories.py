@@ -29,11 +29,11 @@ def test_two_shards_of_one_server(story: MakeStory, *, keyed: bool) -> None:
     world.plan(C)
     world.alter("one: shard_1.t_1")
     world.write(times=2)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == ["one: shard_1.t_1"], "its new rows wait, the other's old ones come"
     assert "c" not in world.columns()
     world.alter("one: shard_1.t_2")
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
     assert "c" in world.columns()
 
@@ -43,11 +43,11 @@ def test_two_servers(story: MakeStory) -> None:
     world.plan(C)
     world.alter("one: shard_1.t_1")
     world.write(times=3)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == ["one: shard_1.t_1"]
     world.alter("two: shard_1.t_1")
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -57,10 +57,10 @@ def test_several_shards_on_several_servers(story: MakeStory) -> None:
     for number, name in enumerate(("two: shard_2.t_1", "one: shard_1.t_1", "one: shard_2.t_1")):
         world.alter(name)
         world.write()
-        world.rests()
+        world.finish_and_check()
         assert len(world.waiting()) == number + 1
     world.alter("two: shard_1.t_1")
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -70,15 +70,15 @@ def test_a_shard_that_is_ahead_by_several_changes(story: MakeStory) -> None:
     names = world.names
     world.alter(*[names[0]] * 4, *[names[1]] * 3, *[names[2]] * 2)
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert sorted(world.waiting()) == sorted(names[:3])
     for _ in range(4):
         world.alter(names[3])
         world.write()
-        world.rests()
+        world.finish_and_check()
     for name, times in zip(names, (0, 1, 2), strict=False):
         world.alter(*[name] * times)
-    world.rests()
+    world.finish_and_check()
     assert (world.waiting(), world.columns()) == ([], ["id", "v", "u", "d"])
 
 
@@ -94,7 +94,7 @@ def test_sequences_that_are_interleaved(story: MakeStory) -> None:
         for name in world.chance.sample(world.names, 5):
             world.alter(name)
             world.write()
-        world.rests()
+        world.finish_and_check()
         assert world.waiting() == []
 
 
@@ -105,10 +105,10 @@ def test_groups_wait_for_each_others_servers(story: MakeStory) -> None:
     world.plan(D, group="u")
     world.alter("one: shard_1.t_1", "two: shard_1.u_1")
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == ["one: shard_1.t_1", "two: shard_1.u_1"]
     world.alter("one: shard_1.u_1", "two: shard_1.t_1")
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -119,27 +119,27 @@ def test_a_shard_that_comes_during_a_change_and_behind_it(story: MakeStory) -> N
     old = world.shards.create("one", TableName("shard_2", "t_5"), 0)
     new = world.shards.create("one", TableName("shard_2", "t_6"), 1)
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == ["one: shard_1.t_1", "one: shard_2.t_6"]
     world.alter("two: shard_1.t_1")
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == ["one: shard_1.t_1", "one: shard_2.t_6", "two: shard_1.t_1"]
     world.alter(f"one: {old.name}")
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
     late = world.shards.create("two", TableName("shard_3", "t_1"), 1)
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
     world.plan(D)
     for shard in (late, new, old):
         world.alter(f"{shard.source.name}: {shard.name}")
-    world.rests()
+    world.finish_and_check()
     assert len(world.waiting()) == 3
     world.alter("one: shard_1.t_1", "two: shard_1.t_1")
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -150,11 +150,11 @@ def test_a_shard_that_comes_several_versions_ahead(story: MakeStory) -> None:
     world.alter("one: shard_1.t_1", "one: shard_1.t_1")
     world.shards.create("one", TableName("shard_2", "t_5"), 2)
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == ["one: shard_1.t_1", "one: shard_2.t_5"]
     for _ in range(2):
         world.alter("two: shard_1.t_1")
-        world.rests()
+        world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -163,12 +163,12 @@ def test_rows_of_who_waits_and_who_does_not_in_one_transaction(story: MakeStory)
     world.plan(C)
     world.alter("two: shard_1.t_1")
     world.shards.write(world["two: shard_1.t_1"], world["two: shard_2.t_1"], world["two: alone.x"])
-    world.rests()
+    world.finish_and_check()
     world.alter("one: shard_1.t_1", "one: shard_2.t_1")
     world.shards.write(world["two: shard_2.t_1"], world["two: shard_1.t_1"])
-    world.rests()
+    world.finish_and_check()
     world.alter("two: shard_2.t_1")
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -184,14 +184,14 @@ def test_the_process_dies_anywhere(change: str, *, transactional_ddl: bool) -> N
             if change == GONE:
                 world.alter(*world.names)
             world.alter("one: shard_1.t_1", "one: shard_1.t_1", "two: shard_1.t_1")
-            world.rests()
+            world.finish_and_check()
             world.alter("one: shard_2.t_1", "two: shard_2.t_1")
             world.crash_after(crash)
-            world.rests()
+            world.finish_and_check()
             came = world.deaths == 0
             world.crash_after(None)
             world.alter("one: shard_2.t_1", "two: shard_2.t_1", "two: shard_1.t_1")
-            world.rests()
+            world.finish_and_check()
             assert world.waiting() == []
         if came:
             break
@@ -210,7 +210,7 @@ def test_one_that_does_not_know_yet_that_it_was_taken_over_leads_the_others(seed
             for _ in range(3):
                 world.go(world.chance.randrange(25))
                 world.take_over()
-        world.rests()
+        world.finish_and_check()
         assert world.waiting() == []
 
 
@@ -221,7 +221,7 @@ def test_the_process_dies_while_one_goes_on_alone(point: str) -> None:
         world = story(TWO)
         world.plan(C)
         world.alter("two: shard_1.t_1")
-        world.rests()
+        world.finish_and_check()
         world.order("two: shard_1.t_1", OrderKind.UNLOCK)
         world.crash_at(point)
         while not world.deaths:
@@ -229,5 +229,5 @@ def test_the_process_dies_while_one_goes_on_alone(point: str) -> None:
         world.alter("one: shard_1.t_1")
         (first,) = (entry for entry in world.shards.sources["one"].entries() if entry.transaction.ddl)
         world.give("one", first.transaction.lsn, OrderKind.UNLOCK)
-        world.rests()
+        world.finish_and_check()
         assert world.waiting() == []

@@ -39,7 +39,7 @@ def begun(
     *waiting: str,
     plan: tuple[str, ...] = (C,),
     renames: Any = None,
-    rests: bool = True,
+    finishes: bool = True,
     **settings: Any,
 ) -> Story:
     """Returns a history in which the row of key 7 is the first shard's, and these shards wait."""
@@ -49,11 +49,11 @@ def begun(
     world.plan(*plan)
     if renames:
         world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", renames)
-    world.rest()
+    world.finish()
     for name in waiting or (FIRST,):
         world[name].alter()
-    if rests:
-        world.rest()
+    if finishes:
+        world.finish()
         assert world.waiting() == sorted(waiting or (FIRST,))
     return world
 
@@ -87,13 +87,13 @@ def ends(world: Story) -> None:
     """Lets all shards make the changes that the others have made, and checks the target."""
     world.crash_after(None)
     world.shards.level()
-    world.rest()
+    world.finish()
     assert world.waiting() == []
     check(world)
 
 
 def check(world: World) -> None:
-    world.check_standing()
+    world.check_places()
     assert world.target.store.moves == {}, "what nobody needs is forgotten"
 
 
@@ -103,7 +103,7 @@ def test_from_one_that_waits(story: MakeStory, first: str, *, apart: bool) -> No
     """Its DELETE comes when the other shard has had the row for long."""
     world = begun(story)
     move(world, FIRST, SECOND, first=first, apart=apart)
-    world.rest()
+    world.finish()
     assert [one["id"] for one in world.content(T) if one["id"] == KEY], "as the second one's"
     assert {key[3:] for key in world.target.store.moves} == {("7|", TableName("shard_1", "t_2"))}
     world.write(times=3)
@@ -112,9 +112,9 @@ def test_from_one_that_waits(story: MakeStory, first: str, *, apart: bool) -> No
 
 def test_in_the_very_batch_in_which_it_begins_to_wait(story: MakeStory) -> None:
     """Before this batch no shard of the table waited."""
-    world = begun(story, rests=False)
+    world = begun(story, finishes=False)
     move(world, FIRST, SECOND)
-    world.rest()
+    world.finish()
     assert world.target.store.moves
     ends(world)
 
@@ -126,15 +126,15 @@ def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest
         world = begun(make_story, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
         two, three = world[SECOND], world[THIRD]
         two.source.commit((two.name, [(Op.INSERT, None, row(two, 8))]))
-        world.rest()
+        world.finish()
         move(world, SECOND, THIRD, key=8, first="delete")
         world.shards.drop(world[FIRST], three)
         world.write(SECOND)
-        world.rest()
+        world.finish()
         assert world.waiting() == [FIRST, THIRD]
         assert 8 in {one["id"] for one in world.content(T)}
         world.order(FIRST, OrderKind.SKIP)
-        world.rest()
+        world.finish()
         assert world.waiting() == []
         assert 8 in {one["id"] for one in world.content(T)}
         assert world.target.store.moves == {}
@@ -144,7 +144,7 @@ def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest
 def test_to_one_that_waits(story: MakeStory, first: str) -> None:
     world = begun(story, SECOND)
     move(world, FIRST, SECOND, first=first)
-    world.rest()
+    world.finish()
     world.write(times=3)
     ends(world)
 
@@ -156,7 +156,7 @@ def test_what_was_done_to_it_before_it_moved_is_older(story: MakeStory) -> None:
     world.write(FIRST, times=4)
     move(world, FIRST, SECOND)
     updated(world, SECOND, v=30)
-    world.rest()
+    world.finish()
     world.write(FIRST, times=4)
     ends(world)
 
@@ -168,7 +168,7 @@ def test_changed_in_the_very_transaction_that_moves_it(story: MakeStory) -> None
     insert, delete = moved(a, b)
     (_, [(_, old, _)]) = delete
     a.source.commit(insert, (a.name, [(Op.UPDATE, old, {**old, "v": 99}), (Op.DELETE, {**old, "v": 99}, None)]))
-    world.rest()
+    world.finish()
     ends(world)
 
 
@@ -181,7 +181,7 @@ def test_to_and_fro(story: MakeStory, waiting: tuple[str, ...], times: int) -> N
         updated(world, other, v=world.chance.randrange(1000))
         world.write(FIRST)
         world.go(world.chance.randrange(20))
-    world.rest()
+    world.finish()
     ends(world)
 
 
@@ -191,7 +191,7 @@ def test_over_three_shards_and_gone_in_the_end(story: MakeStory, waiting: tuple[
     move(world, FIRST, SECOND)
     world.go(9)
     move(world, SECOND, THIRD)
-    world.rest()
+    world.finish()
     third = world[THIRD]
     (old,) = (old for old in third.rows if old["id"] == KEY)
     third.source.commit((third.name, [(Op.DELETE, old, None)]))
@@ -217,7 +217,7 @@ def test_with_another_key(story: MakeStory) -> None:
     (eight,) = (old for old in b.rows if old["id"] == 8)
     b.source.commit((b.name, [(Op.UPDATE, eight, {**eight, "id": 4})]))
     move(world, SECOND, THIRD, key=4)
-    world.rest()
+    world.finish()
     world.write(times=2)
     ends(world)
     assert {4, 5, 6, 7} <= {one["id"] for one in world.content(T)}
@@ -232,7 +232,7 @@ def test_to_a_key_that_another_one_got_later(story: MakeStory) -> None:
     world.write(FIRST, times=4)
     move(world, FIRST, SECOND, key=6)
     b.source.commit((b.name, [(Op.UPDATE, {**b.rows[-1]}, {**b.rows[-1], "v": 66})]))
-    world.rest()
+    world.finish()
     assert {6, 7} <= {one["id"] for one in world.content(T)}
     ends(world)
 
@@ -245,11 +245,11 @@ def test_a_shard_that_leaves_with_what_it_has_got(story: MakeStory) -> None:
     a.source.commit((a.name, [(Op.INSERT, None, row(a))]))
     world.plan(C)
     world[FIRST].alter()
-    world.rest()
+    world.finish()
     move(world, FIRST, SECOND)
-    world.rest()
+    world.finish()
     world.shards.drop(b)
-    world.rest()
+    world.finish()
     assert world.waiting() == [FIRST]
     ends(world)
     assert KEY in {one["id"] for one in world.content(T)}
@@ -261,12 +261,12 @@ def test_one_that_has_got_it_is_renamed(story: MakeStory, text: str) -> None:
     world = begun(story)
     b = world[SECOND]
     move(world, FIRST, SECOND)
-    world.rest()
+    world.finish()
     world.shards.rename(b, TableName("shard_1", "t_9"), text)
-    world.rest()
+    world.finish()
     assert {key[4] for key in world.target.store.moves} == {TableName("shard_1", "t_9")}
     move(world, "one: shard_1.t_9", FIRST)
-    world.rest()
+    world.finish()
     (old,) = (old for old in world[FIRST].rows if old["id"] == KEY)
     world[FIRST].source.commit((world[FIRST].name, [(Op.DELETE, old, None)]))
     ends(world)
@@ -277,7 +277,7 @@ def test_optimistic(story: MakeStory) -> None:
     """There, too, a change waits that leads to no common structure."""
     world = begun(story, plan=(), mode="optimistic", renames={"w": "v"})
     move(world, FIRST, SECOND)
-    world.rest()
+    world.finish()
     ends(world)
 
 
@@ -285,9 +285,9 @@ def test_one_that_goes_on_alone(story: MakeStory) -> None:
     """An operator has ordered it; then the others wait for nobody."""
     world = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
     move(world, FIRST, SECOND)
-    world.rest()
+    world.finish()
     world.order(FIRST, OrderKind.SKIP)
-    world.rest()
+    world.finish()
     assert world.waiting() == []
     assert KEY in {one["id"] for one in world.content(T)}
     assert world.target.store.moves == {}
@@ -298,12 +298,12 @@ def test_twice_in_a_row(story: MakeStory) -> None:
     world = begun(story, plan=(C, D))
     move(world, FIRST, SECOND)
     world.alter(SECOND, THIRD)
-    world.rest()
+    world.finish()
     assert world.target.store.moves == {}
     move(world, SECOND, FIRST)
-    world.rest()
+    world.finish()
     world[FIRST].alter()
-    world.rest()
+    world.finish()
     (old,) = (old for old in world[FIRST].rows if old["id"] == KEY)
     world[FIRST].source.commit((world[FIRST].name, [(Op.DELETE, old, None)]))
     ends(world)
@@ -321,10 +321,10 @@ def test_the_process_dies_anywhere(workers: int) -> None:
             move(world, FIRST, SECOND)
             world.write(FIRST, SECOND)
             move(world, SECOND, THIRD, first="delete")
-            world.rest()
+            world.finish()
             world.shards.level()
             world.write(times=2)
-            world.rest()
+            world.finish()
             came = world.deaths == 0
             ends(world)
         if came:
@@ -339,25 +339,25 @@ def test_a_crash_between_two_workers_leaves_nothing_that_would_keep_a_row_later(
     with stories(workers=2, limits=Limits(transactions=9, idle_entries=1)) as make_story:
         world = make_story(THREE)
         world.looks = False
-        world.rest()
+        world.finish()
         one, two = world[FIRST], world[SECOND]
         world.crash_after(point)
         two.source.commit((two.name, [(Op.INSERT, None, row(two, key)) for key in keys]))
-        world.rest()
+        world.finish()
         world.crash_after(None)
         assert not world.target.store.moves
         for key in keys:
             move(world, SECOND, FIRST, key=key, first="delete")
-        world.rest()
+        world.finish()
         world.plan(C)
         one.alter()
-        world.rest()
+        world.finish()
         assert world.waiting() == [FIRST]
         for key in keys:
             (old,) = (old for old in one.rows if old["id"] == key)
             one.source.commit((one.name, [(Op.DELETE, old, None)]))
-        world.rest()
+        world.finish()
         world.shards.level()
-        world.rest()
+        world.finish()
         assert world.waiting() == []
         assert not {old["id"] for old in world.content(T)} & set(keys)

@@ -46,17 +46,17 @@ def test_the_second_table_puts_on_record_that_they_share_one_and_the_last_does_n
     story: MakeStory, source: str
 ) -> None:
     world = story(ALONE, mode="")
-    world.rests()
+    world.finish_and_check()
     assert shared(world) == set()
     new = world.shards.create(source, NEW, 0)
     world.write(f"{source}: {NEW}")
-    world.rests()
+    world.finish_and_check()
     assert shared(world) == {T}
     world.shards.drop(new)
-    world.rests()
+    world.finish_and_check()
     world.start()
     world.shards.drop(world[A])
-    world.rests()
+    world.finish_and_check()
     assert T in world.target.store.tables
 
 
@@ -64,22 +64,22 @@ def test_after_a_restart_the_last_of_those_that_began_together_does_not_take_the
     story: MakeStory,
 ) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2")}, mode="")
-    world.rests()
+    world.finish_and_check()
     world.shards.drop(world["one: shard_1.t_2"])
-    world.rests()
+    world.finish_and_check()
     world.start()
     world.shards.empty(world[A])
-    world.rests()
+    world.finish_and_check()
     world.start()
     world.shards.drop(world[A])
-    world.rests()
+    world.finish_and_check()
     assert T in world.target.store.tables
 
 
 def test_the_only_shard_that_leaves_its_rows_puts_that_on_record(story: MakeStory) -> None:
     world = story(ALONE, mode="pessimistic")
     world.shards.drop(world[A])
-    world.rests()
+    world.finish_and_check()
     assert shared(world) == {T}
 
 
@@ -90,27 +90,27 @@ def left(world: Story) -> set[str]:
 
 def test_those_that_are_emptied_or_dropped_put_on_record_that_their_rows_are_there(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)}, mode="")
-    world.rests()
+    world.finish_and_check()
     assert left(world) == set()
     world.shards.empty(world[A])
-    world.rests()
+    world.finish_and_check()
     assert left(world) == {"shard_1.t_1"}
     world.start()
     world.shards.drop(world["one: shard_1.t_2"])
-    world.rests()
+    world.finish_and_check()
     assert left(world) == {"shard_1.t_1", "shard_1.t_2"}
 
 
 def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")})
-    world.rests()
+    world.finish_and_check()
     come(world)
-    world.rest()
+    world.finish()
     assert codes(world) == ["shard-keys-meet"]
     (halt,) = world.halts("one")
     assert halt.tables == (NEW,)
     world.give("one", halt.lsn, OrderKind.SKIP)
-    world.rest()
+    world.finish()
     assert codes(world) == []
 
 
@@ -124,9 +124,9 @@ def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_se
     world = story(
         {"one": ("shard_1.t_1", "alone.x"), "two": (f"shard_2.{name}",)}, keyed=True, presumes=True, rules=rules
     )
-    world.rests()
+    world.finish_and_check()
     come(world)
-    world.rest()
+    world.finish()
     assert codes(world) == expected
 
 
@@ -136,26 +136,26 @@ def test_only_rows_that_nothing_distinguishes_are_looked_at(story: MakeStory, fi
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
     world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True, rules=rules)
-    world.rests()
+    world.finish_and_check()
     shard = world[A]
     shard.source.commit((shard.name, [(Op.INSERT, None, {**dict.fromkeys(shard.table.arrow.names), "id": 9_000})]))
     come(world, f"ENGINE=InnoDB AUTO_INCREMENT={first}")
-    world.rest()
+    world.finish()
     assert codes(world) == expected
 
 
 def test_one_whose_numbers_are_above_all_others_comes(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")})
-    world.rests()
+    world.finish_and_check()
     come(world, "ENGINE=InnoDB AUTO_INCREMENT=1000000")
-    world.rest()
+    world.finish()
     assert codes(world) == []
     assert shared(world) == {T}
 
 
 def test_one_whose_rows_are_distinguished_by_the_extracted_columns_comes(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")}, keyed=True)
-    world.rests()
+    world.finish_and_check()
     come(world)
-    world.rest()
+    world.finish()
     assert codes(world) == []

@@ -36,16 +36,16 @@ def test_a_shard_that_came_ahead_keeps_nobody_waiting(story: MakeStory) -> None:
     world.alter(A)
     new = f"one: {world.shards.create('one', TableName('shard_2', 't_7'), 1).name}"
     world.write(new)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == [A]
     world.alter(new)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == [A, new]
     world.alter(B)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == [new]
     world.alter(A, B)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -55,12 +55,12 @@ def test_a_shard_that_came_far_ahead_keeps_nobody_waiting(story: MakeStory) -> N
     world.alter(A, A, A)
     world.shards.create("one", TableName("shard_2", "t_7"), 3)
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == [A]
     for _ in range(3):
         world.alter(B)
         world.write()
-        world.rests()
+        world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -68,7 +68,7 @@ def test_who_waits_is_reported(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C)
     world.alter(A, B)
-    world.rests()
+    world.finish_and_check()
     assert codes(world) == {A: "shard-awaits", B: "shard-awaits"}
     (halt,) = world.halts("one")
     assert halt.awaits == ("one: shard_2.t_1", "two: shard_2.t_1")
@@ -78,7 +78,7 @@ def test_who_waits_is_reported(story: MakeStory) -> None:
     assert [str(one.member) for one in lock.arrived] in ([A, B], [B, A])
     assert [str(member) for member in lock.awaited] == [*halt.awaits]
     world.alter("one: shard_2.t_1", "two: shard_2.t_1")
-    world.rests()
+    world.finish_and_check()
     assert (codes(world), world.locks(), world.waiting()) == ({}, (), [])
 
 
@@ -86,18 +86,18 @@ def test_it_is_run_without_one_who_comes_later(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C)
     world.alter(A)
-    world.rests()
+    world.finish_and_check()
     world.order(A, OrderKind.UNLOCK)
     world.write(B, times=3)
-    world.rest()
+    world.finish()
     world.check()
     assert (world.waiting(), codes(world)) == ([], {})
     assert "c" in world.columns()
     world.write(A, B, times=2)
-    world.rest()
+    world.finish()
     world.check()
     world.alter(B)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -106,17 +106,17 @@ def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: MakeStory
     world.plan(C, "ALTER TABLE {t} DROP COLUMN c")
     world.alter(A, B, A)
     world.write(times=3)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == [A]
     world.order(A, OrderKind.UNLOCK)
     world.looks = False
     world.write(times=3)
-    world.rest()
+    world.finish()
     assert (world.waiting(), codes(world)) == ([], {})
     assert "c" in world.columns()
     world.alter(B)
     world.write(times=3)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
     assert "c" not in world.columns()
 
@@ -124,12 +124,12 @@ def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: MakeStory
 def test_one_that_leads_away_from_where_the_others_are_gets_a_message_about_it(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
-    world.rest()
+    world.finish()
     world.order(A, OrderKind.UNLOCK)
-    world.rest()
+    world.finish()
     assert (world.waiting(), "c" in world.columns()) == ([], True)
     world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
-    world.rest()
+    world.finish()
     assert (world.waiting(), codes(world)) == ([B], {B: "shards-disagree"})
     (halt,) = world.halts("two")
     assert "varchar(9)" in halt.what
@@ -141,7 +141,7 @@ def test_others_go_on_while_shards_disagree(story: MakeStory) -> None:
     world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
     world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
     world.write("one: alone.x", "two: alone.x")
-    world.rest()
+    world.finish()
     world.check()
     assert (world.waiting(), codes(world)) == ([A, B], {A: "shards-disagree", B: "shards-disagree"})
     (lock,) = world.locks()
@@ -150,10 +150,10 @@ def test_others_go_on_while_shards_disagree(story: MakeStory) -> None:
         assert world.place(name).lsn == world.shards.sources[name].received, "all but these are there"
     world[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
     world.order(A, OrderKind.UNLOCK)
-    world.rest()
+    world.finish()
     assert world.waiting() == [B]
     world.order(B, OrderKind.SKIP)
-    world.rest()
+    world.finish()
     world.check()
     assert (world.waiting(), codes(world)) == ([], {})
     assert world.columns() == ["id", "v", "u", "c"]
@@ -163,17 +163,17 @@ def test_nobody_waits_for_a_shard_that_is_gone(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C, D)
     world.alter(A, B, "one: shard_2.t_1")
-    world.rests()
+    world.finish_and_check()
     assert len(world.waiting()) == 3
     rows = len(world["two: shard_2.t_1"].rows)
     assert rows
     base = world["two: shard_2.t_1"].base
     world.shards.drop(world["two: shard_2.t_1"])
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
     assert sum(base <= row["id"] < base + 100 for row in world.content(T)) == rows, "its rows stay"
     world.alter(A, B, "one: shard_2.t_1")
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -181,10 +181,10 @@ def test_several_shards_are_dropped_at_once(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "shard_2.t_2", "alone.x")})
     world.plan(C)
     world.alter(A)
-    world.rests()
+    world.finish_and_check()
     world.shards.drop(world["one: shard_2.t_1"], world["one: shard_2.t_2"], world["one: alone.x"])
     world.write(A)
-    world.rest()
+    world.finish()
     assert world.waiting() == []
     assert {"all.t"} == {str(name) for name in world.target.store.tables}
 
@@ -196,13 +196,13 @@ def test_what_is_said_of_a_schema_keeps_no_shard_from_coming(story: MakeStory, t
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
     world.plan(C)
     world.alter(A)
-    world.rests()
+    world.finish_and_check()
     world[A].source.say(text)
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == [A]
     world.alter("one: shard_1.t_2", "one: shard_2.t_1")
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -211,11 +211,11 @@ def test_shards_are_dropped_at_once_of_which_one_waits_for_the_other(story: Make
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
     world.plan(C)
     world.alter(A, B)
-    world.rests()
+    world.finish_and_check()
     world.shards.drop(world[A], world["one: shard_2.t_1"])
     if writes:
         world.write("one: alone.x", times=5)
-    world.rest()
+    world.finish()
     assert world.waiting() == []
     assert "c" in world.columns(), "nobody is left to wait for"
     assert codes(world) == {}
@@ -225,10 +225,10 @@ def test_a_schema_is_dropped_in_which_one_shard_waits_for_the_other(story: MakeS
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
     world.plan(C)
     world.alter(A, B)
-    world.rests()
+    world.finish_and_check()
     world.shards.drop(world[A], world["one: shard_1.t_2"], text="DROP DATABASE shard_1")
     world.write("one: alone.x")
-    world.rest()
+    world.finish()
     assert (world.waiting(), codes(world)) == ([], {})
     assert "c" in world.columns()
 
@@ -238,15 +238,15 @@ def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: MakeSto
     world.plan(C)
     world.write("one: alone.x", times=9)
     world.alter(A)
-    world.rests()
+    world.finish_and_check()
     world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_7, shard_2.t_1 TO shard_2.t_7")
     world.looks = False
-    world.rest()
+    world.finish()
     before = {halt.code: halt.since for halt in world.halts("one")}
     assert before.keys() == {"shard-awaits", "ddl-awaits-tables"}
     for begin_anew in (world.start, lambda: world.begin_anew("one")):
         begin_anew()
-        world.rest()
+        world.finish()
         assert {halt.code: halt.since for halt in world.halts("one")} == before
         assert [lock.since for lock in world.locks()] == [before["shard-awaits"]]
 
@@ -257,16 +257,16 @@ def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
     world.plan(C)
     world.alter(A)
-    world.rests()
+    world.finish_and_check()
     world.looks = False
     world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_7, shard_2.t_1 TO shard_2.t_7")
-    world.rest()
+    world.finish()
     assert codes(world) == {A: "shard-awaits", other: "ddl-awaits-tables"}
     (halt,) = (one for one in world.halts("one") if one.code == "ddl-awaits-tables")
     assert halt.awaits == (A,)
     assert halt.since
     world.order(A, OrderKind.UNLOCK)
-    world.rest()
+    world.finish()
     assert codes(world) == {}
     assert world.waiting() == []
     assert {str(member.table) for member in world.groups.known.members} >= {"shard_1.t_7", "shard_2.t_7"}
@@ -276,13 +276,13 @@ def test_a_schema_that_waits_for_a_shard_is_reported(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
     world.plan(C)
     world.alter(A)
-    world.rests()
+    world.finish_and_check()
     world.shards.drop(world[A], world["one: shard_1.t_2"], text="DROP DATABASE shard_1")
     world.write("one: alone.x")
-    world.rest()
+    world.finish()
     assert codes(world) == {A: "shard-awaits", "one: shard_1.t_2": "ddl-awaits-tables"}
     world.order(A, OrderKind.UNLOCK)
-    world.rest()
+    world.finish()
     assert codes(world) == {}
 
 
@@ -291,10 +291,10 @@ def test_a_shard_that_waits_is_dropped_behind_that(story: MakeStory) -> None:
     world.plan(C)
     world.alter(A)
     world.shards.drop(world[A])
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == [A]
     world.alter(B)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -303,7 +303,7 @@ def test_a_shard_is_emptied(story: MakeStory, *, keyed: bool) -> None:
     world = story(ONE, keyed=keyed)
     world.shards.empty(world[A])
     world.write(times=3)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
@@ -312,11 +312,11 @@ def test_a_schema_of_shards_is_dropped(story: MakeStory) -> None:
     before = len(world.target.store.tables)
     world.plan(C)
     world.alter(A)
-    world.rests()
+    world.finish_and_check()
     gone = [world[name] for name in world.names if name != A]
     world.shards.drop(*gone, text="DROP DATABASE shard_2")
     world.write(A)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
     assert "c" in world.columns(), "nobody is left to wait for"
     assert len(world.target.store.tables) == before
@@ -328,26 +328,26 @@ def test_a_shard_takes_another_name(story: MakeStory, text: str) -> None:
     world.plan(C)
     world.shards.rename(world[A], TableName("shard_2", "t_8"), text)
     world.write()
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
     world.alter("one: shard_2.t_8")
     world.shards.rename(world["one: shard_2.t_8"], TableName("shard_2", "t_9"), text)
     world.write()
-    world.rests()
+    world.finish_and_check()
     world.alter(B)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []
 
 
 def test_a_shard_leaves_the_group_by_another_name(story: MakeStory) -> None:
     """What the others have put into the target's table must not go along with it."""
     world = story(TWO)
-    world.rests()
+    world.finish_and_check()
     rows = world.content(T)
     world[A].is_gone = True
     world.shards.sources["one"].say("RENAME TABLE shard_1.t_1 TO alone.y")
     world.write(B)
-    world.rest()
+    world.finish()
     assert len(world.content(T)) >= len(rows)
     assert TableName("alone", "y") not in world.target.store.tables
     assert [*codes(world)], "somebody is informed"
@@ -357,7 +357,7 @@ def test_a_table_comes_into_the_group_by_another_name(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("RENAME TABLE alone.x TO shard_1.t_7")
     world.write(B)
-    world.rest()
+    world.finish()
     assert {T, TableName("alone", "x")} <= world.target.store.tables.keys()
     assert [*codes(world)], "somebody is informed"
 
@@ -366,5 +366,5 @@ def test_what_changes_no_structure_waits_for_nobody(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 COMMENT = 'x'")
     world.write(A)
-    world.rests()
+    world.finish_and_check()
     assert world.waiting() == []

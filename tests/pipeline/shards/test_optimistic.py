@@ -32,8 +32,8 @@ def say(world: Story, name: str, change: str) -> None:
     world.write(name, times=2)
 
 
-def rests(world: Story, *waiting: str) -> None:
-    world.rest()
+def finish_and_check(world: Story, *waiting: str) -> None:
+    world.finish()
     assert world.waiting() == [*waiting]
     if not waiting:
         world.check_whole()
@@ -49,11 +49,11 @@ def test_a_column_of_one_is_there_at_once(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "ADD COLUMN c INT DEFAULT 7")
     world.write(B, times=2)
-    rests(world)
+    finish_and_check(world)
     assert set(values(world, B, "c")) == {7}, "rows of who does not have it have its default"
     say(world, B, "ADD COLUMN c INT DEFAULT 7")
     say(world, B, "ADD COLUMN d INT")
-    rests(world)
+    finish_and_check(world)
     assert world.columns() == ["id", "v", "u", "c", "d"]
 
 
@@ -61,10 +61,10 @@ def test_a_column_goes_when_the_last_one_drops_it(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "DROP COLUMN v")
     world.write(B, times=2)
-    rests(world)
+    finish_and_check(world)
     assert "v" in world.columns()
     say(world, B, "DROP COLUMN v")
-    rests(world)
+    finish_and_check(world)
     assert "v" not in world.columns()
 
 
@@ -86,7 +86,7 @@ def test_the_last_shard_runs_only_what_the_target_lacks(story: MakeStory, first:
     for text in filter(None, (first, change)):
         for name in names:
             say(world, name, text)
-            rests(world)
+            finish_and_check(world)
     wanted = {(key.name, key.columns, key.unique) for key in world[names[0]].table.keys}
     assert {(key.name, key.columns, key.unique) for key in world.target.store.tables[T].table.keys} == wanted
     assert set(world.columns()) == {column.name for column in world[names[0]].table.columns}
@@ -100,7 +100,7 @@ def test_a_drop_beside_an_added_column_waits_for_nobody(story: MakeStory, kind: 
     for name in names:
         say(world, name, f"DROP COLUMN v, ADD COLUMN w {kind}")
         world.write(times=2)
-        rests(world)
+        finish_and_check(world)
         check_rows(world)
         assert "w" in world.columns()
         assert ("v" in world.columns()) == (name != names[-1])
@@ -109,19 +109,19 @@ def test_a_drop_beside_an_added_column_waits_for_nobody(story: MakeStory, kind: 
             world.start()
     for name in names:
         say(world, name, "ADD COLUMN v INT")
-        rests(world)
+        finish_and_check(world)
         check_rows(world)
 
 
 def test_what_was_dropped_beside_an_added_column_does_not_come_back_before_it_is_gone(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "DROP COLUMN v, ADD COLUMN w INT")
-    rests(world)
+    finish_and_check(world)
     world.start()
     say(world, A, "ADD COLUMN v INT")
-    rests(world, A)
+    finish_and_check(world, A)
     say(world, B, "DROP COLUMN v, ADD COLUMN w INT")
-    rests(world)
+    finish_and_check(world)
     check_rows(world)
 
 
@@ -140,7 +140,7 @@ def test_a_renamed_column_keeps_its_values_where_another_shard_has_made_it_anew(
         else:
             shard.source.say(f"ALTER TABLE {shard.name} CHANGE COLUMN v w INT AFTER id", {"w": "v"})
         world.write(name)
-        world.rest()
+        world.finish()
         check_rows(world)
     assert B in world.waiting()
     found = {halt.code for name in ("one", "two") for halt in world.halts(name)}
@@ -154,67 +154,67 @@ def test_shards_that_put_a_renamed_column_elsewhere_go_on(story: MakeStory) -> N
         shard.had.update(("v", "w"))
         shard.source.say(f"ALTER TABLE {shard.name} CHANGE COLUMN v w INT {place}", {"w": "v"})
         world.write(name)
-    rests(world)
+    finish_and_check(world)
     assert set(world.columns()) == {"id", "u", "w"}
     for name in (A, B):
         say(world, name, "ADD COLUMN c INT DEFAULT 7")
-    rests(world)
+    finish_and_check(world)
 
 
 def test_a_column_that_comes_again_waits_until_it_was_gone(story: MakeStory) -> None:
     """On the target its old values are still there, which the source has not any more."""
     world = story(TWO)
     say(world, A, "DROP COLUMN v")
-    rests(world)
+    finish_and_check(world)
     say(world, A, "ADD COLUMN v INT")
     world.write(B)
-    rests(world, A)
+    finish_and_check(world, A)
     say(world, B, "DROP COLUMN v")
-    rests(world)
+    finish_and_check(world)
     assert "v" in world.columns()
 
 
 def test_that_is_known_to_the_next_process_as_well(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "DROP COLUMN v")
-    rests(world)
+    finish_and_check(world)
     world.start()
     say(world, A, "ADD COLUMN v INT")
-    rests(world, A)
+    finish_and_check(world, A)
     world.begin_anew("one")
-    rests(world, A)
+    finish_and_check(world, A)
     say(world, B, "DROP COLUMN v")
-    rests(world)
+    finish_and_check(world)
 
 
 def test_two_defaults_of_one_column_wait(story: MakeStory) -> None:
     """Rows that were there before have another value of it on each source."""
     world = story(TWO)
     say(world, A, "ADD COLUMN c INT DEFAULT 1")
-    rests(world)
+    finish_and_check(world)
     say(world, B, "ADD COLUMN c INT DEFAULT 2")
-    rests(world, B)
+    finish_and_check(world, B)
 
 
 def test_a_wider_type_is_there_at_once(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "MODIFY COLUMN v BIGINT")
     world.write(B, times=2)
-    rests(world)
+    finish_and_check(world)
     say(world, B, "MODIFY COLUMN v BIGINT")
-    rests(world)
+    finish_and_check(world)
 
 
 def test_types_of_different_families_wait_for_each_other(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "ADD COLUMN c INT")
     world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
-    rests(world, B)
+    finish_and_check(world, B)
     world.write("two: alone.x")
-    rests(world, B)
+    finish_and_check(world, B)
     world[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
     world.order(B, OrderKind.SKIP)
-    rests(world)
+    finish_and_check(world)
 
 
 def test_another_name_of_a_column_waits_for_all(story: MakeStory) -> None:
@@ -222,7 +222,7 @@ def test_another_name_of_a_column_waits_for_all(story: MakeStory) -> None:
     for name in (A, B):
         world[name].source.say("ALTER TABLE shard_1.t_1 CHANGE COLUMN v w INT", {"w": "v"})
         world.write(A, B)
-        rests(world, *([A] if name == A else []))
+        finish_and_check(world, *([A] if name == A else []))
     assert world.columns() == ["id", "w", "u"]
 
 
@@ -230,10 +230,10 @@ def test_rows_of_both_structures_lie_in_one_batch(story: MakeStory) -> None:
     """Two shards of one server: one of them has a column more."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2")})
     say(world, A, "ADD COLUMN c INT DEFAULT 7")
-    rests(world)
+    finish_and_check(world)
     for _ in range(5):
         world.shards.write(world[A], world["one: shard_1.t_2"])
-    rests(world)
+    finish_and_check(world)
     assert set(values(world, "one: shard_1.t_2", "c")) == {7}
 
 
@@ -254,5 +254,5 @@ def test_the_others_stand_while_one_s_change_is_made(story: MakeStory, monkeypat
 
     monkeypatch.setattr(DdlRunner, "run", run)
     say(world, A, "ADD COLUMN c INT")
-    rests(world)
+    finish_and_check(world)
     assert made == [["one: shard_1.t_1", "one: shard_1.t_2", B]]

@@ -26,10 +26,10 @@ def test_a_column_that_all_drop_at_once_goes(seed: int) -> None:
         world.plan(C)
         for name in (A, B):
             world.alter(name)
-            world.rest()
+            world.finish()
         for name in (A, B):
             say(world, name, "DROP COLUMN c")
-        world.rest()
+        world.finish()
         assert world.waiting() == []
         assert "c" not in world.columns()
 
@@ -41,15 +41,15 @@ def test_a_late_shard_comes_to_a_column_that_the_others_drop(seed: int) -> None:
         world.looks = False
         for name in (A, B):
             say(world, name, "ADD COLUMN c INT DEFAULT 7")
-            world.rest()
+            world.finish()
         late = f"one: {world.shards.create('one', TableName('shard_2', 't_7'), 0).name}"
         world.write(late, times=3)
-        world.rest()
+        world.finish()
         world.interrupts = True
         for name in (A, B):
             say(world, name, "DROP COLUMN c")
         say(world, late, "ADD COLUMN c INT DEFAULT 7")
-        world.rest()
+        world.finish()
         world.write(late, times=2)
-        world.rest()  # a row that did not fit would halt the task
+        world.finish()  # a row that did not fit would halt the task
         assert ("c" in world.columns()) or world.waiting() == [late]

@@ -49,10 +49,10 @@ def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -
             shards.move()
         shards.step(ddl)
         if happens(world):
-            world.check_standing()
+            world.check_places()
     world.crash_after(None)
-    world.rest()
-    world.check_standing()
+    world.finish()
+    world.check_places()
     return world
 
 
@@ -67,7 +67,7 @@ def happens(world: World) -> bool:
         case 3:
             world.take_over()
         case 4 | 5:
-            world.rest()
+            world.finish()
             return True
         case _:
             world.go(chance.randrange(6))
@@ -88,8 +88,8 @@ def test_one_order_of_schema_changes(seed: int) -> None:
     world.shards.level()
     for _ in range(5):
         world.shards.step(ddl=0)
-    world.rest()
-    world.check_standing()
+    world.finish()
+    world.check_places()
     world.check_nobody_waits()
     world.close()
 
@@ -114,9 +114,9 @@ def test_orders_to_go_on_without_the_others(seed: int) -> None:
     shards.level()
     for _ in range(5):
         shards.step(ddl=0)
-    world.rest()
+    world.finish()
     try_renames_again(world)
-    world.check_standing()
+    world.check_places()
     world.check_nobody_waits()
     world.close()
 
@@ -128,7 +128,7 @@ def try_renames_again(world: World) -> None:
         before = {source: world.place(source) for source in found}
         for source in found:
             world.begin_anew(source)
-        world.rest()
+        world.finish()
         if before == {source: world.place(source) for source in found}:
             return
 
@@ -154,7 +154,7 @@ def test_whatever_each_likes(seed: int) -> None:
             shards.step(ddl=0)
         happens(world)
     world.crash_after(None)
-    world.rest()
+    world.finish()
     world.check_nobody_waits()
     world.check_whole()
     world.close()
@@ -172,7 +172,7 @@ def test_whatever_happens_to_each(seed: int) -> None:
         if happens(world):
             check_rows(world)
     world.crash_after(None)
-    world.rest()
+    world.finish()
     check_rows(world)
     check_told(world)
     world.close()

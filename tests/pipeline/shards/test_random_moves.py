@@ -45,7 +45,7 @@ def history(seed: int) -> None:
     shards.level()
     for _ in range(5):
         drawn_move(shards, chance)
-    world.rest()
+    world.finish()
     world.check_nobody_waits()
     check(world)
     world.close()
@@ -78,7 +78,7 @@ def happens(world: World) -> None:
         case 2:
             world.take_over()
         case 3 | 4:
-            world.rest()
+            world.finish()
         case _:
             world.go(chance.randrange(6))
 

@@ -31,14 +31,14 @@ def unlocked(world: Story, *names: str) -> None:
     world.looks = False  # what one has dropped, and others have not, is still there
     for name in names:
         world.order(name, OrderKind.UNLOCK)
-        world.rest()
+        world.finish()
 
 
 def comes(world: Story, *names: str) -> None:
     for name in names:
         world.alter(name)
         world.write()
-        world.rest()
+        world.finish()
         check_unlocked(world)
 
 
@@ -46,7 +46,7 @@ def test_the_next_change_waits_again_and_nobody_for_one_who_has_passed(story: Ma
     world = story(THREE)
     world.plan(C, D)
     world.alter(A, A)
-    world.rests()
+    world.finish_and_check()
     unlocked(world, A)
     assert (world.waiting(), world.columns()[3:]) == ([A], ["c"]), "the others' rows would have a place, too"
     (halt,) = world.halts("one")
@@ -59,19 +59,19 @@ def test_the_next_change_waits_again_and_nobody_for_one_who_has_passed(story: Ma
     assert world.waiting() == [A, B]
     comes(world, OTHER)
     assert (world.waiting(), world.columns()[3:]) == ([], ["c", "d"])
-    world.rests()
+    world.finish_and_check()
 
 
 def said(world: Story, name: str, what: str) -> None:
     shard = world[name]
     shard.source.say(f"ALTER TABLE {shard.name} {what}")
-    world.rest()
+    world.finish()
 
 
 def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(story: MakeStory) -> None:
     """Not what shares a batch with a row decides what it has in a column that its table lacks."""
     world = story(THREE)
-    world.rests()
+    world.finish_and_check()
     said(world, A, "ADD COLUMN c INT NOT NULL DEFAULT 7")
     said(world, B, "ADD COLUMN c INT NOT NULL DEFAULT 8")
     assert [halt.code for halt in world.halts("two")] == ["shards-disagree"]
@@ -84,10 +84,10 @@ def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(stor
     unlocked(world, B)
     assert world.waiting() == [B], "the target's rows have other values than this one's"
     world.order(B, OrderKind.SKIP)
-    world.rest()
+    world.finish()
     for _ in range(5):
         world.write()
-        world.rest()
+        world.finish()
     assert world.waiting() == []
     (target,) = (name for name in world.target.store.tables if name == T)
     rows = {row["id"]: row["c"] for row in world.target.store.content(target).values()}
@@ -103,22 +103,22 @@ def test_to_try_another_default_again_does_not_let_it_pass(
 ) -> None:
     """Rows that are there would have the others' value; `skip` is what helps, as the halt says."""
     world = story(THREE, mode=mode)
-    world.rest()
+    world.finish()
     said(world, A, "ADD COLUMN c INT NOT NULL DEFAULT 7")
     if mode == "pessimistic":
         unlocked(world, A)
     said(world, B, "ADD COLUMN c INT NOT NULL DEFAULT 8")
     world.order(B, kind, *statements)
-    world.rest()
+    world.finish()
     assert [halt.code for halt in world.halts("two")] == ["shards-disagree"]
     world.order(B, OrderKind.SKIP)
-    world.rest()
+    world.finish()
     assert world.waiting() == []
 
 
 def test_what_is_injected_is_run_before_a_change_that_passes(story: MakeStory) -> None:
     world = story(THREE)
-    world.rests()
+    world.finish_and_check()
     said(world, A, "ADD COLUMN c INT DEFAULT 7")
     unlocked(world, A)
     lsn = world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT DEFAULT 7").transaction.lsn
@@ -127,7 +127,7 @@ def test_what_is_injected_is_run_before_a_change_that_passes(story: MakeStory) -
     with closing(world.target.connect()) as session:
         (injected,) = session.schema.ddl_statements(statement, alone, apply(statement, alone, {})).statements
     world.give("two", lsn, OrderKind.INJECT, injected)
-    world.rest()
+    world.finish()
     assert (world.waiting(), world.halts("two")) == ([], [])
     assert world.columns(TableName("alone", "x"))[-1] == "extra"
     assert world.columns()[3:] == ["c"]
@@ -144,7 +144,7 @@ def test_there_and_back_again(story: MakeStory, back: str, *, restarts: bool) ->
     world = story(THREE)
     world.plan(C, back)
     world.alter(A, A)
-    world.rests()
+    world.finish_and_check()
     unlocked(world, A)
     assert world.waiting() == [A]
     comes(world, B, B)
@@ -155,7 +155,7 @@ def test_there_and_back_again(story: MakeStory, back: str, *, restarts: bool) ->
     assert (world.waiting(), world.columns()[3:]) == ([A, B], ["c"])
     comes(world, OTHER)
     assert (world.waiting(), world.columns()[3:]) == ([], [])
-    world.rests()
+    world.finish_and_check()
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -164,7 +164,7 @@ def test_there_and_back_again_without_the_others(story: MakeStory, *, restarts: 
     world = story(THREE)
     world.plan(C, GONE, D)
     world.alter(A, A, A)
-    world.rests()
+    world.finish_and_check()
     unlocked(world, A, A)
     assert (world.waiting(), world.columns()[3:]) == ([A], ["c"])
     if restarts:
@@ -179,7 +179,7 @@ def test_there_and_back_again_without_the_others(story: MakeStory, *, restarts: 
     assert (world.waiting(), world.columns()[3:]) == ([A], []), "the last one clears up"
     comes(world, OTHER, B)
     assert (world.waiting(), world.columns()[3:]) == ([], ["d"])
-    world.rests()
+    world.finish_and_check()
 
 
 @pytest.mark.parametrize("keys", ["c", "c, v", "v, c"])
@@ -190,7 +190,7 @@ def test_a_column_and_its_index_are_dropped_without_the_others(story: MakeStory,
     world.plan(f"ALTER TABLE {{t}} DROP INDEX k, DROP COLUMN c{then}")
     world.alter(A, B, OTHER)
     world.alter(A)
-    world.rests()
+    world.finish_and_check()
     unlocked(world, A)
     assert (world.waiting(), "c" in world.columns()) == ([], True)
     comes(world, B)
@@ -198,39 +198,39 @@ def test_a_column_and_its_index_are_dropped_without_the_others(story: MakeStory,
     assert (world.waiting(), "c" in world.columns()) == ([], False)
     key = {one.name: one.columns for one in world.target.store.tables[T].table.keys}
     assert key.get("k") == (("v",) if "INDEX k " in then else None)
-    world.rests()
+    world.finish_and_check()
 
 
 def test_who_takes_another_name_still_owes_it(story: MakeStory) -> None:
     world = story(THREE)
     world.plan(C, D)
     world.alter(A, A)
-    world.rests()
+    world.finish_and_check()
     unlocked(world, A)
     world.shards.rename(world[B], TableName("shard_3", "t_8"))
-    world.rest()
+    world.finish()
     comes(world, OTHER, OTHER)
     assert world.waiting() == [A, OTHER]
     world.start()
-    world.rest()
+    world.finish()
     assert world.waiting() == [A, OTHER]
     comes(world, "two: shard_3.t_8", "two: shard_3.t_8")
     assert world.waiting() == []
-    world.rests()
+    world.finish_and_check()
 
 
 def test_nobody_waits_for_one_who_is_gone(story: MakeStory) -> None:
     world = story(THREE)
     world.plan(C, GONE, INDEX)
     world.alter(A, A, A)
-    world.rests()
+    world.finish_and_check()
     unlocked(world, A, A)
     comes(world, B, B)
     world.shards.drop(world[OTHER])
-    world.rest()
+    world.finish()
     assert world.waiting() == [A]
     world.alter(B)
-    world.rest()
+    world.finish()
     assert world.waiting() == []
 
 
@@ -243,19 +243,19 @@ def test_the_process_dies_anywhere(*, transactional_ddl: bool) -> None:
             world = story(THREE, seed=crash, transactional_ddl=transactional_ddl)
             world.plan(C, GONE, D)
             world.alter(A, A, A)
-            world.rests()
+            world.finish_and_check()
             unlocked(world, A)
             world.order(A, OrderKind.UNLOCK)
             world.alter(B, B, OTHER, OTHER)
             world.crash_after(crash)
-            world.rest()
+            world.finish()
             came = world.deaths == 0
             world.crash_after(None)
-            world.rest()
+            world.finish()
             assert (world.waiting(), world.columns()[3:]) == ([A], [])
             comes(world, B, OTHER)
             assert world.waiting() == []
-            world.rests()
+            world.finish_and_check()
         if came:
             break
     assert crash > 30, "there were some points"
