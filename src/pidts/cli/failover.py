@@ -35,7 +35,7 @@ def failover(
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
-    """Let a task go on at a standby of its source; a running task turns to it within seconds."""
+    """Let a task continue with a standby of its source; a running task changes to the standby within seconds."""
     parts = [part for part in opened(task, debug=debug) if part.source.source_id == (source or part.source.source_id)]
     if len(parts) != 1:
         what = f"the task has no source {source!r}" if not parts else "the task has several sources"

@@ -44,7 +44,7 @@ def start(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Give a task file to the service, or start a task that it has."""
+    """Give a task file to the service, or start a task of the service."""
     from pidts.cli.app import resynced
 
     set_up_logs(debug=debug)

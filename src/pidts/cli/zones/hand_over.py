@@ -21,7 +21,7 @@ def hand_over(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Let all zones feed a zone directly that has joined through one of them, while all tasks run."""
+    """Let all zones feed a new zone directly, after it has joined through one of them; all tasks keep running."""
     set_up_logs(debug=debug)
     from pidts.task.zones.hand_over_servers import hand_over_of
 
