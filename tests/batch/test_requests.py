@@ -80,7 +80,7 @@ def test_the_window_of_a_request_holds_those_of_its_chunks(tmp_path):
     assert (found.last_key, found.upto, found.is_last) == ((6, "b"), (99, "z"), False)
     assert (found.largest, found.bytes, found.seconds) == (100, 4000, 0.5)
     assert [rows.num_rows for rows in staged_rows(tmp_path, REQUEST)] == [3]
-    assert settled(tmp_path, cut, first, replace(second, stale=True)).stale
+    assert settled(tmp_path, cut, first, replace(second, altered=True)).altered
 
 
 def test_the_last_chunk_ends_the_request(tmp_path):

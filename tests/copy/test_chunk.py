@@ -31,7 +31,7 @@ def test_ranges_bring_the_whole_table(mysql_like, config_of, open_session, datab
     cut = ranges(session, table, None, highest(session, table), 3, 9)
     chunks = [read_range(config_of(mysql_like), table, one) for one in cut]
     assert [chunk.rows.column("a").to_pylist() for chunk in chunks] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert not any(chunk.stale for chunk in chunks)
+    assert not any(chunk.altered for chunk in chunks)
     assert len({chunk.server for chunk in chunks}) == 1
 
 
@@ -94,11 +94,11 @@ def test_a_changed_table_gives_a_chunk_without_rows(mysql_like, config_of, open_
     (one,) = ranges(session, table, None, upto, 3, 9)
     assert one.is_last
     chunk = read_range(config_of(mysql_like), table, one)
-    assert (chunk.stale, chunk.rows.num_rows, chunk.rows.schema) == (True, 0, table.arrow)
+    assert (chunk.altered, chunk.rows.num_rows, chunk.rows.schema) == (True, 0, table.arrow)
     if "PRIMARY" not in change:  # Without a key, all rows are read as before.
         assert read_keys(config_of(mysql_like), table, table.arrow.empty_table()).rows.num_rows == 0
         with read_snapshot(config_of(mysql_like), table) as snapshot:
-            assert (snapshot.stale, list(snapshot.batches)) == (True, [])
+            assert (snapshot.altered, list(snapshot.batches)) == (True, [])
     if "v" not in change:
         with pytest.raises(StructureChanged):
             highest(session, table)

@@ -31,7 +31,7 @@ def test_all_rows_are_of_one_moment(mysql_like, config_of, open_session, databas
         query(session, f"INSERT INTO {database}.t VALUES (3, 'y')")
         rows = [row for batch in snapshot.batches for row in batch.to_pylist()]
     assert sorted(map(str, rows)) == sorted(map(str, [{"a": 1, "v": "x"}, {"a": 1, "v": "x"}, {"a": 2, "v": None}]))
-    assert (snapshot.low, snapshot.high, snapshot.stale) == (before, before, False)
+    assert (snapshot.low, snapshot.high, snapshot.altered) == (before, before, False)
 
 
 def test_the_low_end_of_a_snapshot_has_no_commit_that_the_rows_lack(
@@ -77,7 +77,7 @@ def test_an_empty_table(mysql_like, config_of, open_session, database):
     query(session, f"DELETE FROM {database}.t")
     with read_snapshot(config_of(mysql_like), table) as snapshot:
         assert sum(batch.num_rows for batch in snapshot.batches) == 0
-    assert not snapshot.stale
+    assert not snapshot.altered
 
 
 @pytest.fixture

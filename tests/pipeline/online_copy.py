@@ -366,7 +366,7 @@ class Task:
 
     def _stale(self, request: ChunkRequest) -> StagedChunk:
         high = self.server.received
-        return StagedChunk(request, high, 0, None, request.upto, is_last=False, stale=True, low=high)
+        return StagedChunk(request, high, 0, None, request.upto, is_last=False, altered=True, low=high)
 
     def _read_chunks(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
         keys = [tuple(row[name] for name in table.identity) for row in self.server.rows(request.table)]

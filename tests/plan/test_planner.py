@@ -122,11 +122,11 @@ def copying(after=None) -> PlanState:
     return PlanState(START, {ORDERS: CopyState(after=after)})
 
 
-def staged(state: PlanState, high: int, *, is_last=False, stale=False, **about) -> dict[TableName, StagedChunk]:
+def staged(state: PlanState, high: int, *, is_last=False, altered=False, **about) -> dict[TableName, StagedChunk]:
     """What was read in answer to the one request: ten rows."""
     (request,) = state.reading
     found = {"waiting": 10, "largest": 10, "bytes": 1 << 20, "seconds": 0.5, **about}
-    return {ORDERS: StagedChunk(request, at(high), 10, (10,), (99,), is_last, stale, **found)}
+    return {ORDERS: StagedChunk(request, at(high), 10, (10,), (99,), is_last, altered, **found)}
 
 
 def at(number: int) -> Lsn:
@@ -202,7 +202,7 @@ def test_a_chunk_whose_window_holds_a_ddl_is_read_again():
 def test_a_chunk_that_the_source_refused_is_read_again_behind_the_ddl():
     entries = log("rd")
     reading = plan(copying(), [])
-    first = plan(reading, entries, staged(reading, high=2, stale=True))
+    first = plan(reading, entries, staged(reading, high=2, altered=True))
     assert (first.written, offset(first.due)) == ((), 2)
     assert plan(first, entries, done=first.dues).reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
 
@@ -210,7 +210,7 @@ def test_a_chunk_that_the_source_refused_is_read_again_behind_the_ddl():
 def test_a_refusal_that_no_ddl_explains_halts():
     reading = plan(copying(), [])
     with pytest.raises(Halted, match="changed-outside-log"):
-        plan(reading, log("r"), staged(reading, high=1, stale=True))
+        plan(reading, log("r"), staged(reading, high=1, altered=True))
 
 
 def test_a_chunk_whose_file_is_gone_is_read_again():

@@ -32,7 +32,7 @@ class Chunk:
     rows: pa.Table
     low: Position
     high: Position
-    stale: bool = False
+    altered: bool = False
     """Whether the table has another structure than expected. Then there are no rows; the log has the change."""
 
 
@@ -64,17 +64,17 @@ def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
         try:
             rows = read(connection, row_lock(server))
         except StructureChanged as error:
-            return stale_chunk(config, server, table, low, error)
+            return chunk_of_altered(config, server, table, low, error)
         # The end of the log is read by a separate statement after the rows: the log has a change before the rows show
         # it.
         return Chunk(server.identity, rows, low, log_end(connection))
 
 
-def stale_chunk(
+def chunk_of_altered(
     config: SourceConfig, server: ServerInfo, table: Table, low: Position, refusal: StructureChanged
 ) -> Chunk:
     """Returns a chunk without rows if the structure has changed; otherwise raises the server's refusal."""
     with closing(connect(config)) as connection:
         if read_structure(connection, table.name) == table:
             raise refusal
-        return Chunk(server.identity, table.arrow.empty_table(), low, log_end(connection), stale=True)
+        return Chunk(server.identity, table.arrow.empty_table(), low, log_end(connection), altered=True)

@@ -14,7 +14,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from pidts.copy.chunk import stale_chunk
+from pidts.copy.chunk import chunk_of_altered
 from pidts.model import Position, StructureChanged, Table
 from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, query, server_info
 from pidts.source.position import log_end, needs_row_locks, settled
@@ -32,7 +32,7 @@ class Snapshot:
     server: str
     low: Position
     high: Position
-    stale: bool
+    altered: bool
     batches: Iterator[pa.Table]
     """The rows in parts. Read them once, inside the `with`; together they may be larger than the memory."""
 
@@ -47,13 +47,13 @@ def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
         try:
             first = next(batches, None)
         except StructureChanged as error:
-            chunk = stale_chunk(config, server, table, low, error)
-            yield Snapshot(chunk.server, chunk.low, chunk.high, stale=True, batches=iter(()))
+            chunk = chunk_of_altered(config, server, table, low, error)
+            yield Snapshot(chunk.server, chunk.low, chunk.high, altered=True, batches=iter(()))
             return
         # An engine without transactions shows the rows at the start of the reading, which is after the snapshot.
         high = low if server.is_mariadb and _is_innodb(config, table) else _end_of(config)
         yield Snapshot(
-            server.identity, low, high, stale=False, batches=chain(() if first is None else (first,), batches)
+            server.identity, low, high, altered=False, batches=chain(() if first is None else (first,), batches)
         )
 
 

@@ -42,7 +42,7 @@ class Extras:
     """The keys that the source does not have."""
     last_key: str
     """The last key; empty if there are no more."""
-    stale: bool = False
+    altered: bool = False
 
 
 def read_extras(
@@ -68,8 +68,8 @@ def read_extras(
     found = chunk.rows.select(list(narrow.identity))
     for name, value in own.items():
         found = found.append_column(name, pa.repeat(pa.scalar(value, there.column(name).type.arrow), len(found)))
-    absent = keys.slice(0, 0) if chunk.stale else _absent(target, there, keys, found.select(keys.column_names))
-    return Extras(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.stale)
+    absent = keys.slice(0, 0) if chunk.altered else _absent(target, there, keys, found.select(keys.column_names))
+    return Extras(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.altered)
 
 
 def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:

@@ -89,7 +89,7 @@ class Fetched:
     """The seconds that reading it took."""
     seconds: float = 0.0
     """The seconds that the piece took in all, without the time that does not depend on its size."""
-    stale: bool = False
+    altered: bool = False
     last_key: str = ""
     """The last of the target's own keys, or of its records, that was read; empty if there are no more."""
 
@@ -160,8 +160,10 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
     request, chunk, reading = piece.request, read.chunk, read.seconds
     low, high = at(context, chunk.server, chunk.low, chunk.high)
     rows = chunk.rows
-    fetched = Fetched(low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, stale=chunk.stale)
-    if chunk.stale or not rows.num_rows:
+    fetched = Fetched(
+        low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, altered=chunk.altered
+    )
+    if chunk.altered or not rows.num_rows:
         return fetched
     if request.mode is CopyMode.NEW and not request.waits and not context.writing.guards(table):
         try:
@@ -245,8 +247,8 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
     rules, target_table = context.rules, context.rules.target_table(table)
     with read_snapshot(context.source, table) as snapshot, _session(context, target_table) as session:
         low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
-        if snapshot.stale:
-            return Fetched(low, high, stale=True)
+        if snapshot.altered:
+            return Fetched(low, high, altered=True)
         counted = _Counted(snapshot.batches)
 
         def result() -> str:
@@ -299,7 +301,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     low, high = at(context, found.server, found.low, found.high)
     absent = found.absent if is_alone else found.absent.slice(0, 0)
     name = keep(context.staging, request, absent) if absent.num_rows else ""
-    return Fetched(low, high, found.rows, name, absent.num_rows, stale=found.stale, last_key=found.last_key)
+    return Fetched(low, high, found.rows, name, absent.num_rows, altered=found.altered, last_key=found.last_key)
 
 
 def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
@@ -310,7 +312,7 @@ def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     low, high = at(context, chunk.server, chunk.low, chunk.high)
     rows = chunk.rows
     name = keep(context.staging, piece.request, rows) if rows.num_rows else ""
-    fetched = Fetched(low, high, rows.num_rows, name, rows.num_rows, bytes=rows.nbytes, stale=chunk.stale)
+    fetched = Fetched(low, high, rows.num_rows, name, rows.num_rows, bytes=rows.nbytes, altered=chunk.altered)
     return replace(fetched, last_key=last if is_more else "")
 
 

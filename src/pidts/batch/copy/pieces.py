@@ -54,7 +54,7 @@ class CutRequest:
             last_key=None,
             upto=self.upto,
             is_last=True,
-            stale=any(one.stale for one in fetched),
+            altered=any(one.altered for one in fetched),
             waiting=sum(one.waiting for one in fetched),
             bytes=largest.bytes,
             largest=largest.rows,
@@ -127,7 +127,7 @@ def _cut(
     try:
         return _by_keys(source, table, request, batch, limit, parts, known)
     except StructureChanged:
-        return CutRequest(request, (), request.upto, source.nothing(request, stale=True))
+        return CutRequest(request, (), request.upto, source.nothing(request, altered=True))
 
 
 def _boundaries(
@@ -157,11 +157,11 @@ class _Lazy:
         if self._session is not None:
             self._session.close()
 
-    def nothing(self, request: ChunkRequest, *, stale: bool = False) -> StagedChunk:
+    def nothing(self, request: ChunkRequest, *, altered: bool = False) -> StagedChunk:
         """Returns the result for a table that is empty, or has changed."""
         here = log_end(self.session)
         (high,) = at(self._context, server_info(self.session).identity, here)
-        return StagedChunk(request, high, 0, None, request.upto, is_last=not stale, stale=stale, low=high)
+        return StagedChunk(request, high, 0, None, request.upto, is_last=not altered, altered=altered, low=high)
 
 
 def _by_keys(

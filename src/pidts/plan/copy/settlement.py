@@ -49,9 +49,9 @@ class Settling:
             if chunk.request.phase is Phase.FINISH:
                 after = replace(before, done=True) if chunk.is_last else replace(before, phase=Phase.REREAD)
                 self._done(name, after, chunk)
-            elif chunk.high > self.end and self.keeps and not chunk.stale:
+            elif chunk.high > self.end and self.keeps and not chunk.altered:
                 self._keep(name, before, chunk, touched)
-            elif chunk.waiting and not chunk.stale and self.size > self.limits.copy_bytes:
+            elif chunk.waiting and not chunk.altered and self.size > self.limits.copy_bytes:
                 # The next request is also smaller if the batch ends before the window does: a request of the same size
                 # would take the same time, in which the source would write as much log again.
                 self.copy[name] = slower(before, chunk.request, self.limits)
@@ -81,7 +81,7 @@ class Settling:
 
     def _settle(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
         request = chunk.request
-        if chunk.stale:
+        if chunk.altered:
             # All log up to the reading is in this batch, and a batch has no DDL after its first row. So no statement in
             # the log has changed the table.
             raise Halted(

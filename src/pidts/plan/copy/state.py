@@ -166,7 +166,7 @@ class ChunkRequest:
 class StagedChunk:
     """A request that was carried out and waits to be settled.
 
-    `stale` says that the source refused to read these columns: the table has changed, and the log has the change.
+    `altered` says that the source refused to read these columns: the table has changed, and the log has the change.
     """
 
     request: ChunkRequest
@@ -176,7 +176,7 @@ class StagedChunk:
     last_key: KeyValues | None
     upto: KeyValues | None
     is_last: bool
-    stale: bool = False
+    altered: bool = False
     low: Lsn | None = None
     waiting: int = 0
     """The number of rows that the settling batch has to write; the target has the others already."""

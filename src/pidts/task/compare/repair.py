@@ -194,7 +194,7 @@ def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
     """Returns a source's rows in the form of the target."""
     part = member.part
     chunk = read_keys(part.config.source.server, member.whole, member.own_keys(keys), whole=True)
-    if chunk.stale:
+    if chunk.altered:
         raise StructureChanged(
             "structure-changed",
             "a schema change has altered the table meanwhile",
