@@ -66,10 +66,10 @@ CASES: list[tuple[str, object, str, object]] = [
     ("clean-dump-file", False, "note", "there is no dump"),
     ("remove-meta", False, "notes?", EMPTY),
     ("remove-meta", True, "not-supported", "never removed by a start"),
-    ("ansi-quotes", True, "note", "none in DM either"),
+    ("ansi-quotes", True, "note", "no effect, as in DM"),
     ("enable-heartbeat", True, "note", "pidts.heartbeat asks for one"),
     ("heartbeat-update-interval", 1, "note", "pidts.heartbeat asks for one"),
-    ("heartbeat-report-interval", 1, "note", "none in DM either"),
+    ("heartbeat-report-interval", 1, "note", "no effect, as in DM"),
     ("experimental", {"async-checkpoint-flush": True}, "note", "commit in one transaction"),
     ("target-database.host", "h", "target.host", "h"),
     ("target-database.port", 4001, "target.port", 4001),
@@ -181,7 +181,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("syncers.all.safe-mode-duration", "1m30s", "note", "ends where the source's log ended"),
     ("syncers.all.safe-mode-duration", "soon", "bad-value", "no length of time"),
     *(
-        (f"syncers.all.{key}", 1, "note", "none in DM either")
+        (f"syncers.all.{key}", 1, "note", "no effect, as in DM")
         for key in ("max-retry", "disable-detect", "auto-fix-gtid", "enable-ansi-quotes")
     ),
     ("syncers.all.enable-gtid", True, "note", "source file"),
@@ -215,10 +215,10 @@ CASES: list[tuple[str, object, str, object]] = [
     ("source.flavor", "mariadb", "note", "asked what it is"),
     ("source.filters", [{"schema-pattern": "a", "events": ["x"], "action": "Do"}], "bad-event", "knows no event 'x'"),
     ("source.filters", [{"schema-pattern": "CRM_*", "table-pattern": "*", "action": "Do"}], "note", "same patterns"),
-    ("source.auto-fix-gtid", True, "note", "none in DM either"),
-    ("source.tracer", {"x": 1}, "note", "none in DM either"),
-    ("source.meta-dir", "x", "note", "none in DM either"),
-    ("source.charset", "utf8", "note", "none in DM either"),
+    ("source.auto-fix-gtid", True, "note", "no effect, as in DM"),
+    ("source.tracer", {"x": 1}, "note", "no effect, as in DM"),
+    ("source.meta-dir", "x", "note", "no effect, as in DM"),
+    ("source.charset", "utf8", "note", "no effect, as in DM"),
     ("source.from.host", "h", "source.server.host", "h"),
     ("source.from.port", 1, "source.server.port", 1),
     ("source.from.user", "u", "source.server.user", "u"),

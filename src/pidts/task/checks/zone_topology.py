@@ -95,7 +95,7 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
     """Returns findings that prevent this task and a task of the opposite direction from running together."""
     found = []
     if writer.zone == config.zone:
-        what = f"task {writer.task} reads zone {writer.zone} as well, which is another server"
+        what = f"task {writer.task} reads another server that is also named zone {writer.zone}"
         found.append(failed(what, "Give the source of each of the two tasks a zone of its own (pidts.zone)"))
     begun = target.meta.checkpoints.read(config.name, config.source.source_id)
     if config.mode != "incremental" and not begun:

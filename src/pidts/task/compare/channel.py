@@ -493,7 +493,7 @@ def _document(id_: int, data: str) -> Any:
             "datacenter-altered",
             f"record {id_} has no JSON: {error}",
             where=Where(table=DATA),
-            todo="Give the record the data back that it had, or compare without its table (--tables)",
+            todo="Restore the record's data, or compare without its table (--tables)",
         ) from error
 
 

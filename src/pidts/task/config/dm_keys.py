@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from pidts.task.config.section import OtherKey
 
-TOGETHER = "no effect: rows and their checkpoint commit in one transaction, so none is ever older than its rows"
+TOGETHER = ("no effect: rows and their checkpoint commit in one transaction, so a checkpoint is never older than its "
+           "rows")
 SAFE_RANGE = (
     "no effect: safe mode has no length of time here. It ends where the source's log ended when the task first "
     "started, since only that part may have been applied before; later starts need no safe mode"
 )
 _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"
-_GONE = "no effect: it has none in DM either"
+_GONE = "no effect, as in DM"
 _HEARTBEAT = f"{_GONE}; pidts.heartbeat asks for one of ours"
 _OFF: object = False
 _ON: object = True
