@@ -269,9 +269,9 @@ def _full_images(
         logged += images
         full = images[0]
         if guarded and any(map(len, images)):
-            full, logged = _one(logs, images)
+            full, known_before = _one(logs, images)
             read = _read(full, absent, repaired=_is_repaired(copies, table.name))
-            verdict = _guarded(session, full, rules, logged, read)
+            verdict = _guarded(session, full, rules, known_before, read)
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
         for batch, completion in zip(logs, completions, strict=True):
@@ -601,7 +601,7 @@ def _check_moves(batch: ChangeBatch) -> None:
 
 
 def _guarded(
-    session: TargetSession, batch: ChangeBatch, rules: ApplyRules, logged: Mask | None, read: pa.Table | None
+    session: TargetSession, batch: ChangeBatch, rules: ApplyRules, known_before: Mask | None, read: pa.Table | None
 ) -> GuardedBatch:
     """Reads keys and versions of all rows concerned, and whole rows only for ties.
 
@@ -609,7 +609,7 @@ def _guarded(
     """
     table, name = batch.table, batch.table.name
     made = Convergence if rules.converges else VersionGuard
-    guard = made(batch, rules.version_column, rules.source, logged)
+    guard = made(batch, rules.version_column, rules.source, known_before)
     rows, at = target_rows(session, narrowed(table, (rules.version_column,)), guard.keys)
     known = np.zeros(len(at), np.bool_) if read is None else _among(guard.keys, read)
     at = np.where(known, -1, at)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pidts.task.config.section import OtherKey
 
-TOGETHER = ("no effect: rows and their checkpoint commit in one transaction, so a checkpoint is never older than its "
-           "rows")
+TOGETHER = (
+    "no effect: rows and their checkpoint commit in one transaction, so a checkpoint is never older than its rows"
+)
 SAFE_RANGE = (
     "no effect: safe mode has no length of time here. It ends where the source's log ended when the task first "
     "started, since only that part may have been applied before; later starts need no safe mode"

@@ -39,7 +39,7 @@ class ConfigReload:
         self, parts: Sequence[TaskConfig], say: Callable[[str], None], shards: ShardGroups | None = None
     ) -> None:
         """`say` shows a text to the user of the run."""
-        self._path, self._say, self._shards = parts[0].path, say, shards
+        self._path, self._show, self._shards = parts[0].path, say, shards
         self._file = FileWatch(split_path(self._path)[0])
         self._decided = {part.source.source_id: part for part in parts}
         self._due = 0.0
@@ -120,7 +120,7 @@ class ConfigReload:
 
     def _say(self, text: str) -> None:
         _log.warning(text, file=str(self._path))
-        self._say(text)
+        self._show(text)
 
     def _refusal(self, found: Mapping[str, ConfigDifference]) -> str:
         """Returns the reason why the new rules cannot take effect; empty if they can."""

@@ -42,7 +42,7 @@ class Failover:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         """`say` shows a text to the user of the run."""
-        self._say = say
+        self._show = say
         self._failures, self._next_look = 0, 0.0
         self._said: set[str] = set()
 
@@ -111,7 +111,7 @@ class Failover:
         if text not in self._said:
             self._said.add(text)
             _log.warning(text)
-            self._say(text)
+            self._show(text)
 
 
 def until_no_repeat(
