@@ -71,7 +71,7 @@ def test_the_receiver_of_alerts_is_read_from_the_task_file(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("alerts", "said"),
     [
-        ("{command: a, webhook: 'http://h'}", "exclude each other"),
+        ("{command: a, webhook: 'http://h'}", "only one of command and webhook"),
         ('{command: "page \'x"}', "not a command"),
         ("{webhook: 'ftp://secret.example'}", "begins with http"),
         ("{webhook: 'http://[secret'}", "begins with http"),
