@@ -253,7 +253,7 @@ def test_changes_of_which_the_log_holds_a_part_are_held_and_followed_as_far_as_t
     assert seen.expected is not None
     assert seen.outcome is not None
     assert (seen.expected.keys(), seen.outcome.keys()) == ({"id"}, {"id", "u"})
-    with pytest.raises(Halted, match="nobody knows s") as halted:
+    with pytest.raises(Halted, match="not known: s") as halted:
         resolve(session, task, "s", structure.name, {second.id}, Take.SOURCE)
     assert halted.value.code == "partial-row-image"
     assert [one.id for one in locks(session, task, structure)] == [second.id]
@@ -295,7 +295,11 @@ def test_values_that_an_operator_sets(target: Target, session: TargetSession, ta
     running = Task(target, task)
     running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 7)))
     (lock,) = locks(session, task, structure)
-    for values, said in (({"id": "2"}, "part of its key"), ({"x": "2"}, "no column"), ({"u": "two"}, "no value")):
+    for values, said in (
+        ({"id": "2"}, "part of the table's key"),
+        ({"x": "2"}, "not a column"),
+        ({"u": "two"}, "not a value"),
+    ):
         with pytest.raises(ConfigError, match=said):
             resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE, values)
     resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE, {"s": "mine", "u": None})

@@ -417,7 +417,7 @@ def test_two_rows_of_the_source_never_become_one(
     session.rollback()
     code, said, left = {
         "postgres": ("target-shape", "column k of its key treats different texts as equal", []),
-    }.get(kind, ("target-refused", "would overwrite another one", [{"k": first, "v": 1}]))
+    }.get(kind, ("target-refused", "would overwrite another row", [{"k": first, "v": 1}]))
     assert (refused.value.code, refused.value.where.table) == (code, str(name))
     assert said in refused.value.what
     assert session.read_rows(structure).to_pylist() == left
