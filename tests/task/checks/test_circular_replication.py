@@ -130,7 +130,9 @@ def test_a_table_goes_in_one_direction_only(
             demand(check_one_source(back))
         assert failed_findings(make(back.name, far, near, more=f"ignore-checking-items: [{ITEM}]")) == []
         assert failed_findings(make(back.name, far, near, tables="u")) == [], "another table may go the other way"
-        assert failed_findings(make(back.name, far, near, route="archive")) == [], "a table of another name is not written back"
+        assert failed_findings(make(back.name, far, near, route="archive")) == [], (
+            "a table of another name is not written back"
+        )
         assert failed_findings(there) == [], "its own records speak against nobody"
         begin(back, "t", "u", database=database)
         ((message, _),) = failed_findings(there)
@@ -377,11 +379,17 @@ def test_names_of_one_zone_that_differ_are_refused(
 ) -> None:
     begin(zoned("a", "b"), "t", database=database)
     onwards = make(f"x_{database}", mysql97, mysql56, more=way("x", "c"), mode="incremental")
-    assert [message for message, _ in failed_findings(onwards)] == [f"task ab_{database} says that this source is zone b, not x"]
+    assert [message for message, _ in failed_findings(onwards)] == [
+        f"task ab_{database} says that this source is zone b, not x"
+    ]
     back = make(f"y_{database}", mysql97, mariadb, more=way("b", "y"), mode="incremental")
-    assert [message for message, _ in failed_findings(back)] == [f"task ab_{database} says that this target is zone a, not y"]
+    assert [message for message, _ in failed_findings(back)] == [
+        f"task ab_{database} says that this target is zone a, not y"
+    ]
     beside = make(f"z_{database}", mysql56, mysql97, more=way("c", "z"), mode="incremental")
-    assert [message for message, _ in failed_findings(beside)] == [f"task ab_{database} says that this target is zone b, not z"]
+    assert [message for message, _ in failed_findings(beside)] == [
+        f"task ab_{database} says that this target is zone b, not z"
+    ]
 
 
 def test_what_does_not_arrive_yet_is_reported(zoned: Callable[..., TaskConfig], database: str) -> None:
