@@ -19,6 +19,10 @@ def main(where: dict[str, str]) -> None:
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
+        # Two hundred tasks for every shuffle, and compiled Java for every query, are for more than a few rows.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # Each file is read by a task of its own, when its turn comes.
         "spark.sql.files.openCostInBytes": str(1 << 40),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC",
