@@ -78,7 +78,13 @@ class ApplyRules:
     zone: str = ""
     """The zone of the source; empty: no zone."""
     into_zone: bool = False
-    """Whether the target is a zone. Each row there may come from any zone, so no row belongs to one task."""
+    """Whether the target is a zone. Each row there may come from any zone, so no row belongs to one task.
+
+    A copy looks for extra rows in a zone only while the zone returns: every other copy of a table with rows is refused
+    (`zone-copy`). Meanwhile the changes of all zones come through the seed, by the task that copies. `zones return` has
+    removed the checkpoints of the other tasks into the zone, so their runs commit nothing. A new start of such a task
+    is refused while the seed's task carries the same changes (`topology_findings`), a hand-over while it copies.
+    """
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows: a write by another zone is set aside."""
     seeks_rivals: bool = False
