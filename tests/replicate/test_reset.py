@@ -127,7 +127,8 @@ def test_a_storm_of_rotations_and_a_purge_are_no_reset(
     server: Server, run_sql: RunSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log never seems to end before what was received. On a busy machine, the stream may seem to stand still."""
-    monkeypatch.setattr(watch, "_EVERY", 0.01)
+    for name in ("_EVERY", "_SHARE"):
+        monkeypatch.setattr(watch, name, 0.01)
     seen = []
 
     def noted(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
