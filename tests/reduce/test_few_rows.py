@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
-from pidts.reduce import NetChange, net_changes
+from pidts.reduce import Expected, NetChange, net_changes
 
 Row = dict[str, Any]
 Change = tuple[int, Row | None, Row | None]
@@ -34,13 +34,15 @@ KEYS: dict[str, tuple[tuple[ColumnType, ...], list[list[Any]]]] = {
 }
 
 
-def table_of(kind: str) -> Table:
+def table_of(kind: str, *, is_watched: bool = True) -> Table:
+    """Returns a table, in which two rows may swap a unique value (`is_watched`) or not."""
     types, _ = KEYS[kind]
     names = [f"k{number}" for number in range(len(types))]
     columns = [Column(name, type_, nullable=False) for name, type_ in zip(names, types, strict=True)]
     columns += [Column("u", ColumnType(Kind.INT)), Column("v", ColumnType(Kind.INT))]
-    keys = (Key("PRIMARY", tuple(names), unique=True, primary=True), Key("by_u", ("u",), unique=True))
-    return Table(TableName("shop", "cart"), tuple(columns), keys)
+    keys = [Key("PRIMARY", tuple(names), unique=True, primary=True)]
+    keys += [Key("by_u", ("u",), unique=True)] if is_watched else []
+    return Table(TableName("shop", "cart"), tuple(columns), tuple(keys))
 
 
 def batch_of(table: Table, changes: Sequence[Change]) -> ChangeBatch:
@@ -52,7 +54,8 @@ def batch_of(table: Table, changes: Sequence[Change]) -> ChangeBatch:
 @st.composite
 def batches(draw: st.DrawFn) -> ChangeBatch:
     kind = draw(st.sampled_from(sorted(KEYS)))
-    table, schema = table_of(kind), change_schema(table_of(kind))
+    table = table_of(kind, is_watched=draw(st.booleans()))
+    schema = change_schema(table)
     row = st.tuples(st.sampled_from(KEYS[kind][1]), st.integers(0, 2), st.none() | st.integers(0, 2)).map(
         lambda made: dict(zip(schema.field("after").type.names, [*made[0], *made[1:]], strict=True))
     )
@@ -66,9 +69,10 @@ def batches(draw: st.DrawFn) -> ChangeBatch:
 
 def reduced(batch: ChangeBatch, few: int, patch: pytest.MonkeyPatch, *, ahead: bool) -> NetChange:
     with patch.context() as within:
-        within.setattr(sys.modules["pidts.reduce.net_changes"], "FEW", few)  # the function has the module's name
+        for module in ("identity", "net_changes"):  # a function has the module's name
+            within.setattr(sys.modules[f"pidts.reduce.{module}"], "FEW", few)
         name = batch.table.name
-        (change,) = net_changes([batch], ahead={name} if ahead else ())
+        (change,) = net_changes([batch], ahead={name} if ahead else (), expecting={name})
         return change
 
 
@@ -77,6 +81,13 @@ def demand_the_same(batch: ChangeBatch, patch: pytest.MonkeyPatch, *, ahead: boo
     assert one_by_one.deletes.combine_chunks().equals(together.deletes.combine_chunks())
     assert one_by_one.upserts.combine_chunks().equals(together.upserts.combine_chunks())
     assert one_by_one.counts == together.counts
+    assert _plain(one_by_one.expected) == _plain(together.expected)
+
+
+def _plain(expected: Expected | None) -> list[Any]:
+    assert expected is not None
+    tables = (expected.removed, expected.changed, expected.absent)
+    return [expected.is_changed.to_pylist(), *((repr(one.to_pydict()), one.schema.types) for one in tables)]
 
 
 @settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -86,7 +97,8 @@ def test_it_is_what_arrow_makes_of_them(monkeypatch: pytest.MonkeyPatch, batch: 
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_every_pair_of_changes(monkeypatch: pytest.MonkeyPatch, *, ahead: bool) -> None:
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_every_pair_of_changes(monkeypatch: pytest.MonkeyPatch, *, is_watched: bool, ahead: bool) -> None:
     """Of two rows that may change places, each pair with keys of its own; many pairs are one batch."""
 
     def row(key: int, value: int) -> Row:
@@ -102,8 +114,20 @@ def test_every_pair_of_changes(monkeypatch: pytest.MonkeyPatch, *, ahead: bool) 
     for number, (first, second) in enumerate(product(range(len(changes(0))), repeat=2)):
         mine = changes(2 * number)
         pairs += [mine[first], mine[second]]
+    table = table_of("integer", is_watched=is_watched)
     for begin in range(0, len(pairs), 64):
-        demand_the_same(batch_of(table_of("integer"), pairs[begin : begin + 64]), monkeypatch, ahead=ahead)
+        demand_the_same(batch_of(table, pairs[begin : begin + 64]), monkeypatch, ahead=ahead)
+
+
+def test_a_row_that_came_and_went_was_not_there_before() -> None:
+    """The target must have no row at its key, and nothing else that is written shows whether it has one."""
+    row: Row = {"k0": 1, "u": 1, "v": 1}
+    other: Row = {"k0": 2, "u": 2, "v": 2}
+    table = table_of("integer", is_watched=False)
+    log: list[Change] = [(int(Op.INSERT), None, row), (int(Op.DELETE), row, None), (int(Op.INSERT), None, other)]
+    (change,) = net_changes([batch_of(table, log)], expecting={table.name})
+    assert change.expected is not None
+    assert change.expected.absent["k0"].to_pylist() == [1]
 
 
 def test_a_text_that_nobody_can_read_is_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,7 +288,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool) -> tuple[NetC
             removed=images("before", (net.start for net in removed if net.start is not None)),
             changed=images("before", (net.start for net in kept if net.start is not None)),
             is_changed=pa.array([net.start is not None for net in kept], pa.bool_()),
-            absent=listed(net.key for net in kept if net.start is None),
+            absent=listed(net.key for net in removed if net.start is None),
         )
     change = NetChange(
         table=table,
