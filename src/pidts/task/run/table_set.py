@@ -8,7 +8,7 @@ run that was taken over changes nothing.
 that the log after the checkpoint creates, or renames from a table of the task: it comes by the log. The table's
 structure is read at a place `since` (see `read_structures`). The task ignores its changes up to `since` and carries all
 later ones, and its rows are copied like those of any table. If an unrecorded table takes the name of a table, the table
-joins anew.
+joins anew. Between zones a table with rows on the target does not join: a copy would overwrite or remove them.
 
 **A table leaves** when the rules do not select it any more. Its structure is removed from the record, and its later
 changes are not followed. So when the table comes back, it is copied. Its rows on the target are refused unless `resync`
@@ -57,6 +57,7 @@ from pidts.model import (
     TableName,
     Where,
 )
+from pidts.model.errors import listed
 from pidts.plan import CopyMode, CopyState, Held, Phase, PlanState, copied_at, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
@@ -201,6 +202,7 @@ class TableSet:
         new = joining_tables(known, pending, config.allow, since, read.structures)
         tables = {name: table for name, table in read.structures.items() if name in new or str(name) in wanted.unknown}
         fits = self._fits(tables, known, lambda name: name in known or self._is_selected(name))
+        demand_no_rows_in_zone(config, fits)
         demand_fit(followable(self._source, fits))
         self._demand_apart([table for name, table in tables.items() if name not in self._anew], known)
         create_missing(self._target, config.name, fits, before_copy=True)
@@ -404,6 +406,25 @@ class TableSet:
         if stored.epoch != claimed.epoch:
             raise fenced(stored, claimed.epoch)
         return stored
+
+
+def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
+    """Halts if a table that joins has rows in the target's zone: a copy would overwrite or remove them.
+
+    A table of the task may join anew, because another table has taken its name. For example, if only `shop` is
+    followed, no statement gives the structure of `shop.t` after
+
+        RENAME TABLE shop.t TO old.t, new.t TO shop.t
+    """
+    names = [str(fit.name) for fit in fits if fit.has_rows]
+    if config.is_between_zones and names:
+        raise Halted(
+            "zone-copy",
+            f"the log does not show the structure of {listed(names)}, and in the target's zone there are rows under "
+            "this name: a copy would overwrite or remove rows that were written there",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Fill the whole zone again: pidts zones return (docs/operate/zones.md)",
+        )
 
 
 def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved: Collection[TableName]) -> Checkpoint:
