@@ -38,6 +38,8 @@ def change_schema(table: Table) -> pa.Schema:
 
 def image_column(images: pa.StructArray, place: int) -> pa.Array:
     """Returns one column of images; NULL where there is no image. Arrow's own function takes long for a few images."""
+    if place < 0:  # of a name that the images do not have; Arrow would count it from the last column
+        raise IndexError(place)
     if not images.null_count:
         return images.field(place)
     if images.null_count == len(images):
