@@ -142,6 +142,24 @@ def test_what_differs_is_treated_as_by_reading(
     assert outcomes[0] == outcomes[1]
 
 
+def test_where_a_row_comes_and_goes_the_target_has_none(
+    target: Target, session: TargetSession, task: str, name: TableName
+) -> None:
+    """The table has no further unique key, so its few changes are reduced one by one."""
+    structure = table(name, COLUMNS)
+    create(session, structure)
+    outcomes = []
+    for expects in (True, False):
+        put(session, structure, row(5), (91, 9191, *row(91)[2:]), deletes=[(5,), (91,)])
+        running = Task(target, f"{task}{expects}", expects=expects)
+        running.rules = replace(running.rules, on_divergence=OnDivergence.LOCK)
+        changes = [(Op.DELETE, row(5), None), (Op.INSERT, None, row(91)), (Op.DELETE, row(91), None)]
+        running.apply(structure, *changes)
+        outcomes.append((content(session, structure), [one.shown for one in locks(session, running.task, structure)]))
+    assert outcomes[0] == outcomes[1]
+    assert len(outcomes[0][1]) == 1
+
+
 PLANTED_BEFORE_INSERTS: dict[str, list[Row]] = {
     "nothing": [],
     "the same row": [row(5)],
