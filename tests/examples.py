@@ -18,6 +18,12 @@ def examples(usual: int) -> int:
     return EXAMPLES or math.ceil(usual / 3)
 
 
+def seeds(usual: int) -> list[str]:
+    """Returns the seeds of a test that is parametrized by them: at least one, others in each run."""
+    number = min(usual, EXAMPLES) if EXAMPLES else math.ceil(usual / 3)
+    return [f"{os.environ['PIDTS_SEED']} {place}" for place in range(number)]
+
+
 def points(one_in: int) -> Iterator[int]:
     """Returns the numbers of the points at which a test kills, without an end. A test that takes seconds for a point
     looks at one of `one_in`, at others in each run, and at all of them in a thorough run."""

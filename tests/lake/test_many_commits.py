@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -13,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.examples import examples
+from tests.examples import seeds
 from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, rows, table, text
 
@@ -92,9 +93,9 @@ def test_what_writes_small_files_anew_may_be_any_kind_of_change(target: IcebergT
     assert read(target, structure) == read_by_others(target) == sorted(known.items())
 
 
-@pytest.mark.parametrize("seed", range(examples(3)))
+@pytest.mark.parametrize("seed", seeds(3), ids=itertools.count())
 def test_any_history_is_what_the_source_has_and_its_files_stay_few(
-    target: IcebergTarget, monkeypatch: pytest.MonkeyPatch, seed: int
+    target: IcebergTarget, monkeypatch: pytest.MonkeyPatch, seed: str
 ) -> None:
     # Nothing is kept for readers here, so that what is removed too early is missed.
     monkeypatch.setattr("pidts.target.iceberg.publish.KEPT_SECONDS", -3600)

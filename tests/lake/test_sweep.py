@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.examples import examples
+from tests.examples import seeds
 from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, create, rows, table
 
@@ -271,9 +272,9 @@ def test_a_sweep_may_break_off_anywhere(
     assert len(list((Path(target.warehouse) / "shop").iterdir())) == 1
 
 
-@pytest.mark.parametrize("seed", range(examples(4)))
+@pytest.mark.parametrize("seed", seeds(4), ids=itertools.count())
 def test_any_history_of_ours_and_others_keeps_every_named_snapshot(
-    target: IcebergTarget, clock: list[float], monkeypatch: pytest.MonkeyPatch, seed: int
+    target: IcebergTarget, clock: list[float], monkeypatch: pytest.MonkeyPatch, seed: str
 ) -> None:
     """With no grace at all: what is removed too early is missed."""
     monkeypatch.setattr(sweeping, "ORPHAN_SECONDS", -1)
