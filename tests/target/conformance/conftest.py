@@ -39,7 +39,7 @@ def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
         made = ValuesTarget(f"conformance-{next(_numbers)}", transactional_ddl=kind == "values")
     elif kind == "iceberg":
         pytest.importorskip("pyiceberg")
-        is_in_store = request.node.callspec.params["kind"] == IN_STORE
+        is_in_store = request.node.callspec.params.get("kind") == IN_STORE
         files = request.getfixturevalue("object_store").bucket() if is_in_store else ""
         made = IcebergTarget(str(request.getfixturevalue("tmp_path")), files=files)
     else:
