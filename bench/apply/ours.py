@@ -130,7 +130,7 @@ def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:
 
 
 def figures(log: str, begun: float, changes: int) -> dict[str, Any]:
-    """What the run has logged about its batches. The time until the first batch is the start, mostly that of Spark."""
+    """Returns the figures that the run has logged; the time until the first batch is the start, mostly of Spark."""
     batches = [
         (float(planned), float(called), json.loads(seconds.replace("'", '"')))
         for called, planned, seconds in _DONE.findall(re.sub(r"\x1b\[[0-9;]*m", "", log))

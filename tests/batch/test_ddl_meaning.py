@@ -1,4 +1,4 @@
-"""What the target does for a statement of the log, after the rules: by the target's names, or nothing at all."""
+"""The rules turn a statement of the log into one with the target's names, or into none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TABLE_MAP events have about their tables."""
+"""TABLE_MAP events have the names, types and keys of their tables."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SECOND = 1_700_000_000
     ("moment", "file"), [(SECOND, "bin.000001"), (SECOND + 1, "bin.000003"), (SECOND - 1, "bin.000001")]
 )
 def test_files_of_one_second_are_all_read(monkeypatch, mariadb: Server, moment, file):
-    """What was committed in the second in which files were created may be in the file before them."""
+    """A transaction of the second in which files were created may be in the file before them."""
     from pidts.excerpt import seek
 
     created = {"bin.000001": SECOND - 50, "bin.000002": SECOND, "bin.000003": SECOND}

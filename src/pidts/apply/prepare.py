@@ -45,7 +45,19 @@ from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import GuardedBatch, VersionGuard
 from pidts.apply.unread import ahead, foreign, records, unread
-from pidts.model import ChangeBatch, Halted, LoggedChanges, Lsn, OnDivergence, Op, Table, TableName, Transient, Where
+from pidts.model import (
+    ChangeBatch,
+    Halted,
+    LoggedChanges,
+    Lsn,
+    OnDivergence,
+    Op,
+    Table,
+    TableName,
+    Transient,
+    Where,
+    image_column,
+)
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
@@ -450,9 +462,7 @@ def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) 
     images = [copied, *(part.rows.column("before") for part in absent if part.table.name == batch.table.name)]
     schema = pa.schema([batch.table.arrow.field(name) for name in names])
     return pa.concat_tables(
-        pa.Table.from_arrays(
-            [pc.struct_field(image, [image.type.get_field_index(name)]) for name in names], schema=schema
-        )
+        pa.Table.from_arrays([image_column(image, image.type.get_field_index(name)) for name in names], schema=schema)
         for image in images
     )
 

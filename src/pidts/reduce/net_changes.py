@@ -125,7 +125,10 @@ def _net_change(
         return [NetChange(table, deletes, upserts, _counts(batch), times)]
     names = {*besides, *(name for part in parts for name in watched_columns(part.table))}
     watched = [name for name in table.arrow.names if name in names]
-    change, kept = _keyed(batch, owner, watched, ahead=ahead, wider=wider, expecting=expecting)
+    few = few_keys(batch) if owner is None and not wider else None
+    if few is not None and not watched:
+        return [_of_few(batch, few, expecting=expecting)]
+    change, kept = _keyed(batch, few, owner, watched, ahead=ahead, wider=wider, expecting=expecting)
     if owner is None or not own:
         return [change]
     return by_width(change, owner.take(kept), [own.get(origin) for origin in origins])
@@ -153,6 +156,7 @@ def _check(part: ChangeBatch, table: Table) -> None:
 
 def _keyed(
     batch: ChangeBatch,
+    few: FewKeys | None,
     owner: pa.Int32Array | None,
     watched: Sequence[str],
     *,
@@ -163,9 +167,6 @@ def _keyed(
     """Reduces a batch on a table with a key; also returns the changes from which the written rows come."""
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
-    few = few_keys(batch) if owner is None and not wider else None
-    if few is not None and not watched:
-        return _of_few(batch, few, expecting=expecting)
     nets = _nets(batch, owner, by, wider=wider) if few is None else _as_columns(few, _few(few), by)
 
     written = nets.column("kept").is_valid()
@@ -268,8 +269,8 @@ def _as_columns(keys: FewKeys, nets: Sequence[_Net], by: Sequence[str]) -> pa.Re
     )
 
 
-def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool) -> tuple[NetChange, pa.Int64Array]:
-    """Returns the same as `_keyed` for a table without watched columns."""
+def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool) -> NetChange:
+    """Returns the same change as `_keyed` for a table without watched columns."""
     table, size, nets = batch.table, len(batch), _few(keys)
     names = list(table.identity)
 
@@ -290,14 +291,13 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool) -> tuple[NetC
             is_changed=pa.array([net.start is not None for net in kept], pa.bool_()),
             absent=listed(net.key for net in removed if net.start is None),
         )
-    change = NetChange(
+    return NetChange(
         table=table,
         deletes=listed(net.key for net in removed),
         upserts=images("after", (net.kept for net in kept if net.kept is not None)),
         counts=_counts(batch),
         expected=expected,
     )
-    return change, pa.array([(net.kept >> 1) % size for net in kept if net.kept is not None], pa.int64())
 
 
 def _meet(

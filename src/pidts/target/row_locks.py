@@ -34,7 +34,7 @@ class RowLockRecord:
     def __init__(self, run: Run, insert: Insert, behind: Behind | None = None) -> None:
         self._run, self._insert, self._behind = run, insert, behind
         self._asked: tuple[tuple[str, str], Callable[[], Sequence[tuple[Any, ...]]]] | None = None
-        """What `ask` has asked in the open transaction, and the function that returns the answer."""
+        """The question that `ask` has asked in the open transaction, and the function that returns the answer."""
         self._have_forms: set[tuple[_Place, str]] = set()
         """Tables in which this session has seen that every lock has a form with this beginning."""
         self._given: set[_Place] = set()

@@ -103,7 +103,7 @@ def begin(config: TaskConfig, *names: str, database: str) -> None:
 
 
 def failed_findings(config: TaskConfig) -> list[tuple[str, str]]:
-    """What this check alone finds: all others take ten times as long."""
+    """Returns the findings of this check alone: all others take ten times as long."""
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         found = circle_findings(config, source, target, read_structures(source, config.allow))
     ignored = config.ignored_checks

@@ -138,7 +138,7 @@ def checked(
         if aside is not None and (found is not None or honours) and has_text(batch.table):
             met, found = _with_equal_keys(session, met, found, presence, check, aside, judges=judges)
         if check.policy is not OnDivergence.LOCK:
-            _told(found, batch, check, aside)
+            _report_unlocked(found, batch, check, aside)
             found = None
         if aside is not None:
             batch = aside.free_changes(met, found, known)
@@ -181,12 +181,12 @@ def _with_equal_keys(
         met, found = more, _divergence(session, more, presence, check, aside)[0] if judges else None
 
 
-def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:
+def _report_unlocked(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:
     """Warns or halts because of rows that differ, except for rows that are locked already."""
     if found is not None and aside is not None:
         found = aside.without_locked(found)
     if found is not None:
-        _tell(found, batch, check)
+        _report(found, batch, check)
 
 
 def _divergence(
@@ -253,7 +253,7 @@ def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:
         )
 
 
-def _tell(found: Divergence, batch: ChangeBatch, check: Check) -> None:
+def _report(found: Divergence, batch: ChangeBatch, check: Check) -> None:
     table, key = str(batch.table.name), shown_row(found.events.keys.take(pa.array(found.keys[:1])))
     if check.policy is OnDivergence.HALT:
         rows = f"{len(found.keys)} rows differ from the source: " if len(found.keys) > 1 else ""
