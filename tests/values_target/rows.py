@@ -75,6 +75,10 @@ class OpenTable:
         rows = self.rows()
         if change.expected is not None:
             self._demand(change, change.expected, rows)
+        if change.is_new is not None:
+            new = change.upserts.filter(change.is_new).select(list(self.stored.table.identity))
+            if there := set(map(self.stored.folded, tuples(new))) & rows.keys():
+                raise self._refused(f"{there} are there")
         taken = [_Taken(self.stored, key.columns, rows) for key in self.stored.table.keys if key.unique]
         for key in self._removed(change, rows):
             self._drop(key, rows, taken)

@@ -34,18 +34,20 @@ class ValuesTarget:
     """`transactional_ddl` chooses which of the two DDL protocols a test goes through.
 
     `folds` makes it compare text as a `_ci` collation with PAD SPACE does. With `expects` it compares rows while it
-    writes them, as PostgreSQL does.
+    writes them, as PostgreSQL does. With `refuses_known_keys` it refuses new rows that it has, as MySQL does.
     """
 
     name: str
     transactional_ddl: bool = True
     folds: bool = False
     expects: bool = True
+    refuses_known_keys: bool = False
 
     @property
     def store(self) -> Store:
         """Shared by all targets of this name in the process."""
-        return _stores.setdefault(self.name, Store(folds=self.folds, expects=self.expects))
+        made = Store(folds=self.folds, expects=self.expects, refuses_known_keys=self.refuses_known_keys)
+        return _stores.setdefault(self.name, made)
 
     def forget(self) -> None:
         """Drops the data."""
@@ -72,10 +74,15 @@ class ValuesSession(ValuesConnection):
         self.opened(change.table.name).write(change)
         self.at("write")
 
-    def can_expect(self, table: Table, *, only_new: bool) -> bool:
+    def can_expect(self, table: Table) -> bool:
         """Whether the target compares rows while it writes them; the table has to be the stored one."""
         stored = self.store.tables.get(table.name)
         return self.store.expects and stored is not None and stored.table.arrow == table.arrow
+
+    @property
+    def refuses_known_keys(self) -> bool:
+        """Whether it refuses a new row if it has one with its key."""
+        return self.store.refuses_known_keys
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads all rows or none."""

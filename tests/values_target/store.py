@@ -91,6 +91,7 @@ class Store:
     hook: Hook | None = None
     folds: bool = False
     expects: bool = True
+    refuses_known_keys: bool = False
     commits: int = 0
     origin: str = ""
     """The other zone from which the rows of the last transaction came, as given to `begin`."""

@@ -122,14 +122,16 @@ class TargetSession(Protocol):
         """Remove `deletes`, then write `upserts`; rows that are there already are overwritten by identity only.
 
         With `expected`, which it only gets where `can_expect` says so: this call or `commit` raises `Halted` if the
-        target has another row. Only values with the same bytes may be equal for such a target.
+        target has another row. Only values with the same bytes may be equal for such a target. With `is_new`, which it
+        only gets where `refuses_known_keys` says so: this call or `commit` raises `Halted` if the target has a new row.
         """
 
-    def can_expect(self, table: Table, *, only_new: bool) -> bool:
-        """Whether `write` compares the rows of this table with `NetChange.expected`.
+    def can_expect(self, table: Table) -> bool:
+        """Whether `write` compares the rows of this table with `NetChange.expected`."""
 
-        `only_new` says that all changes are inserts, so the target must have no row with their keys.
-        """
+    @property
+    def refuses_known_keys(self) -> bool:
+        """Whether `write` refuses a row of `NetChange.is_new` if the target has a row with its key."""
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Add rows that are expected to be new, in the open transaction, by the fastest way that changes no value.

@@ -222,7 +222,9 @@ def prepared(
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
     coming = [batch for batch in whole if rules.may_share(batch)]
     wider = wider_tables(session, coming, rules.task, rules.merged, own)
-    reduced = net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own, free.expecting)
+    reduced = net_changes(
+        whole, watched, {*copies, *filtered}, rules.merged, wider, own, free.expecting, free.inserting
+    )
     for change in reduced:
         name = change.table.name
         found = verdicts.pop(name, [])
@@ -348,7 +350,7 @@ def _without_locked(
     """Returns the changes without those of locked rows; compares rows if the task does, but not in `copied` tables."""
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
-        return Checked(images.batches, {}, ())
+        return Checked(images.batches, {}, (), ())
     check = Check(
         task=rules.task,
         source=rules.source,

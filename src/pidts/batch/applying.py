@@ -220,7 +220,7 @@ class _Work:
         self._copied, self._origin = copied, origin
         self._refusals = 0
         self.expected: set[str] = set()
-        """The tables whose rows the target compares in this attempt."""
+        """The tables of which the target compares rows, or refuses known keys, in this attempt."""
         self._sum, self._by_table = Counts(), Counter[str]()
 
     @property
@@ -272,7 +272,7 @@ class _Work:
         for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied, self._origin):
             self._sum += change.counts
             self._by_table[str(change.table.name)] += change.counts.total
-            if change.expected is not None:
+            if change.expected is not None or change.is_new is not None:
                 self.expected.add(str(change.table.name))
             yield change
 

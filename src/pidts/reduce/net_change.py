@@ -95,6 +95,8 @@ class NetChange:
     """
     expected: Expected | None = None
     """The rows that the target must have before; it must have none at the other keys. None: any row is overwritten."""
+    is_new: pa.BooleanArray | None = None
+    """For each row of `upserts` whether the target must have no row with its key; None: any row is overwritten."""
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table."""
     logged: tuple[LoggedChanges, ...] = ()

@@ -68,6 +68,7 @@ def net_changes(
     wider: Collection[TableName] = (),
     own: Mapping[TableName, Mapping[TableName, Collection[str]]] | None = None,
     expecting: Collection[TableName] = (),
+    inserting: Collection[TableName] = (),
 ) -> list[NetChange]:
     """Reduces batches to one `NetChange` per table with changes, or to several for tables in `own`.
 
@@ -78,7 +79,8 @@ def net_changes(
     distinguishes, and `wider` are shared target tables with columns that these changes lack. `own` has, for tables with
     a key, the columns that each source table really has, in lower case: its rows are written with only these. If a
     table has several `NetChange`s, the first has the deletes of all. `expecting` are tables that are not merged: their
-    changes say which rows the target must have before.
+    changes say which rows the target must have before. `inserting` are such tables, too: their changes say which rows
+    are new.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -95,6 +97,7 @@ def net_changes(
             merged=name in merged,
             wider=name in wider,
             expecting=name in expecting,
+            inserting=name in inserting,
         )
     ]
 
@@ -108,6 +111,7 @@ def _net_change(
     merged: bool,
     wider: bool,
     expecting: bool,
+    inserting: bool,
 ) -> list[NetChange]:
     table = parts[0].table
     for part in parts:
@@ -127,8 +131,10 @@ def _net_change(
     watched = [name for name in table.arrow.names if name in names]
     few = few_keys(batch) if owner is None and not wider else None
     if few is not None and not watched:
-        return [_of_few(batch, few, expecting=expecting)]
-    change, kept = _keyed(batch, few, owner, watched, ahead=ahead, wider=wider, expecting=expecting)
+        return [_of_few(batch, few, expecting=expecting, inserting=inserting)]
+    change, kept = _keyed(
+        batch, few, owner, watched, ahead=ahead, wider=wider, expecting=expecting, inserting=inserting
+    )
     if owner is None or not own:
         return [change]
     return by_width(change, owner.take(kept), [own.get(origin) for origin in origins])
@@ -163,6 +169,7 @@ def _keyed(
     ahead: bool,
     wider: bool,
     expecting: bool,
+    inserting: bool,
 ) -> tuple[NetChange, pa.Int64Array]:
     """Reduces a batch on a table with a key; also returns the changes from which the written rows come."""
     table, size = batch.table, len(batch)
@@ -189,6 +196,7 @@ def _keyed(
         upserts=pa.Table.from_arrays(rows.flatten(), schema=table.arrow),
         counts=_counts(batch),
         expected=_expected(batch, nets, by, written, removed) if expecting else None,
+        is_new=nets.column("start").is_null().filter(written) if inserting else None,
     )
     return change, kept
 
@@ -269,7 +277,7 @@ def _as_columns(keys: FewKeys, nets: Sequence[_Net], by: Sequence[str]) -> pa.Re
     )
 
 
-def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool) -> NetChange:
+def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bool) -> NetChange:
     """Returns the same change as `_keyed` for a table without watched columns."""
     table, size, nets = batch.table, len(batch), _few(keys)
     names = list(table.identity)
@@ -297,6 +305,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool) -> NetChange:
         upserts=images("after", (net.kept for net in kept if net.kept is not None)),
         counts=_counts(batch),
         expected=expected,
+        is_new=pa.array([net.start is None for net in kept], pa.bool_()) if inserting else None,
     )
 
 

@@ -1,14 +1,16 @@
 """Compares the rows that a batch changes with the target's rows, and handles those that differ as the task says.
 
 Some targets can compare rows while they write them (`TargetSession.can_expect`). Then no row is read: the change names
-the rows that the target must have. If one differs, the target refuses the change, and the transaction is rolled back
-and repeated with rows that are read. So only the comparison of read rows decides what differs, and locks rows.
+the rows that the target must have. Other targets refuse a new row if they have a row with its key (`refuses_known_keys`
+there). Then the rows of new keys are not read. If the target refuses the change, the transaction is rolled back and
+repeated with all rows read. So only the comparison of read rows decides what differs, and locks rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ from pidts.apply.locks.early_removals import early_removals, lock_out_other_task
 from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
-from pidts.apply.locks.key_rows import KeyRows, key_rows
+from pidts.apply.locks.key_rows import KeyRows, key_rows, known_key_rows
 from pidts.apply.locks.made_already import behind_made, made_already, note_made
 from pidts.apply.locks.partial_changes import partial_events, with_partial
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
@@ -88,6 +90,8 @@ class Checked:
     """The target's rows that were compared, which are locked."""
     expecting: Collection[TableName]
     """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
+    inserting: Collection[TableName]
+    """Tables whose new rows are not compared: the target refuses a new row if it has a row with the same key."""
 
 
 def checked(
@@ -108,6 +112,7 @@ def checked(
     written: list[ChangeBatch] = []
     rows: dict[TableName, pa.Table] = {}
     expecting: set[TableName] = set()
+    inserting: set[TableName] = set()
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
         if not alike or not all(map(is_comparable, parts)):
@@ -121,9 +126,10 @@ def checked(
             written.append(batch)
             continue
         known = _known(batch, presence, check)
-        if known is None and not honours and _can_expect(session, batch, check):
+        unread = _unread(session, batch, presence, check) if known is None and not honours else _Unread.NONE
+        if unread is not _Unread.NONE:
             written.append(batch)
-            expecting.add(batch.table.name)
+            (expecting if unread is _Unread.ALL else inserting).add(batch.table.name)
             continue
         met = key_rows(session, batch)
         found, made = _divergence(session, met, presence, check, aside) if judges else (None, _NONE)
@@ -144,19 +150,38 @@ def checked(
             batch = aside.free_changes(met, found, known)
         written.append(batch)
         rows[batch.table.name] = met.rows
-    return Checked(written, rows, expecting)
+    return Checked(written, rows, expecting, inserting)
 
 
-def _can_expect(session: TargetSession, batch: ChangeBatch, check: Check) -> bool:
-    """Whether nothing but the rows themselves has to be looked at, and the target can compare them."""
+class _Unread(Enum):
+    """The keys of a table's changes whose rows need not be read, since the target refuses other rows."""
+
+    NONE = "none"
+    NEW = "new"
+    ALL = "all"
+
+
+def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> _Unread:
+    """Returns the keys whose rows are not read. If they are only the new keys, all other rows are as the source's."""
+    if not _may_expect(batch, check):
+        return _Unread.NONE
+    if session.can_expect(batch.table):
+        return _Unread.ALL
+    if not session.refuses_known_keys:
+        return _Unread.NONE
+    if (batch.rows.column("op").to_numpy() == Op.INSERT).all():
+        return _Unread.NEW
+    found, _ = _divergence(session, known_key_rows(session, batch), presence, check, None)
+    return _Unread.NEW if found is None else _Unread.NONE
+
+
+def _may_expect(batch: ChangeBatch, check: Check) -> bool:
+    """Whether nothing but the rows themselves has to be looked at, so that the target may compare them."""
     if not check.expects or not check.compares(batch) or check.may_share(batch):
         return False
     if check.owners or check.seeks_rivals or check.seeks_removals:
         return False
-    if not is_newer(batch, np.arange(len(batch)), check.seen_until).all():
-        return False
-    only_new = bool((batch.rows.column("op").to_numpy() == Op.INSERT).all())
-    return session.can_expect(batch.table, only_new=only_new)
+    return bool(is_newer(batch, np.arange(len(batch)), check.seen_until).all())
 
 
 def _with_equal_keys(

@@ -42,6 +42,16 @@ def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
     return _one_a_row(KeyRows(events, *target_rows(session, batch.table, events.keys)))
 
 
+def known_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
+    """Reads and locks the same rows, but none of new keys (`KeyEvents.is_new`): the target is taken to have none."""
+    events = key_events(batch)
+    read = np.nonzero(~events.is_new)[0]
+    rows, found = target_rows(session, batch.table, events.keys.take(pa.array(read)))
+    at = np.full(len(events.first), -1)
+    at[read] = found
+    return _one_a_row(KeyRows(events, rows, at))
+
+
 def joined_keys(
     found: KeyRows, classes: Sequence[str], locked: Mask, wanted: Mask, others: Mapping[str, pa.Table]
 ) -> KeyRows:

@@ -70,8 +70,13 @@ class IcebergSession(CatalogConnection):
         """Writes a change in the open transaction."""
         self._opened(change.table).write(change)
 
-    def can_expect(self, table: Table, *, only_new: bool) -> bool:  # noqa: ARG002 - of no table
+    def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - of no table
         """Returns False: rows are read to be compared."""
+        return False
+
+    @property
+    def refuses_known_keys(self) -> bool:
+        """Returns False: a table has no keys."""
         return False
 
     def load(self, table: Table, rows: pa.Table) -> bool:

@@ -71,12 +71,17 @@ class MySqlSession(MySqlConnection):
         self.mark()
         self._writer.write(change)
 
-    def can_expect(self, table: Table, *, only_new: bool) -> bool:  # noqa: ARG002 - each has a key
-        """Whether all rows are new: the table's key refuses a row that is there. Other rows are read to be compared.
+    def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - of no table
+        """Returns False: rows that changes find are read to be compared."""
+        return False
 
-        Each table that is written has a unique key over the identity; some transactions of TiDB check it only later.
+    @property
+    def refuses_known_keys(self) -> bool:
+        """Whether a plain INSERT refuses a row whose key is there; some transactions of TiDB check keys only later.
+
+        Each table that is written has a unique key over the identity.
         """
-        return only_new and not self.server.tidb
+        return not self.server.tidb
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""

@@ -16,8 +16,8 @@ would stay.
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
 that the condition can name its new value.
 
-A change with `NetChange.expected` has only new rows: they are inserted, and a row that exists already is an error. The
-caller then makes the change anew.
+With `NetChange.is_new`, new rows are inserted, and a row that exists already is an error. The caller then makes the
+change anew.
 """
 
 from __future__ import annotations
@@ -92,17 +92,16 @@ class Writer:
     def write(self, change: NetChange) -> None:
         """Writes a change; deletes come first, so that a value may move from one row to another."""
         plan = self._plans.of(change.table)
-        if change.expected is not None:
-            self.insert(change.table, change.upserts)
-            return
         if change.times is not None:
             self._remove_copies(plan, change.deletes, change.times)
         else:
             self._run(plan, each(partial(_removal, plan), change.deletes))
+        new, rows = _parted(change)
+        self.insert(change.table, new)
         if change.safe and plan.rivalled:
-            self._upsert_safely(plan, change.upserts)
+            self._upsert_safely(plan, rows)
         else:
-            self._upsert(plan, change.upserts)
+            self._upsert(plan, rows)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Inserts new rows; a row that exists already is an error."""
@@ -135,6 +134,8 @@ class Writer:
             first += part.num_rows
 
     def _upsert(self, plan: Plan, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
         plan.demand_values(rows)
         odd = invalid_labels(plan, rows)
         if odd is not None:
@@ -193,6 +194,16 @@ class Writer:
             return _collision(plan, error, sure=not self._server.tidb)
 
         self._exchange.later(sql, str(plan.table.name), check=check, explain=explain)
+
+
+def _parted(change: NetChange) -> tuple[pa.Table, pa.Table]:
+    """Returns the new rows, which the target must not have, and the other rows to write."""
+    rows, is_new = change.upserts, change.is_new
+    if is_new is None or not is_new.true_count:
+        return rows.slice(0, 0), rows
+    if is_new.true_count == len(is_new):
+        return rows, rows.slice(0, 0)
+    return rows.filter(is_new), rows.filter(pc.invert(is_new))
 
 
 def _rows(plan: Plan, rows: pa.Table) -> _Text:

@@ -68,9 +68,14 @@ class PostgresSession(PostgresConnection):
         """Writes a change in the open transaction."""
         self._writer.write(change)
 
-    def can_expect(self, table: Table, *, only_new: bool) -> bool:  # noqa: ARG002 - compares all changes
+    def can_expect(self, table: Table) -> bool:
         """Whether the server can compare the table's rows by itself."""
         return self._writer.can_expect(table)
+
+    @property
+    def refuses_known_keys(self) -> bool:
+        """Returns False: the server compares rows itself, or all rows are read."""
+        return False
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""
