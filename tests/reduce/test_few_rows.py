@@ -72,7 +72,7 @@ def reduced(batch: ChangeBatch, few: int, patch: pytest.MonkeyPatch, *, ahead: b
         for module in ("identity", "net_changes"):  # a function has the module's name
             within.setattr(sys.modules[f"pidts.reduce.{module}"], "FEW", few)
         name = batch.table.name
-        (change,) = net_changes([batch], ahead={name} if ahead else (), expecting={name})
+        (change,) = net_changes([batch], ahead={name} if ahead else (), expecting={name}, inserting={name})
         return change
 
 
@@ -82,6 +82,8 @@ def demand_the_same(batch: ChangeBatch, patch: pytest.MonkeyPatch, *, ahead: boo
     assert one_by_one.upserts.combine_chunks().equals(together.upserts.combine_chunks())
     assert one_by_one.counts == together.counts
     assert _plain(one_by_one.expected) == _plain(together.expected)
+    assert one_by_one.is_new is not None
+    assert one_by_one.is_new.equals(together.is_new)
 
 
 def _plain(expected: Expected | None) -> list[Any]:

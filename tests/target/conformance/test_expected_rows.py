@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -201,6 +202,84 @@ def test_new_rows_are_not_read(
     running.apply(structure, *((Op.INSERT, None, row(key)) for key in range(8)))
     assert content(session, structure) == list(map(row, range(8)))
     assert bool(reads) == (kind not in (*COMPARING, *REFUSING_KNOWN_KEYS))
+
+
+@pytest.mark.parametrize("kind", REFUSING_KNOWN_KEYS)
+@pytest.mark.parametrize("count", [5, 500])
+def test_only_rows_that_changes_find_are_read(
+    target: Target, session: TargetSession, task: str, structure: Table, reads: list[int], count: int
+) -> None:
+    put(session, structure, *map(row, range(count)))
+    changes: list[Change] = []
+    for key in range(count):
+        changes += [
+            (Op.UPDATE, row(key), (*row(key)[:3], "ours", *row(key)[4:])),
+            (Op.INSERT, None, row(1000 + key)),
+            (Op.UPDATE, row(1000 + key), (*row(1000 + key)[:3], "ours", *row(key)[4:])),
+        ]
+    Task(target, task).apply(structure, *changes)
+    assert reads == [count]
+    assert [found[:4] for found in content(session, structure)] == [
+        (key, key, 0.0, "ours") for key in (*range(count), *range(1000, 1000 + count))
+    ]
+    Task(target, task).apply(structure, (Op.INSERT, None, row(7000)), (Op.DELETE, row(7000), None))
+    assert reads == [count, 1], "a key that comes and goes is read: the target may have a row there"
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_text"),
+    [*((kind, False) for kind in ("postgres", "values")), *product(("mariadb", "mysql97"), (False, True))],
+)
+def test_random_changes_are_treated_as_by_reading(
+    target: Target, session: TargetSession, task: str, name: TableName, *, is_text: bool
+) -> None:
+    """Text keys: on the target a key in upper case is equal to one in lower case, unlike on the source."""
+    structure = table(name, {"id": text(9) if is_text else INT, "u": INT, "v": INT}, unique=["u"])
+    folded = replace(structure.columns[0].type, collation="utf8mb4_general_ci")
+    there = replace(structure, columns=(replace(structure.columns[0], type=folded), *structure.columns[1:]))
+    create(session, there if is_text else structure)
+    keys: list[Any] = [letter for pair in ("aA", "bB", "cC") for letter in pair] if is_text else list(range(6))
+    seed = random.randrange(1 << 30)
+    chance = random.Random(seed)
+    for number in range(10):
+        source: dict[Any, Row] = {}
+        before = _any_changes(keys, source, chance, 4)
+        theirs = {str(key).lower(): (key, 10_000 + place, 7) for place, key in enumerate(keys)}
+        rows = [one for one in theirs.values() if chance.random() < 0.2]
+        if chance.random() < 0.7:
+            rows = [*{str(one[0]).lower(): one for one in (*rows, *source.values())}.values()]
+        changes = _any_changes(keys, source, chance, 8)
+        outcomes = []
+        for expects in (True, False):
+            put(session, structure, *rows, deletes=[(key,) for key in keys])
+            running = Task(target, f"{task}{number}{expects}", expects=expects)
+            code = ""
+            try:
+                running.apply(structure, *changes)
+            except Halted as error:
+                code = f"{error.code} {error.what} {error.where.key}"
+            found = sorted((one.shown, one.why) for one in locks(session, running.task, structure))
+            outcomes.append((content(session, structure), found, code))
+        assert outcomes[0] == outcomes[1], (seed, number, before, rows, changes)
+
+
+def _any_changes(keys: list[Any], rows: dict[Any, Row], chance: random.Random, most: int) -> list[Change]:
+    """Changes of some rows, which a source can make: no two rows have the same `u`."""
+    made: list[Change] = []
+    for _ in range(chance.randint(1, most)):
+        key, taken = chance.choice(keys), {one[1] for one in rows.values()}
+        old = rows.pop(key, None)
+        unique = chance.choice([number for number in range(12) if number not in taken or (old and number == old[1])])
+        if old is None:
+            rows[key] = (key, unique, chance.randrange(3))
+            made.append((Op.INSERT, None, rows[key]))
+        elif chance.random() < 0.4:
+            made.append((Op.DELETE, old, None))
+        else:
+            new = chance.choice([one for one in keys if one not in rows])
+            rows[new] = (new, unique, chance.randrange(3))
+            made.append((Op.UPDATE, old, rows[new]))
+    return made
 
 
 @pytest.mark.parametrize("kind", ["postgres", *REFUSING_KNOWN_KEYS])
