@@ -47,7 +47,8 @@ class KeyEvents:
     def is_new(self) -> Mask:
         """Whether each key had no row before its first event, and has one after its last event."""
         last = np.append(self.first[1:], len(self.key)) - 1
-        return self.arrives[self.first] & ~self.leaves[last]
+        is_new: Mask = self.arrives[self.first] & ~self.leaves[last]
+        return is_new
 
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:
         """Returns the events after equal keys were joined: `same` has the place of each key in the new `keys`.
