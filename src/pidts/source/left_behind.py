@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pidts.login.privileges import Privilege, held
 from pidts.model import ForeignKey, PidtsError, TableName, Transient
@@ -137,22 +138,52 @@ def privilege_to_see_routines(server: ServerInfo) -> Privilege:
     return Privilege("SHOW_ROUTINE" if server.number >= (8, 0, 20) else "SELECT")
 
 
-def foreign_keys(connection: Session, takes: Callable[[TableName], bool]) -> list[ForeignKey]:
-    """Returns the foreign keys of the tables for which `takes` is true, sorted by table and name."""
+@dataclass(frozen=True, slots=True)
+class _Catalogue:
+    """The part of a server's information_schema that is about some schemas."""
+
+    connection: Session
+    groups: Sequence[Sequence[str]]
+    """The schemas of each query. MariaDB and MySQL before 8.0 open each table about which information_schema is asked:
+    those of one schema if the condition names one, and those of the whole server if it names several.
+    """
+
+    @classmethod
+    def of(cls, connection: Session, schemas: Collection[str]) -> _Catalogue:
+        server = server_info(connection)
+        if server.is_mariadb or server.number < _HAS_INDEXED_CATALOGUE:
+            return cls(connection, [[schema] for schema in sorted(schemas)])
+        return cls(connection, [sorted(schemas)] if schemas else [])
+
+    def rows(self, sql: str, *arguments: str) -> list[dict[str, Any]]:
+        """Returns the rows of a query whose first column is the schema; `{}` stands for the schemas."""
+        found = []
+        for group in self.groups:
+            rows = named(self.connection, sql.format(", ".join(["%s"] * len(group))), [*group, *arguments])
+            # Servers may compare the names of schemas without case.
+            found += [row for row in rows if str(next(iter(row.values()))) in group]
+        return found
+
+
+_HAS_INDEXED_CATALOGUE = (8, 0, 0)
+
+
+def foreign_keys(connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str]) -> list[ForeignKey]:
+    """Returns the foreign keys of the tables in these schemas for which `takes` is true, sorted by table and name."""
+    catalogue = _Catalogue.of(connection, schemas)
     rules = {
         (str(row["constraint_schema"]), str(row["table_name"]), str(row["constraint_name"])): row
-        for row in named(
-            connection,
+        for row in catalogue.rows(
             "SELECT constraint_schema, table_name, constraint_name, delete_rule, update_rule "
-            "FROM information_schema.referential_constraints",
+            "FROM information_schema.referential_constraints WHERE constraint_schema IN ({})"
         )
     }
     columns = defaultdict(list)
-    for row in named(
-        connection,
+    for row in catalogue.rows(
         "SELECT table_schema, table_name, constraint_name, column_name, referenced_table_schema, "
         "referenced_table_name, referenced_column_name FROM information_schema.key_column_usage "
-        "WHERE referenced_table_name IS NOT NULL ORDER BY table_schema, table_name, constraint_name, ordinal_position",
+        "WHERE table_schema IN ({}) AND referenced_table_name IS NOT NULL "
+        "ORDER BY table_schema, table_name, constraint_name, ordinal_position"
     ):
         table = TableName(str(row["table_schema"]), str(row["table_name"]))
         if takes(table):
@@ -181,78 +212,90 @@ def left_behind(
 
     With `texts`, each text is read by a separate query.
     """
-    found: list[LeftBehind] = []
-    for read in (*_PROGRAMS, *_OF_TABLES):
+    found = _found(
+        _Catalogue.of(connection, schemas), (_views, _triggers, _routines, _events, *_OF_TABLES), texts=texts
+    )
+    kept = (one for one in found if (table := one.table_name) is None or takes(table))
+    return [_defined(connection, one) if texts and one.is_of_family else one for one in kept]
+
+
+def programs(connection: Session, schemas: Collection[str]) -> list[LeftBehind]:
+    """Returns the views, routines and events of these schemas, without their texts."""
+    return list(_found(_Catalogue.of(connection, schemas), (_views, _routines, _events), texts=False))
+
+
+def _found(
+    catalogue: _Catalogue, readers: Sequence[Callable[[_Catalogue, bool], Iterator[LeftBehind]]], *, texts: bool
+) -> Iterator[LeftBehind]:
+    for read in readers:
         try:
-            found += (
-                one
-                for one in read(connection, texts)
-                if one.schema in schemas and ((table := one.table_name) is None or takes(table))
-            )
+            yield from read(catalogue, texts)
         except Transient:
             raise
         except PidtsError:
             continue  # the catalogue of an older server does not have this table
-    return [_defined(connection, one) if texts and one.is_of_family else one for one in found]
 
 
-def _views(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001 - all readers are called alike
-    for row in named(connection, "SELECT table_schema, table_name FROM information_schema.views ORDER BY 1, 2"):
+def _views(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001 - all readers are called alike
+    for row in catalogue.rows(
+        "SELECT table_schema, table_name FROM information_schema.views WHERE table_schema IN ({}) ORDER BY 1, 2"
+    ):
         schema, name = str(row["table_schema"]), str(row["table_name"])
         place = quoted_table(TableName(schema, name))
-        yield LeftBehind("view", name, schema, text=_shown(connection, f"SHOW CREATE VIEW {place}", 1) if texts else "")
+        text = _shown(catalogue.connection, f"SHOW CREATE VIEW {place}", 1) if texts else ""
+        yield LeftBehind("view", name, schema, text=text)
 
 
-def _triggers(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
-    for row in named(
-        connection,
-        "SELECT trigger_schema, trigger_name, event_object_table FROM information_schema.triggers ORDER BY 1, 2",
+def _triggers(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+    for row in catalogue.rows(
+        # A trigger is in the schema of its table.
+        "SELECT trigger_schema, trigger_name, event_object_table FROM information_schema.triggers "
+        "WHERE event_object_schema IN ({}) ORDER BY 1, 2"
     ):
         schema, name = str(row["trigger_schema"]), str(row["trigger_name"])
         shown = f"SHOW CREATE TRIGGER {quoted(schema)}.{quoted(name)}"
-        text = _shown(connection, shown, 2) if texts else ""
+        text = _shown(catalogue.connection, shown, 2) if texts else ""
         yield LeftBehind("trigger", name, schema, str(row["event_object_table"]), text)
 
 
-def _routines(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
-    for row in named(
-        connection,
+def _routines(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+    for row in catalogue.rows(
         "SELECT routine_schema, routine_name, routine_type FROM information_schema.routines "
-        "WHERE routine_type IN ('PROCEDURE', 'FUNCTION') ORDER BY 1, 2",
+        "WHERE routine_schema IN ({}) AND routine_type IN ('PROCEDURE', 'FUNCTION') ORDER BY 1, 2"
     ):
         schema, name, kind = str(row["routine_schema"]), str(row["routine_name"]), str(row["routine_type"])
         shown = f"SHOW CREATE {kind} {quoted(schema)}.{quoted(name)}"
-        yield LeftBehind(kind.lower(), name, schema, text=_shown(connection, shown, 2) if texts else "")
+        yield LeftBehind(kind.lower(), name, schema, text=_shown(catalogue.connection, shown, 2) if texts else "")
 
 
-def _events(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
-    for row in named(connection, "SELECT event_schema, event_name FROM information_schema.events ORDER BY 1, 2"):
+def _events(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+    for row in catalogue.rows(
+        "SELECT event_schema, event_name FROM information_schema.events WHERE event_schema IN ({}) ORDER BY 1, 2"
+    ):
         schema, name = str(row["event_schema"]), str(row["event_name"])
         shown = f"SHOW CREATE EVENT {quoted(schema)}.{quoted(name)}"
-        yield LeftBehind("event", name, schema, text=_shown(connection, shown, 3) if texts else "")
+        yield LeftBehind("event", name, schema, text=_shown(catalogue.connection, shown, 3) if texts else "")
 
 
-def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _checks(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     """Yields checks.
 
     MariaDB's catalogue names the table beside the check, and MySQL's beside the constraint. Old servers have no checks.
     """
     try:
-        rows = named(
-            connection,
+        rows = catalogue.rows(
             "SELECT constraint_schema, table_name, constraint_name, check_clause "
-            "FROM information_schema.check_constraints ORDER BY 1, 2, 3",
+            "FROM information_schema.check_constraints WHERE constraint_schema IN ({}) ORDER BY 1, 2, 3"
         )
     except Transient:
         raise
     except PidtsError:
-        rows = named(
-            connection,
+        rows = catalogue.rows(
             "SELECT c.constraint_schema AS constraint_schema, t.table_name AS table_name, "
             "c.constraint_name AS constraint_name, c.check_clause AS check_clause, t.enforced AS enforced "
             "FROM information_schema.check_constraints c JOIN information_schema.table_constraints t "
             "ON t.constraint_schema = c.constraint_schema AND t.constraint_name = c.constraint_name "
-            "WHERE t.constraint_type = 'CHECK' ORDER BY 1, 2, 3",
+            "WHERE c.constraint_schema IN ({}) AND t.constraint_type = 'CHECK' ORDER BY 1, 2, 3"
         )
     for row in rows:
         name, clause = str(row["constraint_name"]), _text(row["check_clause"])
@@ -265,11 +308,11 @@ def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: 
         yield LeftBehind("check", name, schema, table, text, clause if enforced and is_sure else "")
 
 
-def _functional_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
-    rows = named(
-        connection,
+def _functional_keys(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    rows = catalogue.rows(
         "SELECT table_schema, table_name, index_name, expression, column_name, non_unique, seq_in_index, sub_part "
-        "FROM information_schema.statistics ORDER BY table_schema, table_name, index_name, seq_in_index",
+        "FROM information_schema.statistics WHERE table_schema IN ({}) "
+        "ORDER BY table_schema, table_name, index_name, seq_in_index"
     )
     parts = defaultdict(list)
     for row in rows:
@@ -288,12 +331,11 @@ def _functional_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]: 
         yield LeftBehind("functional key", name, schema, table, text, parts=kept, unique=is_unique)
 
 
-def _generated(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
-    is_mariadb = server_info(connection).is_mariadb
-    for row in named(
-        connection,
+def _generated(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    is_mariadb = server_info(catalogue.connection).is_mariadb
+    for row in catalogue.rows(
         "SELECT table_schema, table_name, column_name, generation_expression, extra FROM information_schema.columns "
-        "WHERE generation_expression <> '' ORDER BY 1, 2, ordinal_position",
+        "WHERE table_schema IN ({}) AND generation_expression <> '' ORDER BY 1, 2, ordinal_position"
     ):
         schema, table, name = (str(row[key]) for key in ("table_schema", "table_name", "column_name"))
         shown = row["generation_expression"]
@@ -308,14 +350,15 @@ _SHAPES = ("point", "linestring", "polygon", "multipoint", "multilinestring", "m
 _COLLECTIONS = ("geometrycollection", "geomcollection")
 
 
-def _declared(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _declared(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     shapes = (*_SHAPES, *_COLLECTIONS, "geometry")
     marks = ", ".join(["%s"] * len(shapes))
-    for row in named(
-        connection,
-        f"SELECT * FROM information_schema.columns WHERE data_type IN ({marks}) OR column_type LIKE %s "
+    for row in catalogue.rows(
+        "SELECT table_schema, of_all.* FROM information_schema.columns AS of_all "
+        f"WHERE table_schema IN ({{}}) AND (data_type IN ({marks}) OR column_type LIKE %s) "
         "ORDER BY table_schema, table_name, ordinal_position",
-        [*shapes, "%zerofill%"],
+        *shapes,
+        "%zerofill%",
     ):
         kind, srid = _text(row["column_type"]).lower(), row.get("srs_id")
         if kind == "geometry" and srid is None:
@@ -327,11 +370,11 @@ def _declared(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa
         yield LeftBehind(DECLARED, name, schema, table, text, declared=declared, srid=number)
 
 
-def _automatic(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
-    for row in named(
-        connection,
+def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    for row in catalogue.rows(
         "SELECT table_schema, table_name, column_name, column_type, extra FROM information_schema.columns "
-        "WHERE extra LIKE '%on update%' ORDER BY 1, 2, ordinal_position",
+        "WHERE table_schema IN ({}) AND extra LIKE %s ORDER BY 1, 2, ordinal_position",
+        "%on update%",
     ):
         found = _ON_UPDATE.search(_text(row["extra"]))
         if found is None:
@@ -359,13 +402,12 @@ def _unescaped(shown: object) -> str:
     return _ESCAPED.sub(r"\1", _text(shown))
 
 
-def _special_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _special_keys(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     columns = defaultdict(list)
-    for row in named(
-        connection,
+    for row in catalogue.rows(
         "SELECT table_schema, table_name, index_type, index_name, column_name FROM information_schema.statistics "
-        "WHERE index_type IN ('FULLTEXT', 'SPATIAL') "
-        "ORDER BY table_schema, table_name, index_type, index_name, seq_in_index",
+        "WHERE table_schema IN ({}) AND index_type IN ('FULLTEXT', 'SPATIAL') "
+        "ORDER BY table_schema, table_name, index_type, index_name, seq_in_index"
     ):
         place = tuple(str(row[key]) for key in ("table_schema", "table_name", "index_type", "index_name"))
         columns[place].append(str(row["column_name"]))
@@ -374,12 +416,11 @@ def _special_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # 
         yield LeftBehind(SPECIAL_KEYS[kind.upper()], name, schema, table, text, columns=tuple(of_key))
 
 
-def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
-    for row in named(
-        connection,
+def _partitions(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    for row in catalogue.rows(
         "SELECT table_schema, table_name, partition_method, partition_expression, COUNT(*) AS parts "
-        "FROM information_schema.partitions WHERE partition_name IS NOT NULL "
-        "GROUP BY table_schema, table_name, partition_method, partition_expression ORDER BY 1, 2",
+        "FROM information_schema.partitions WHERE table_schema IN ({}) AND partition_name IS NOT NULL "
+        "GROUP BY table_schema, table_name, partition_method, partition_expression ORDER BY 1, 2"
     ):
         schema, table = str(row["table_schema"]), str(row["table_name"])
         expression = _text(row["partition_expression"] or "")
@@ -434,5 +475,4 @@ def _text(value: object) -> str:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-_PROGRAMS = (_views, _triggers, _routines, _events)
 _OF_TABLES = (_checks, _functional_keys, _generated, _automatic, _declared, _special_keys, _partitions)

@@ -10,7 +10,7 @@ from pidts.model import ConfigError, TableName
 from pidts.model.errors import listed
 from pidts.source import Session
 from pidts.source.finding import Finding
-from pidts.source.left_behind import GENERATED, PARTITIONS, foreign_keys, left_behind
+from pidts.source.left_behind import GENERATED, PARTITIONS, foreign_keys, left_behind, programs
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import Unfit, fitting_key, merged_targets
 
@@ -27,13 +27,14 @@ def table_notes(
     except ConfigError:  # the routes are in conflict, which another check reports
         return {}
     found: dict[TableName, list[str]] = defaultdict(list)
-    for key in foreign_keys(session, own.__contains__):
+    schemas = {name.schema for name in own}
+    for key in foreign_keys(session, own.__contains__, schemas):
         with suppress(ConfigError):
             there = fitting_key(part, key, own, merged)
             columns = f"foreign key {key.name} ({', '.join(key.columns)}) on {key.parent}"
             how = f"left out, {there.why}" if isinstance(there, Unfit) else "made by pidts cutover"
             found[key.table].append(f"{columns}: {how}")
-    for one in left_behind(session, own.__contains__, {name.schema for name in own}, texts=False):
+    for one in left_behind(session, own.__contains__, schemas, texts=False):
         if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note with each column
             continue
         what = PARTITIONS if one.kind == PARTITIONS else f"{one.kind} {one.name}"
@@ -46,8 +47,7 @@ def table_notes(
 
 def program_note(session: Session, own: Collection[TableName]) -> str:
     """Returns a note on the views, routines and events of the schemas; empty if there are none."""
-    schemas = {name.schema for name in own}
-    found = left_behind(session, lambda _: False, schemas, texts=False)
+    found = programs(session, {name.schema for name in own})
     if not found:
         return ""
     return f"left out, their text: pidts cutover: {listed(map(str, found))}"

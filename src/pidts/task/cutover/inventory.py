@@ -83,8 +83,8 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
         with closing(connect(part.source.server)) as session:
             flavors[source] = server_info(session).flavor
             nexts[source] = next_values(session, tables[source])
-            keys += ((part, key) for key in foreign_keys(session, tables[source].__contains__))
             schemas = {name.schema for name in tables[source]}
+            keys += ((part, key) for key in foreign_keys(session, tables[source].__contains__, schemas))
             besides += ((part, one) for one in left_behind(session, tables[source].__contains__, schemas, texts=texts))
             hidden |= dict.fromkeys(unseen(session, tables[source], schemas)) if texts else {}
     merged = merged_targets(parts, tables)
