@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pidts.cli.findings import show_report
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, calendar
 from pidts.verify import (
     EXACT,
@@ -167,6 +168,33 @@ def test_a_target_that_does_not_move_leaves_rows_unsettled() -> None:
     found = run(late)
     assert (found.equal, found.tables[0].unsettled) == (False, 1)
     assert names(found) == {"d.t (a=2): unsettled"}
+
+
+def test_no_row_of_a_halted_table_that_is_not_equal_is_reported_as_no_difference(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Row 2 waits for its change; no change is pending of row 3, which another program has changed."""
+    halted = world([(1, 1), (3, 3)], [(1, 1), (3, 4)], waits="d.t waits at bin.000001:4: [row-diverged] it differs")
+    halted.write(2, (2, 2))
+    found = run(halted)
+    assert (found.tables[0].waiting, found.differences) == (2, 0)
+    assert show_report("task", found, as_json=False) == 5
+    shown = capsys.readouterr().out.splitlines()
+    assert "  d.t (a=2): not equal, and its table waits" in shown
+    assert "  d.t (a=3): not equal in b, and its table waits" in shown
+    assert shown[-1] == (
+        "task: no row is known to differ, but 2 rows of waiting tables are not equal, and may differ even after these "
+        "tables have continued, 3 rows of 1 table compared"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [([(1, 1), (2, 2)], "equal, 2 rows"), ([(1, 1)], "1 difference, 1 row"), ([], "2 differences, 0 rows")],
+)
+def test_the_last_line_counts(source: list[Row], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show_report("task", run(world(source, [(1, 1), (2, 2)])), as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == f"task: {said} of 1 table compared"
 
 
 def test_equal_rows_need_no_running_task() -> None:

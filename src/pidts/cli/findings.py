@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from pidts.cli.backlog_text import plural
 from pidts.cli.view import row_counts
 from pidts.model import Halted, PrecheckFailed
 from pidts.model.errors import listed
@@ -73,7 +74,7 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
         hint = "event filters leave out some of its changes, so this may be intended" if found and one.filtered else ""
         none = bool(one.not_compared) and not one.rows
         said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or ("" if none else "equal")
-        left = f"{one.not_compared:,} rows not compared" if one.not_compared else ""
+        left = f"{plural('row', one.not_compared)} not compared" if one.not_compared else ""
         said = "; ".join(filter(None, (said, left)))
         numbers = f"  {one.rows:>13,} rows  "
         console.print(Text.assemble((_named(one).ljust(width), "bold"), numbers, (said, _colour(one))))
@@ -84,14 +85,31 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     more = report.differences + sum(one.waiting + one.locked for one in report.tables) - len(report.examples)
     if more > 0 and report.examples:
         console.print(Text(f"  and {more:,} more", "dim"))
-    differences = f"{report.differences:,} differences"
-    said = "equal" if report.equal else "no difference, but some rows wait" if report.waits else differences
     if not report.tables:
         said = "nothing to compare: the task has no table yet"
     else:
-        said += f", {report.rows:,} rows of {len(report.tables)} tables compared"
+        compared = f"{plural('row', report.rows)} of {plural('table', len(report.tables))} compared"
+        said = f"{_in_short(report)}, {compared}"
     console.print(Text(f"{task}: {said}"))
     return exit_code(report)
+
+
+def _in_short(report: Report) -> str:
+    if report.equal:
+        return "equal"
+    if not report.waits:
+        return plural("difference", report.differences)
+    waiting, locked = (sum(getattr(one, name) for one in report.tables) for name in ("waiting", "locked"))
+    unseen = sum(bool(one.waits) and not one.waiting for one in report.tables)
+    found = [
+        f"{plural('row', waiting)} of waiting tables {'is' if waiting == 1 else 'are'} not equal, and may differ "
+        "even after these tables have continued"
+        if waiting
+        else "",
+        f"{plural('row', locked)} {'is' if locked == 1 else 'are'} locked" if locked else "",
+        f"{plural('table', unseen)} cannot be compared yet" if unseen else "",
+    ]
+    return f"no row is known to differ, but {'; '.join(filter(None, found))}"
 
 
 def _named(one: TableReport) -> str:
@@ -102,6 +120,8 @@ def _aside(one: TableReport, kind: str) -> str:
     """Returns a remark: the command that shows locked rows, or how many extra rows belong to no existing shard."""
     if kind == "locked":
         return " (see pidts locks list)"
+    if kind == "waiting":
+        return " (not equal now; until the table has continued, it is not known whether they differ)"
     return f" ({one.of_no_shard:,} of no existing shard)" if kind == "extra" and one.of_no_shard else ""
 
 
@@ -128,5 +148,6 @@ def show_comparison(report: Report, summary: Progress, *, as_json: bool) -> int:
         print(f"{summary.task}: {row_counts(summary.rows)} in {summary.batches:,} batches and {summary.seconds:.1f} s")
         for example in report.examples:
             print(f"  {example}")
-        print(f"{report.differences} differences in {report.rows:,} rows of {len(report.tables)} tables")
+        rows = f"{plural('row', report.rows)} of {plural('table', len(report.tables))}"
+        print(f"{plural('difference', report.differences)} in {rows}")
     return exit_code(report)

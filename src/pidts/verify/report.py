@@ -19,7 +19,10 @@ class DifferenceKind(StrEnum):
     UNSETTLED = "unsettled"
     """A row that was not equal when it was last read, but a change of it may have been pending."""
     WAITING = "waiting"
-    """A row that is not equal because its table waits for a schema change or is halted."""
+    """A row that is not equal, of a table that waits for a schema change or is halted, or whose task does not run.
+
+    The waiting changes may make the row equal. The comparison does not read which rows they concern.
+    """
     LOCKED = "locked"
     """A row that is not equal because it is set aside for an operator."""
 
@@ -41,7 +44,9 @@ class RowDifference:
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
-        text = f"{self.table} ({key}): {self.kind}" + (f" in {', '.join(self.columns)}" if self.columns else "")
+        waits = self.kind is DifferenceKind.WAITING
+        text = f"{self.table} ({key}): {'not equal' if waits else self.kind}"
+        text += (f" in {', '.join(self.columns)}" if self.columns else "") + (", and its table waits" if waits else "")
         text += f" of {self.shard}" if self.shard else ""
         text += (
             ", of no existing shard (of a dropped table, or written by another program)" if self.shard is None else ""
@@ -83,7 +88,7 @@ class TableReport:
     filtered: bool = False
     """Whether the task leaves out some of the table's changes, so that rows may differ on purpose."""
     waiting: int = 0
-    """The number of rows that are not equal because of the causes in `waits`."""
+    """The number of rows that are not equal while the table waits for the causes in `waits`."""
     waits: tuple[str, ...] = ()
     """The causes that some of the table's rows wait for."""
     locked: int = 0

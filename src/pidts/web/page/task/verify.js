@@ -60,7 +60,7 @@ function comparison(report) {
   const tables = report.tables ?? [];
   const wrong = tables.reduce((sum, one) => sum + KINDS.slice(0, 4).reduce((count, kind) => count + (one[kind] ?? 0), 0), 0);
   if (!tables.length) return [h("p", { class: "result still" }, "Nothing to compare: the task has no table yet")];
-  const said = report.equal ? "Equal" : wrong ? `${words.plural(wrong, "difference")}` : "No difference, but some rows wait";
+  const said = report.equal ? "Equal" : wrong ? `${words.plural(wrong, "difference")}` : "No row is known to differ, but some are not equal yet or locked";
   const sorted = [...tables].sort((one, other) => wrongOf(other) - wrongOf(one) || words.inOrder(one.name, other.name));
   return [
     h("p", { class: `result ${report.equal ? "good" : wrong ? "alarm" : "still"}` }, h("strong", {}, said), `, ${words.count(report.rows)} rows of ${words.plural(tables.length, "table")} compared`),
@@ -126,7 +126,7 @@ function earlier(found) {
           "li",
           { key: one.id },
           h("button", { type: "button", class: "quiet", on: { click: () => found.open(one.id) } }, `${words.capital(one.kind)}, ${words.moment(one.begun)}`),
-          h("span", { class: "meta" }, one.exit_code === 0 ? "equal" : one.state === "running" ? "running" : one.exit_code === 4 ? "differences" : one.cancelled ? "cancelled" : (one.error?.what ?? "some rows wait, or it failed")),
+          h("span", { class: "meta" }, one.exit_code === 0 ? "equal" : one.state === "running" ? "running" : one.exit_code === 4 ? "differences" : one.cancelled ? "cancelled" : (one.error?.what ?? "some rows wait or are locked, or it failed")),
         ),
       ),
     ),
