@@ -110,7 +110,7 @@ def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
     halt = replace(CHANGE, code="ddl-moves-rows", statement="ALTER TABLE a DROP PARTITION p0", todo="Do the same there")
     assert advice(halt, str(TASK)) == (
         f"Do the same there. By a copy: pidts ddl skip {TASK} --at {halt.lsn} --yes; stop the task, "
-        f"then (with a service: pidts start, not pidts run): pidts run {TASK} --resync shop.a"
+        f"then: pidts run {TASK} --resync shop.a (with a service: pidts start, not pidts run)"
     )
 
 
@@ -251,6 +251,30 @@ def test_a_halt_that_an_earlier_version_has_recorded_is_read() -> None:
     del about["key"]
     assert Halt.loads(json.dumps(about)) == ROWS
     assert Halt.loads(replace(ROWS, key="id=7").dumps()).key == "id=7"
+
+
+VALUES = ("before the change, the source had: v=1", "the target has: v=2")
+
+
+def test_a_row_that_differs_is_shown_with_its_values_by_the_list_only(capsys: Output) -> None:
+    halt = replace(ROWS, code="row-diverged", position="bin.000001:777", key="id=7", values=VALUES)
+    show_ddl_list("t", TASK, [replace(REFUSED_ROWS, halt=halt)], [], [], as_json=False)
+    text = said(capsys)
+    assert f"shop.b: halted at bin.000001:777, applied up to Lsn {AT}\n" in text
+    assert f"  values     {VALUES[0]}\n             {VALUES[1]}\n" in text
+    assert f"Then: pidts ddl retry {TASK} --table shop.b --yes\n" in text, "nothing has to be corrected on the source"
+    show_ddl_list("t", TASK, [replace(REFUSED_ROWS, halt=halt)], [], [], as_json=True)
+    assert json.loads(said(capsys))["halted"][0]["values"] == list(VALUES)
+    show_halt(halt, TASK)
+    assert "v=" not in capsys.readouterr().err + str(halt.to_json())
+
+
+def test_a_record_of_a_halt_keeps_the_values_and_one_without_them_is_read() -> None:
+    halt = replace(ROWS, values=VALUES)
+    assert Halt.loads(halt.dumps()) == halt
+    about = json.loads(halt.dumps())
+    del about["values"]
+    assert Halt.loads(json.dumps(about)) == ROWS
 
 
 def test_a_halt_looks_like_an_error(capsys: Output) -> None:

@@ -17,7 +17,7 @@ from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, stor
 
 from pidts.apply.locks.held import held_batch
 from pidts.apply.unread import unpacked
-from pidts.model import HeldChanges, Lsn, Moment, Op, RowLock, TableName
+from pidts.model import Halt, HeldChanges, Lsn, Moment, Op, RowLock, TableName
 from pidts.relay import RelayReader, RelayWriter
 from pidts.target import MySqlTarget, PostgresTarget
 
@@ -89,6 +89,13 @@ def test_a_lock_names_its_structures_by_their_digests() -> None:
     assert lock == replace(old, form="5" * 64)
     assert json.loads(lock.dumps()).keys() == json.loads(text).keys()
     assert RowLock.loads(lock.id, lock.dumps(), lock.structures()) == lock
+
+
+def test_a_recorded_halt_is_read_and_written_as_it_was() -> None:
+    sample = json.loads((HERE / "halt-0.1.0.json").read_text())
+    halt = Halt.loads(json.dumps(sample))
+    assert (halt.tables, halt.lsn, halt.key) == ((TableName("shop", "orders"),), Lsn(0, 42, 1188), "id=50")
+    assert json.loads(halt.dumps()) == sample
 
 
 @pytest.mark.parametrize("file", ["row-lock-0.1.0.json", "held-changes-0.1.0.json"])

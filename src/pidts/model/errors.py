@@ -61,16 +61,28 @@ class PidtsError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(
-        self, code: str, what: str, *, where: Where = NOWHERE, todo: str = "", instead: tuple[str, ...] = ()
+        self,
+        code: str,
+        what: str,
+        *,
+        where: Where = NOWHERE,
+        todo: str = "",
+        instead: tuple[str, ...] = (),
+        values: tuple[str, ...] = (),
     ) -> None:
-        """`instead` has the target's statements for a schema change that fails, which an operator may complete."""
+        """`instead` has the target's statements for a schema change that fails, which an operator may complete.
+
+        `values` are lines about a row's values on both sides. They are not part of the error's text or JSON, so that
+        no log line has them.
+        """
         what, todo = printable(what), printable(todo)
         super().__init__(code, what, where, todo)
         self.code, self.what, self.where, self.todo, self.instead = code, what, where, todo, instead
+        self.values = tuple(map(printable, values))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Makes errors picklable, since they cross process borders in Spark."""
-        return (_rebuild, (type(self), self.code, self.what, self.where, self.todo, self.instead))
+        return (_rebuild, (type(self), self.code, self.what, self.where, self.todo, self.instead, self.values))
 
     def __str__(self) -> str:
         text = f"[{self.code}] {self.what}"
@@ -86,9 +98,15 @@ class PidtsError(Exception):
 
 
 def _rebuild(
-    kind: type[PidtsError], code: str, what: str, where: Where, todo: str, instead: tuple[str, ...] = ()
+    kind: type[PidtsError],
+    code: str,
+    what: str,
+    where: Where,
+    todo: str,
+    instead: tuple[str, ...] = (),
+    values: tuple[str, ...] = (),
 ) -> PidtsError:
-    return kind(code, what, where=where, todo=todo, instead=instead)
+    return kind(code, what, where=where, todo=todo, instead=instead, values=values)
 
 
 class ConfigError(PidtsError):

@@ -44,6 +44,8 @@ class Halt:
     """The reasons why it would still wait if the change were run without the others."""
     instead: tuple[str, ...] = ()
     """The target's statements for the schema change, which an operator may complete and order instead."""
+    values: tuple[str, ...] = ()
+    """Lines about a row's values on both sides, for the commands that show halts: no log line has them."""
 
     @property
     def place(self) -> str:
@@ -56,21 +58,22 @@ class Halt:
         return f"{self.what} (key {self.key})" if self.key else self.what
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
-        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Returns plain values, without those of rows: the result may be logged."""
+        data = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "values"}
         lists = {name: list(value) for name, value in data.items() if isinstance(value, tuple)}
         return {**data, **lists, "tables": [str(name) for name in self.tables], "lsn": str(self.lsn)}
 
     def dumps(self) -> str:
         """Returns one text, in which names of tables are unambiguous."""
-        return json.dumps({**self.to_json(), "tables": [[name.schema, name.name] for name in self.tables]})
+        tables = [[name.schema, name.name] for name in self.tables]
+        return json.dumps({**self.to_json(), "tables": tables, "values": list(self.values)})
 
     @classmethod
     def loads(cls, text: str) -> Halt:
         """Returns the halt from this text; the inverse of `dumps`."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
-        lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays", "instead")}
+        lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays", "instead", "values")}
         return cls(**{**data, **lists, "tables": names, "lsn": Lsn.parse(data["lsn"])})
 
     @classmethod
@@ -96,6 +99,7 @@ class Halt:
             todo=error.todo,
             since=since,
             instead=error.instead,
+            values=error.values,
         )
 
     def __str__(self) -> str:

@@ -41,13 +41,14 @@ def carried() -> Iterator[None]:
 
 def as_text(error: PidtsError) -> str:
     """Returns one of our errors as JSON."""
-    return json.dumps({"kind": _kind(error), **error.to_json()})
+    return json.dumps({"kind": _kind(error), **error.to_json(), "values": error.values})
 
 
 def from_text(text: str) -> PidtsError:
     """Returns the error from this text; the inverse of `as_text`."""
     data = json.loads(text)
-    return _KINDS[data["kind"]](data["code"], data["what"], where=Where(**data["where"]), todo=data["todo"])
+    where, values = Where(**data["where"]), tuple(data["values"])
+    return _KINDS[data["kind"]](data["code"], data["what"], where=where, todo=data["todo"], values=values)
 
 
 def _kind(error: PidtsError) -> str:

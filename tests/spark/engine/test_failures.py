@@ -1,5 +1,6 @@
 """An error of ours crosses Spark as text in a traceback, and is itself again on the other side."""
 
+import pickle
 import traceback
 
 from py4j.protocol import Py4JError
@@ -26,10 +27,12 @@ def through_spark(error: Exception) -> Exception:
 
 
 def test_ours_comes_out_as_it_went_in():
-    error = Halted("nul-in-text", "column v holds NUL", where=Where(table="a.b", key="1"), todo="Choose a policy")
+    where = Where(table="a.b", key="1")
+    error = Halted("nul-in-text", "column v holds NUL", where=where, todo="Choose a policy", values=("v=1", "v=2"))
     found = through_spark(error)
     assert isinstance(found, Halted)
-    assert found.to_json() == error.to_json()
+    assert (found.to_json(), found.values) == (error.to_json(), error.values)
+    assert pickle.loads(pickle.dumps(error)).values == error.values
 
 
 def test_what_may_be_tried_again_stays_so():

@@ -69,6 +69,18 @@ def test_a_table_is_halted_once_at_its_place(halting: HaltedTables, target: Targ
     assert halting.rows == ()
 
 
+@pytest.mark.parametrize(
+    ("named", "position"),
+    [(str(Lsn(0, 1, 777, 2)), "bin.000001:777"), ("bin.000009:4", "bin.000009:4"), ("", "bin.000001:500")],
+)
+def test_the_place_of_a_halt_is_named_as_the_source_names_it(
+    halting: HaltedTables, named: str, position: str
+) -> None:
+    assert halting.can_leave_out(Halted("row-diverged", "no", where=Where(table="shop.a", position=named)))
+    (halt,) = halting.rows
+    assert halt.position == position
+
+
 def test_a_halt_that_is_taken_off_the_record_is_tried_again(
     target: TargetSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

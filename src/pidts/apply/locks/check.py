@@ -39,8 +39,8 @@ _log = structlog.get_logger(__name__)
 
 _NONE: Numbers = np.zeros(0, np.int64)
 _TODO = (
-    "Look at both rows (pidts verify). Give the target's row the values that the source's row had before the change, "
-    "then: pidts ddl retry. Or let the source's values win: on-divergence: overwrite"
+    "Give the target's row the values that the source's row had before the change, or let the source's values win "
+    "(on-divergence: overwrite)"
 )
 
 
@@ -144,7 +144,7 @@ def checked(
         if aside is not None and (found is not None or honours) and has_text(batch.table):
             met, found = _with_equal_keys(session, met, found, presence, check, aside, judges=judges)
         if check.policy is not OnDivergence.LOCK:
-            _report_unlocked(found, batch, check, aside)
+            _report_unlocked(found, batch, known, check, aside)
             found = None
         if aside is not None:
             batch = aside.free_changes(met, found, known)
@@ -206,12 +206,14 @@ def _with_equal_keys(
         met, found = more, _divergence(session, more, presence, check, aside)[0] if judges else None
 
 
-def _report_unlocked(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:
+def _report_unlocked(
+    found: Divergence | None, batch: ChangeBatch, known: KnownColumns | None, check: Check, aside: SetAside | None
+) -> None:
     """Warns or halts because of rows that differ, except for rows that are locked already."""
     if found is not None and aside is not None:
         found = aside.without_locked(found)
     if found is not None:
-        _report(found, batch, check)
+        _report(found, batch, known, check)
 
 
 def _divergence(
@@ -274,16 +276,17 @@ def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:
             "cannot be set aside",
             where=Where(table=str(table.name), position=str(lsn)),
             todo="Look at what was written there. Give the table a primary key in all zones, or give it one owner "
-            "(pidts.owners) and let only programs of that zone write to it, then: pidts ddl retry",
+            "(pidts.owners) and let only programs of that zone write to it",
         )
 
 
-def _report(found: Divergence, batch: ChangeBatch, check: Check) -> None:
+def _report(found: Divergence, batch: ChangeBatch, known: KnownColumns | None, check: Check) -> None:
     table, key = str(batch.table.name), shown_row(found.events.keys.take(pa.array(found.keys[:1])))
     if check.policy is OnDivergence.HALT:
         rows = f"{len(found.keys)} rows differ from the source: " if len(found.keys) > 1 else ""
         where = Where(table=table, key=key, position=str(found.lsn(0)))
-        raise Halted("row-diverged", f"{rows}{found.why(0)}", where=where, todo=_TODO)
+        values = found.values(0, known)
+        raise Halted("row-diverged", f"{rows}{found.why(0)}", where=where, todo=_TODO, values=values)
     _log.warning(
         "rows of the target differ from the source and are overwritten",
         table=table,

@@ -50,6 +50,7 @@ from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, Numbers, to_mask
+from pidts.apply.rows.shown_values import SHOWN_COLUMNS, shown_row
 from pidts.model import ChangeBatch, Lsn, Op, Table
 
 _NO_ROW = "the target does not have the row"
@@ -112,6 +113,38 @@ class Divergence:
                 self.keys.tolist(), has_row.tolist(), arrives.tolist(), which.reshape(-1).tolist(), strict=True
             )
         ]
+
+
+    def values(self, number: int, known: KnownColumns | None) -> tuple[str, ...]:
+        """Returns two lines with the values of a key's row on both sides, where they differ.
+
+        Columns that the log does not have are left out.
+        """
+        key = int(self.keys[number])
+        if key in self.foreign:
+            return ()
+        event, at = int(self.begins[number]), int(self.met.at[key])
+        change = self.events.change[event : event + 1]
+        side = "after" if self.events.arrives[event] else "before"
+        batch = self.events.batch
+        image = batch.rows.column(side).take(pa.array(change))
+        row = pa.Table.from_arrays(image.flatten(), schema=batch.table.arrow)
+        if known is not None:
+            row = row.select(np.nonzero(known.of(change, side)[0])[0].tolist())
+        there = self.met.rows.slice(at, 1).select(row.column_names) if at >= 0 else None
+        if there is not None:
+            others = np.nonzero(self.differs[number])[0].tolist()
+            named = {batch.table.arrow.names[place] for place in others}
+            unlike = [name for name in row.column_names if name in named and not row[name].equals(there[name])]
+            row, there = (one.select(unlike or row.column_names) for one in (row, there))
+        before = "the change inserts" if side == "after" else "before the change, the source had"
+        has = "the target has no such row" if there is None else f"the target has: {_first_columns(there)}"
+        return f"{before}: {_first_columns(row)}", has
+
+
+def _first_columns(row: pa.Table) -> str:
+    more = row.num_columns - SHOWN_COLUMNS
+    return shown_row(row) + (f" and {more} more columns" if more > 0 else "")
 
 
 def is_comparable(batch: ChangeBatch) -> bool:

@@ -159,7 +159,7 @@ class Convergence(VersionGuard):
                 ),
                 todo="SET GLOBAL binlog_row_image=FULL in the zone that has made the change, and let its sessions "
                 "reconnect. To get over this change, write the whole row to the target with a higher version than the "
-                "change has, then: pidts ddl retry",
+                "change has",
             )
 
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pidts.model import calendar
 
-_SHOWN = 8
+SHOWN_COLUMNS = 8
+"""The largest number of columns in a text."""
 _WIDTH = 60
 
 
 def shown_row(row: pa.Table) -> str:
     """Returns the first columns of a single row as `name=value, ...`."""
-    names = row.column_names[:_SHOWN]
-    return ", ".join(f"{name}={value_text(row[name]):.{_WIDTH}}" for name in names)
+    names = row.column_names[:SHOWN_COLUMNS]
+    return ", ".join(f"{name}={value_text(_beginning(row[name])):.{_WIDTH}}" for name in names)
 
 
 def shown_rows(rows: pa.Table) -> list[str]:
     """Returns what `shown_row` returns of each row."""
-    names = rows.column_names[:_SHOWN]
+    names = rows.column_names[:SHOWN_COLUMNS]
     columns = [[f"{name}={text:.{_WIDTH}}" for text in _texts(rows[name])] for name in names]
     return [", ".join(texts) for texts in zip(*columns, strict=True)]
+
+
+def _beginning(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns the part of long values that is shown, before it becomes a text: a value may have a gigabyte."""
+    kind = values.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pc.binary_slice(values, 0, _WIDTH)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.utf8_slice_codeunits(values, 0, _WIDTH)
+    return values
 
 
 def _texts(values: pa.ChunkedArray) -> list[str]:

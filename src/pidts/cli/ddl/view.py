@@ -40,6 +40,8 @@ _OLD_SECONDS = 24 * 3600
 _WITH_SERVICE = "(with a service: pidts start, not pidts run)"
 _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Halts at statements that move rows without writing them to the log."""
+_TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
+"""Halts at rows of the target that another program has written: nothing has to be corrected on the source."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
 """Halts after which an operator can change the target's table, but only the source knows the new values."""
 _COMMAND = re.compile(r"(\bpidts(?: [a-z]+)+ )TASK\b")
@@ -61,7 +63,7 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
 def _commands(halt: Halt, task: str, source: str) -> str:
     at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
     tables = shlex.quote(_of_source(halt.tables, source))
-    resync = f"stop the task, then {_WITH_SERVICE}: pidts run {task} --resync {tables}"
+    resync = f"stop the task, then: pidts run {task} --resync {tables} {_WITH_SERVICE}"
     if is_waiting_for_shards(halt):
         return f"See: pidts ddl list {task}"
     if halt.statement and halt.code in _NEEDS_COPY:
@@ -83,8 +85,10 @@ def _commands(halt: Halt, task: str, source: str) -> str:
         again = (
             f"Then: pidts ddl retry {task} --table {table}{f' --source {shlex.quote(source)}' if source else ''} --yes"
         )
+        if halt.code in _TARGET_DIFFERS:
+            return again
         return f"{again}. If a row can never fit: correct it on the source, {resync}"
-    return f"Then run the task again {_WITH_SERVICE}: pidts run {task}"
+    return f"Then run the task again: pidts run {task} {_WITH_SERVICE}"
 
 
 def _prefilled(halt: Halt, at: str) -> str:
@@ -297,12 +301,15 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
         return
     source = f"{one.source}: " if several else ""
     tables = ", ".join(map(str, halt.tables)) or "all tables"
-    print(f"{source}{tables}: halted at {position_of(one)}, Lsn {halt.lsn}{since(halt.since)}")
+    applied = ", Lsn" if halt.statement else ", applied up to Lsn"
+    print(f"{source}{tables}: halted at {position_of(one)}{applied} {halt.lsn}{since(halt.since)}")
     if halt.statement:
         print(f"  statement  {halt.statement}")
     if one.order is not None and halt.code == "order-refused":
         print(f"  command    {_order_text(one)}: {'; '.join(one.order.statements)}")
     print(f"  because    [{halt.code}] {halt.why}")
+    for number, line in enumerate(halt.values):
+        print(f"  {'' if number else 'values':<10} {line}")
     if one.backlog is not None:
         print(f"  backlog    {backlog_size(one.backlog)}")
     print(f"  do         {advice(halt, str(task), one.source if several else '')}")
@@ -341,7 +348,8 @@ def _list_json(
 
 def halted_json(one: BlockedChange, halt: Halt) -> dict[str, Any]:
     """Returns the halted tables, the reason, and their backlog, as plain values."""
-    return {**halt.to_json(), "source": one.source, "backlog": one.backlog.to_json() if one.backlog else None}
+    backlog = one.backlog.to_json() if one.backlog else None
+    return {**halt.to_json(), "values": list(halt.values), "source": one.source, "backlog": backlog}
 
 
 def _order_json(one: BlockedChange) -> dict[str, Any]:

@@ -121,8 +121,7 @@ class HaltedTables:
         if isinstance(error, DecodeError | Discontinuity) or error.code in _WHOLE_TASK:
             return False
         at = min(map(stream.state.at, names))
-        place = self._relay.position(at) if self._relay is not None else None
-        position = error.where.position or str(place or "")
+        position = self._position(error.where.position, at)
         since = self._previous.since(names[0], at) or time.time()
         halt = Halt.of(error, names, at, position=position, since=since)
         if error.code == "target-shape" and any(map(self._rules.routes.may_merge, names)):
@@ -132,6 +131,17 @@ class HaltedTables:
         event = "the target refuses rows of a table, and the table is halted"
         _log.error(event, source=self._source, halt=str(halt), todo=halt.todo)
         return True
+
+    def _position(self, place: str, at: Lsn) -> str:
+        """Returns the source's own name of the place that an error names, which may be an Lsn; else of `at`."""
+        lsn = at
+        if place:
+            try:
+                lsn = Lsn.parse(place)
+            except ValueError:
+                return place
+        found = self._relay.position(lsn) if self._relay is not None else None
+        return str(found or place)
 
     def drop_past_records(self, target: Target) -> None:
         """Removes the records of shards that waited when the attempt began and have continued since."""
@@ -223,6 +233,17 @@ class PreviousHalts:
         target.meta.halts.resolve(self.task, self.source)
         for halt in self._kept:
             target.meta.halts.save(self.task, self.source, _as_before(halt))
+
+    def _position(self, place: str, at: Lsn) -> str:
+        """Returns the source's own name of the place that an error names, which may be an Lsn; else of `at`."""
+        lsn = at
+        if place:
+            try:
+                lsn = Lsn.parse(place)
+            except ValueError:
+                return place
+        found = self._relay.position(lsn) if self._relay is not None else None
+        return str(found or place)
 
     def drop_past_records(self, target: Target, at: At, tables: Collection[TableName]) -> None:
         """Removes the records of shards that have passed their change."""

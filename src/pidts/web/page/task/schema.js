@@ -159,6 +159,7 @@ export function schema(shared) {
       h("p", { class: "meta" }, [one.source, one.since ? `since ${words.moment(one.since)} (${words.ago(one.since)})` : "", `Lsn ${one.lsn}`].filter(Boolean).join(" · ")),
       one.statement ? sql(one.statement) : null,
       h("p", {}, words.capital(one.what), one.key ? ` (key ${one.key})` : "", " ", h("code", { class: "code" }, one.code)),
+      one.values?.length ? h("p", { class: "mono" }, one.values.join("; ")) : null,
       one.todo ? h("p", { class: "todo" }, one.todo) : null,
       backlog(one.backlog),
       decide(place, one.statement ? ["retry", "skip", "replace", "inject"] : ["retry"], which),

@@ -1,0 +1,95 @@
+"""A halt at a row that differs has the row's values on both sides, for commands that show halts and for no log line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+
+import pyarrow as pa
+import pytest
+from structlog.testing import capture_logs
+from tests.values_target import ValuesTarget
+
+from pidts.apply import ApplyRules, prepared
+from pidts.model import Column, ColumnType, Halted, Key, Kind, OnDivergence, Op, Table, TableName
+from pidts.reduce import Counts, NetChange
+
+from .table_history import PLAIN, Change, Row, batch_of
+
+RULES = ApplyRules(task="t", source="s", on_divergence=OnDivergence.HALT)
+WIDE = Table(
+    TableName("d", "wide"),
+    (Column("id", ColumnType(Kind.INT)), *(Column(f"c{n}", ColumnType(Kind.VARCHAR, length=200)) for n in range(11))),
+    (Key("PRIMARY", ("id",), unique=True, primary=True),),
+)
+WITH_BYTES = Table(
+    TableName("d", "files"),
+    (Column("id", ColumnType(Kind.INT)), Column("file", ColumnType(Kind.LONGBLOB))),
+    (Key("PRIMARY", ("id",), unique=True, primary=True),),
+)
+
+
+def row(a: int = 1, b: str = "x") -> Row:
+    return {"id": 1, "a": a, "b": b, "u": 1}
+
+
+def halted(table: Table, there: Sequence[Row], changes: list[Change]) -> Halted:
+    target = ValuesTarget(f"values of a halt {table.name}")
+    try:
+        with closing(target.connect()) as session, pytest.raises(Halted) as found:
+            for sql in session.schema.create_statements(table).statements:
+                session.execute(sql)
+            rows = pa.Table.from_pylist(list(there), table.arrow)
+            session.begin()
+            session.write(NetChange(table, rows.select(list(table.identity)).slice(0, 0), rows, Counts(), None))
+            prepared(session, [batch_of(table, changes, 0)], RULES)
+        assert found.value.code == "row-diverged"
+        return found.value
+    finally:
+        target.forget()
+
+
+@pytest.mark.parametrize(
+    ("there", "change", "values"),
+    [
+        (
+            [row(a=9, b="y")],
+            (Op.UPDATE, row(), row(a=2)),
+            ("before the change, the source had: a=1, b='x'", "the target has: a=9, b='y'"),
+        ),
+        (
+            [row(a=9)],
+            (Op.DELETE, row(), None),
+            ("before the change, the source had: a=1", "the target has: a=9"),
+        ),
+        (
+            [],
+            (Op.UPDATE, row(), row(a=2)),
+            ("before the change, the source had: id=1, a=1, b='x', u=1", "the target has no such row"),
+        ),
+        (
+            [row(a=9)],
+            (Op.INSERT, None, row(b="z")),
+            ("the change inserts: a=1, b='z'", "the target has: a=9, b='x'"),
+        ),
+    ],
+)
+def test_a_halt_has_the_values_in_which_the_row_differs(
+    there: list[Row], change: Change, values: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with capture_logs() as logged:
+        error = halted(PLAIN, there, [change])
+    assert error.values == values
+    for text in (str(error), str(error.to_json()), str(logged), caplog.text):
+        assert "a=" not in text
+
+
+def test_a_few_columns_and_the_beginning_of_each_value_are_enough() -> None:
+    whole: Row = {"id": 1, **{f"c{n}": "x" * 200 for n in range(11)}}
+    error = halted(WIDE, [], [(Op.DELETE, whole, None)])
+    assert len(error.values[0]) < 800
+    assert error.values[0].endswith("x and 4 more columns")
+    error = halted(WITH_BYTES, [{"id": 1, "file": b"\0" * 300}], [(Op.DELETE, {"id": 1, "file": b"\1" * 300}, None)])
+    assert error.values[1] == f"the target has: file=0x{'00' * 29}"
