@@ -90,7 +90,9 @@ def test_people_read_it_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> N
     assert run_command(["locks", "show", str(shop.file), id_]) == 0
     assert "'theirs'" in capsys.readouterr().out
     assert run_command(["locks", "resolve", str(shop.file), id_, "--take", "source"]) == 0
-    assert "1 row would be resolved. Do it: --yes" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "1 row would be resolved. Do it: --yes" in shown
+    assert shown.count("  held: ") == 1
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,23 @@ def test_rows_of_two_tables_that_have_one_id(shop: Shop, capsys: pytest.CaptureF
 def test_an_id_that_nobody_has(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     found = said(capsys, "locks", "show", shop.file, "zzz", code=2)
     assert found["error"]["code"] == "no-such-locked-row"
+    assert found["error"]["what"] == "no locked row has an id that begins with 'zzz'"
+    assert found["error"]["todo"].endswith(f"already. These rows are locked: pidts locks list {shop.file}")
+    ids = sorted(one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"])
+    alike = next((one[0] for one, other in zip(ids, ids[1:], strict=False) if one[0] == other[0]), "")
+    if alike:
+        several = [one for one in ids if one.startswith(alike)]
+        found = said(capsys, "locks", "show", shop.file, alike, code=2)["error"]
+        assert found["what"] == f"{len(several)} locked rows have an id that begins with {alike!r}"
+        assert found["todo"] == f"Write more of the id: {', '.join(several)}"
+
+
+def test_a_column_that_the_table_does_not_have(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    id_ = said(capsys, "locks", "list", shop.file)["locks"][0]["id"]
+    for name, what in (("nonesuch", "it is not a column of the table"), ("id", "it is part of the table's key")):
+        error = said(capsys, "locks", "resolve", shop.file, id_, "--set", f"{name}=1", code=2)["error"]
+        assert error["what"] == f"{name} cannot be set: {what}"
+        assert error["todo"] == "These columns can be set: s, v"
 
 
 def test_values_may_come_from_a_file_or_the_standard_input(

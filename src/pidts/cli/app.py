@@ -17,7 +17,7 @@ from pidts.cli import dmctl
 from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
 from pidts.cli.cutover.command import cutover
 from pidts.cli.ddl.command import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
-from pidts.cli.errors import as_unexpected, show_error
+from pidts.cli.errors import as_unexpected, remember_task, show_error
 from pidts.cli.failover import failover
 from pidts.cli.grants import grants
 from pidts.cli.init import init
@@ -118,6 +118,7 @@ def run_command(arguments: Sequence[str]) -> int:
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
         choose("", "text", None)
+        remember_task(None)
         arguments = options_first(arguments)
         arguments = dmctl.of_service(arguments)
         dmctl.refuse(arguments)

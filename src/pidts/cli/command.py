@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pidts.cli.errors import remember_task
 from pidts.cli.log_options import set_up_logs
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def opened(task: Path, *, debug: bool, quiet: bool = False, notes: bool = False)
     from pidts.task.config.task_file import load_parts
 
     set_up_logs(debug=debug, quiet=quiet and sys.stderr.isatty())
+    remember_task(task)
     parts = load_parts(task)
     for note in parts[0].notes if notes else ():
         print(f"note: {note}", file=sys.stderr)

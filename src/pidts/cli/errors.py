@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 import tempfile
 import traceback
+from pathlib import Path
 
 import structlog
 from rich.console import Console
@@ -16,9 +19,28 @@ from pidts.model import PidtsError
 
 _log = structlog.get_logger(__name__)
 
+_COMMAND = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")
+"""Finds a command in an advice. The path of the task file replaces `TASK`, since the writer of the advice does not know
+the path.
+"""
+_task: list[Path] = []
+"""The task file of the present command, as soon as it is known."""
+
+
+def remember_task(path: Path | None) -> None:
+    """Remembers the task file of the present command for the advice of its error; None for a new command."""
+    _task[:] = [] if path is None else [path]
+
+
+def with_task(text: str, path: str) -> str:
+    """Returns an advice with a task file's path, ready for a shell, in the place of `TASK` in its commands."""
+    return _COMMAND.sub(lambda found: f"{found[1]}{path}", text)
+
 
 def show_error(error: PidtsError, *, as_json: bool) -> None:
     """Prints code, what, where, what to do. Names and values in it are never read as markup."""
+    if _task:
+        error.todo = with_task(error.todo, shlex.quote(str(_task[0])))
     logs = log_options()
     if logs.file is not None or logs.has_json_on_stderr:
         _log.error("the command reports an error", **error.to_json())

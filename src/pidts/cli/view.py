@@ -23,7 +23,7 @@ from pidts.model.errors import sentence
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import Changed, Progress, SourceProgress, TableProgress
-from pidts.task.operate.stage_report import StageReport
+from pidts.task.operate.stage_report import SlowStage, StageReport
 
 _log = structlog.get_logger(__name__)
 
@@ -147,20 +147,17 @@ def _as_log_line(progress: Progress) -> dict[str, Any]:
 
 
 def line(progress: Progress) -> str:
-    """Returns the state of the task in one line."""
-    parts = [
-        f"{progress.task}: {progress.stage}",
-        f"rows: {row_counts(progress.rows)}",
-        f"{progress.rate:.0f} rows/s",
-        f"lag {_lag(progress)}",
-    ]
+    """Returns the state of the task in one line: the stage and the message first, then the numbers."""
+    parts = [f"{progress.task}: {progress.stage}", *([progress.message] if progress.message else [])]
+    if progress.stage != "starting" or progress.batches:
+        parts += [f"rows: {row_counts(progress.rows)}", f"{progress.rate:.0f} rows/s", f"lag {_lag(progress)}"]
     if len(progress.sources) > 1:
         parts += [f"{source.source} {source.stage}, lag {_lag(source)}" for source in progress.sources]
     else:
         parts += [f"applied up to {source.position}" for source in progress.sources if source.position]
     report = progress.stage_report
     if report is not None and report.slow is not None:
-        parts.append(f"slow: {report.slow.name}, {report.slow.why}")
+        parts.append(_slow(report.slow))
     waiting = [table for table in progress.tables if not table.done]
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
@@ -169,7 +166,7 @@ def line(progress: Progress) -> str:
     parts += [f"halted {halt}" for halt in halts]
     if more:
         parts.append(f"and {more:,} more halted")
-    return "; ".join([*parts, progress.message] if progress.message else parts)
+    return "; ".join(parts)
 
 
 def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
@@ -218,7 +215,11 @@ def _stages(report: StageReport | None) -> list[RenderableType]:
             picture += Text(f" {stage.busy:.0%}", "yellow" if is_slow else "dim")
     if report.slow is None:
         return [picture]
-    return [picture, Text(f"slow: {report.slow.name}, {report.slow.why}", "yellow")]
+    return [picture, Text(_slow(report.slow), "yellow")]
+
+
+def _slow(stage: SlowStage) -> str:
+    return f"slow stage: {stage.name}, because {stage.why}"
 
 
 def _places(progress: Progress) -> RenderableType:

@@ -110,7 +110,7 @@ def test_it_is_said_that_work_waits_for_spark(clock: list[float]) -> None:
     tracker.show("sync")
     assert shown[-1].message == ""
     tracker.show("copy", awaits_spark=True)
-    assert shown[-1].message == "step 4 of 4: waiting for Spark"
+    assert shown[-1].message == "waiting for Spark"
     tracker.note("a table has joined")
     tracker.show("copy", awaits_spark=True)
     assert shown[-1].message == "a table has joined"

@@ -509,7 +509,13 @@ def _scalar(table: Table, name: str, value: Any) -> pa.Scalar:
     column = next((one for one in table.columns if one.name.lower() == name.lower()), None)
     if column is None or column.name in table.identity:
         what = "is part of the table's key" if column else "is not a column of the table"
-        raise ConfigError("bad-value", f"{name} cannot be set: it {what}", where=Where(table=str(table.name)))
+        others = [one.name for one in table.columns if one.name not in table.identity]
+        raise ConfigError(
+            "bad-value",
+            f"{name} cannot be set: it {what}",
+            where=Where(table=str(table.name)),
+            todo=f"These columns can be set: {listed(others, 20)}",
+        )
     kind = column.type.arrow
     try:
         if value is None:
@@ -517,5 +523,8 @@ def _scalar(table: Table, name: str, value: Any) -> pa.Scalar:
         return pa.scalar(value.encode(), kind) if column.type.is_bytes else pa.scalar(value).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigError(
-            "bad-value", f"{value!r} is not a value for column {name}: {error}", where=Where(table=str(table.name))
+            "bad-value",
+            f"{value!r} is not a value for column {name}: {error}",
+            where=Where(table=str(table.name)),
+            todo=f"Give a value of type {kind}, or NULL",
         ) from None

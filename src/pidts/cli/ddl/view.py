@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 import time
@@ -22,7 +21,7 @@ from pidts.cli.backlog_text import (
     since,
 )
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
-from pidts.cli.errors import show_error
+from pidts.cli.errors import show_error, with_task
 from pidts.model import Halt, Halted, OrderKind, TableName, Where
 from pidts.model.errors import listed
 from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
@@ -44,10 +43,6 @@ _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Halts at rows of the target that another program has written: nothing has to be corrected on the source."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
 """Halts after which an operator can change the target's table, but only the source knows the new values."""
-_COMMAND = re.compile(r"(\bpidts(?: [a-z]+)+ )TASK\b")
-"""Finds a command in a halt's text. The path of the task file replaces `TASK`, since the writer of a halt does not know
-the path.
-"""
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:
@@ -56,7 +51,7 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
     The commands are complete, so that an operator can paste them into a shell.
     """
     task = shlex.quote(task)
-    todo = _COMMAND.sub(lambda found: f"{found[1]}{task}", halt.todo.rstrip("."))
+    todo = with_task(halt.todo.rstrip("."), task)
     return ". ".join(filter(None, (todo, _commands(halt, task, source))))
 
 

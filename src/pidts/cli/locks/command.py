@@ -123,7 +123,7 @@ def resolve_locks(
     set_values = dict(map(_pair, values or [])) | (_read_values(values_file) if values_file else {})
     chosen, given = _taken(take, set_values), ids or []
     if bool(given) == every or (every and not table):
-        raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo="See: pidts locks list TASK")
+        raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo=f"See: pidts locks list {task}")
     parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
     from pidts.cli.locks.view import Resolved

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pidts.apply.locks.resolve import Outlook, Values
 from pidts.apply.rows.shown_values import value_text
-from pidts.cli.backlog_text import moment, plural
+from pidts.cli.backlog_text import SHOWN, moment, plural
 
 if TYPE_CHECKING:
     from pidts.task.operate.row_locks import Chosen, LockedRow, TaskLocks
@@ -101,11 +101,7 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
             print(json.dumps({**row.to_json(), **_sides(one)}, ensure_ascii=False))
             continue
         print(f"{one.lock.table.name}  {one.lock.shown}  ({one.lock.why}; since {moment(one.lock.since)})")
-        print(*_lines(one), sep="\n")
-        for each in one.changes:
-            of = f", GTID {each.moment.gtid}" if each.moment.gtid else ""
-            at = f", {moment(each.moment.time)}" if each.moment.time else ""
-            print(f"  held: {each.op.name} at {each.lsn}{of}{at}")
+        print(*_lines(one), *_held_lines(one, len(one.changes)), sep="\n")
 
 
 class Resolved:
@@ -135,7 +131,7 @@ class Resolved:
         elif number < _LISTED:
             at = f"  (zone {place[0]}, change of zone {place[1]})" if place else ""
             print(f"{one.lock.id[:12]}  {one.lock.table.name}  {one.lock.shown}{at}", file=self._text)
-            print(*_lines(one), sep="\n", file=self._text)
+            print(*_lines(one), *_held_lines(one, SHOWN), sep="\n", file=self._text)
 
     def show(self, *, asked: int, done: bool) -> None:
         """Prints the rows after resolving, or as they would be, with rows that wait for them and are also resolved."""
@@ -177,6 +173,16 @@ def _lines(one: Outlook) -> Iterator[str]:
     for name in one.table.arrow.names:
         said, has, becomes = (_shown(_text(row, name)) for row in (one.expected, one.actual, one.outcome))
         yield f"  {name:20.20} {said:{_WIDTH}} {has:{_WIDTH}} {becomes}"
+
+
+def _held_lines(one: Outlook, most: int) -> Iterator[str]:
+    """Yields the first held changes, one a line, and how many more there are."""
+    for each in one.changes[:most]:
+        of = f", GTID {each.moment.gtid}" if each.moment.gtid else ""
+        at = f", {moment(each.moment.time)}" if each.moment.time else ""
+        yield f"  held: {each.op.name} at {each.lsn}{of}{at}"
+    if (more := len(one.changes) - most) > 0:
+        yield f"  held: {plural('more change', more)}"
 
 
 def _text(row: Values | None, name: str) -> str | None:

@@ -114,7 +114,7 @@ def is_known(key: AlertKey, progress: Progress) -> bool:
 
 def _behind(one: SourceProgress, limit: float) -> Condition:
     slow = one.stage_report.slow if one.stage_report is not None else None
-    why = f"; slow is {slow.name}: {slow.why}" if slow is not None else ""
+    why = f"; the slow stage is {slow.name}, because {slow.why}" if slow is not None else ""
     lag = one.lag_seconds or 0.0
     return Condition(
         key=AlertKey("lag", one.source),

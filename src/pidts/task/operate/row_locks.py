@@ -11,6 +11,7 @@ from pidts.apply import TargetSession
 from pidts.apply.locks.resolve import Begun, Outlook, Take, outlook, outlooks, resolve
 from pidts.apply.locks.unique_values import unique_keys
 from pidts.model import ConfigError, RowLock, TableName
+from pidts.model.errors import listed
 from pidts.task.config.task_file import TaskConfig
 
 _AT_ONCE = 1000
@@ -98,10 +99,7 @@ class TaskLocks:
         for id_ in ids:
             found = [(one, each) for one in every for each in one.ids if each.startswith(id_)] if id_ else []
             if len(found) != 1:
-                what = f"{len(found)} locked rows have an id that begins with {id_!r}"
-                tables = sorted({str(one.table) for one, _ in found})
-                todo = f"Name the table: --table {tables[0]}" if len(tables) > 1 else "See: pidts locks list TASK"
-                raise ConfigError("no-such-locked-row", what, todo=todo)
+                raise _not_one(id_, found)
             ((one, whole),) = found
             chosen.setdefault((one.source, one.table), []).append(whole)
         return [Chosen(*place, list(dict.fromkeys(mine))) for place, mine in sorted(chosen.items())]
@@ -142,6 +140,19 @@ class TaskLocks:
             return
         for part in _parts(chosen.ids):
             yield replace(chosen, ids=part), False
+
+
+def _not_one(id_: str, found: Sequence[tuple[Chosen, str]]) -> ConfigError:
+    """Returns the error about the beginning of an id that names no locked row, or several."""
+    count = f"{len(found):,} locked rows have" if found else "no locked row has"
+    tables = sorted({str(one.table) for one, _ in found})
+    if not found:
+        todo = "The row may have been resolved already. These rows are locked: pidts locks list TASK"
+    elif len(tables) > 1:
+        todo = f"Name the table: --table {tables[0]}"
+    else:
+        todo = f"Write more of the id: {listed([one[:ID_LENGTH] for _, one in found])}"
+    return ConfigError("no-such-locked-row", f"{count} an id that begins with {id_!r}", todo=todo)
 
 
 def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -300,7 +300,7 @@ class Attempts:
             source = self._reach_source(sessions)
             target = sessions.enter_context(closing(config.target.server.connect()))
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
-            self._show_step("step 2 of 4: reading the structures of the tables")
+            self._show_step("step 2 of 3: reading the structures of the tables")
             begun = self._begin(source, target, mark)
             self._note_start(begun)
             self._order_statements(target)
@@ -309,7 +309,7 @@ class Attempts:
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
                 slowest = self._applied = state.needs
                 self._begin_mark(mark, slowest)
-                self._show_step("step 3 of 4: waiting for the source's log")
+                self._show_step("step 3 of 3: waiting for the source's log")
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
                 # If another server has replaced the source after the checkpoint, positions are places in the log of
                 # that server.

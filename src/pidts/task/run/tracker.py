@@ -125,7 +125,7 @@ class Tracker:
             message = self._note
         message = message or self._cutover
         if not message and awaits_spark:
-            message = "step 4 of 4: waiting for Spark" if not self._batches else "waiting for Spark"
+            message = "waiting for Spark"
         with self._lock:
             picture = self._picture(stage, caught_up=caught_up, message=message, report=report)
             self._stage_report = picture.sources[0].stage_report or self._stage_report
@@ -148,7 +148,7 @@ class Tracker:
     def begins(self) -> None:
         """Reports that the servers are being checked, also after the run has waited for them."""
         self._cause, self._lack = None, None
-        self.show("starting", message="step 1 of 4: checking the servers")
+        self.show("starting", message="step 1 of 3: checking the servers")
 
     def lacks(self, lack: NotReceiving | None, relay_bytes: int | None = None) -> None:
         """Notes the cause that prevents the relay from receiving (None if it receives), and the relay's size."""
