@@ -41,7 +41,11 @@ need_environment() {
     echo "$PWD $python" >.venv/made-by
   fi
   rm -f .venv/ready-for-*
-  say 'installing Python packages (Spark alone is 400 MB: 2 to 5 minutes, the first time)'
+  if compgen -G '.venv/lib/*/site-packages/pyspark' >/dev/null; then
+    say 'installing the Python packages that are still missing (about a minute)'
+  else
+    say 'installing Python packages (Spark alone is 400 MB: 2 to 5 minutes, the first time)'
+  fi
   pinned -r requirements/build.txt
   pinned --no-build-isolation "${lists[@]}"
   pip_install --no-deps --no-build-isolation --editable .

@@ -243,11 +243,12 @@ class SetAside:
 
     def _log_locks(self, batch: ChangeBatch, made: Sequence[RowLock], rows: int) -> None:
         shown = "; ".join(one.shown for one in made)
+        is_one = len({one.why for one in made}) == 1
         _log.warning(
             "rows of the target differ from the source and are set aside",
             table=str(batch.table.name),
             rows=rows,
             keys=shown if rows == len(made) else f"{shown}; ...",
-            why=made[0].why,
+            why=made[0].why if is_one else "; ".join(f"{one.shown}: {one.why}" for one in made),
             lsn=str(made[0].lsn),
         )
