@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from tests.values_target import ValuesTarget
 
-from pidts.apply import DdlRunner, OpenJournal, Outcome, Party, Retry, SchemaChange, Superseded
+from pidts.apply import DdlRunner, MemberChange, OpenJournal, Outcome, Retry, SchemaChange, Superseded
 from pidts.model import (
     Checkpoint,
     Column,
@@ -83,13 +83,13 @@ class World:
             after={T: AFTER},
             structures={own(leader): AFTER.renamed(own(leader))},
             shared=T,
-            others=tuple(map(self.party, others)),
+            others=tuple(map(self.member_change, others)),
             records={OfGroups(): {T: AFTER}, DroppedBy("b"): {own("b"): None}},
             order=order,
         )
 
-    def party(self, source: str, order: DdlOrder | None = None) -> Party:
-        return Party(
+    def member_change(self, source: str, order: DdlOrder | None = None) -> MemberChange:
+        return MemberChange(
             source=source,
             epoch=self.epochs[source],
             lsn=AT[source],
@@ -390,7 +390,8 @@ def test_an_order_about_other_words_than_were_run_is_not_taken(world: World) -> 
     theirs = ordered(world, "b", OrderKind.INJECT, "ALTER TABLE t ADD e INT")
     same = ordered(world, "c", OrderKind.UNLOCK)
     change = replace(
-        world.change("a", order=mine), others=(world.party("b", order=theirs), world.party("c", order=same))
+        world.change("a", order=mine),
+        others=(world.member_change("b", order=theirs), world.member_change("c", order=same)),
     )
     world.runner("a").run(change, AT["a"])
     assert [taken(world, source) for source in SOURCES] == [True, False, True]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pidts.apply import Party, SchemaChange
+from pidts.apply import MemberChange, SchemaChange
 from pidts.binlog import Query
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
@@ -37,12 +37,12 @@ def came(source: str, before: Table = V0, after: Table = V1, order: OrderKind | 
     return Arrival(member=Member(source, NAME), lsn=Lsn(0, 1, 9), text="ALTER", before=before, after=after, order=order)
 
 
-def party_of(source: str, *, epoch: int = 7) -> Party:
-    return Party(source=source, epoch=epoch, lsn=Lsn(0, 1, 9), text="ALTER")
+def member_change_of(source: str, *, epoch: int = 7) -> MemberChange:
+    return MemberChange(source=source, epoch=epoch, lsn=Lsn(0, 1, 9), text="ALTER")
 
 
 def arrive(groups: ShardGroups, arrival: Arrival, *, epoch: int = 7) -> Decision | Ran:
-    return groups.arrive(arrival, party_of(arrival.member.source, epoch=epoch), lambda _: None)
+    return groups.arrive(arrival, member_change_of(arrival.member.source, epoch=epoch), lambda _: None)
 
 
 def still(groups: ShardGroups, arrival: Arrival) -> Wait | None:
@@ -67,15 +67,15 @@ def test_the_leader_runs_it_and_all_others_hear_of_it() -> None:
     assert isinstance(arrive(groups, came("c")), Wait)
     run = arrive(groups, came("a"))
     assert isinstance(run, RunDecision)
-    assert [party.source for party in groups.parties(run)] == ["b", "c"]
+    assert [member_change.source for member_change in groups.member_changes(run)] == ["b", "c"]
     assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     (lock,) = groups.locks()
     assert lock.running
     groups.ran(run, {})
-    assert arrive(groups, came("b")) == Ran(party_of("b"))
-    party = groups.made("c", Lsn(0, 1, 9))
-    assert party is not None
-    assert party.epoch == 7
+    assert arrive(groups, came("b")) == Ran(member_change_of("b"))
+    member_change = groups.made("c", Lsn(0, 1, 9))
+    assert member_change is not None
+    assert member_change.epoch == 7
     for source in "abc":
         groups.changed(source, {NAME: V1})
     assert groups.locks() == ()
@@ -100,7 +100,7 @@ def test_two_that_drop_a_column_at_once_leave_it_to_the_last() -> None:
     assert arrive(groups, came("b", V1, V0)) == Wait(leader=Member("a", NAME))
     groups.ran(first, {})
     last = came("b", V1, V0)
-    run = groups.arrive(last, Party(source="b", epoch=7, lsn=last.lsn, text="ALTER"), lambda _: V0)
+    run = groups.arrive(last, MemberChange(source="b", epoch=7, lsn=last.lsn, text="ALTER"), lambda _: V0)
     assert run == RunDecision(last, (last,), V0)
 
 
@@ -132,7 +132,7 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
     groups.forget("a")
     assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     groups.ran(run, {})
-    assert arrive(groups, came("b")) == Ran(party_of("b"))
+    assert arrive(groups, came("b")) == Ran(member_change_of("b"))
 
 
 @pytest.mark.parametrize("comes_again", [False, True])
@@ -146,7 +146,7 @@ def test_it_is_put_on_record_for_those_who_had_arrived_when_it_was_decided(*, co
     if comes_again:
         groups.register("b", {NAME: V0}, epoch=8)
         assert arrive(groups, came("b"), epoch=8) == Wait(leader=Member("a", NAME))
-    assert [(party.source, party.epoch) for party in groups.parties(run)] == [("b", 7)]
+    assert [(member_change.source, member_change.epoch) for member_change in groups.member_changes(run)] == [("b", 7)]
     groups.ran(run, {})
     assert groups.made("b", Lsn(0, 1, 9)) is None
     assert not isinstance(arrive(groups, came("b"), epoch=8 if comes_again else 7), Ran)

@@ -15,7 +15,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from tests.values_target import ValuesTarget
 
-from pidts.apply import Party, Superseded
+from pidts.apply import MemberChange, Superseded
 from pidts.ddl import ddl_threads
 from pidts.ddl.ddl_threads import DdlThreads
 from pidts.ddl.due_change import DueChange
@@ -133,7 +133,9 @@ class World:
         arrival = Arrival(
             member=Member(source, OWN), lsn=AT, text="ALTER", before=V0, after=V1, order=order.kind if order else None
         )
-        decision = self.groups.arrive(arrival, Party(source=source, epoch=1, lsn=AT, text="ALTER"), lambda _: None)
+        decision = self.groups.arrive(
+            arrival, MemberChange(source=source, epoch=1, lsn=AT, text="ALTER"), lambda _: None
+        )
         if isinstance(decision, Wait):
             return Waits(wait=decision, arrival=arrival)
         if isinstance(decision, RunDecision):

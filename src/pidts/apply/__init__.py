@@ -2,7 +2,7 @@
 
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
-from pidts.apply.ddl.change import Ended, OpenJournal, Party, SchemaChange, Superseded
+from pidts.apply.ddl.change import Ended, MemberChange, OpenJournal, SchemaChange, Superseded
 from pidts.apply.ddl.runner import DdlRunner
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.merge.moved_rows import Lagging
@@ -19,9 +19,9 @@ __all__ = [
     "DdlRunner",
     "Ended",
     "Lagging",
+    "MemberChange",
     "OpenJournal",
     "Outcome",
-    "Party",
     "RefusedRow",
     "Retry",
     "SchemaChange",

@@ -9,7 +9,7 @@ from functools import partial
 
 import structlog
 
-from pidts.apply import DdlRunner, Ended, OpenJournal, Party, Retry, SchemaChange, Superseded
+from pidts.apply import DdlRunner, Ended, MemberChange, OpenJournal, Retry, SchemaChange, Superseded
 from pidts.apply.locks.follow_schema import carry, comes_again, locks_of, obstacle
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext, watched_by
@@ -74,7 +74,7 @@ def run_ddl(
     if isinstance(step, Waits):
         return step
     if isinstance(step, Ran):
-        return _made_for(due, step.party)
+        return _made_for(due, step.member_change)
     staying = sharing.new_records(context.structures)
     leaves = sharing.leaves_rows(due.statement, step.change.structures, context.structures)
     change = _with_records(step.change, {OfGroups(): staying, LeftBy(source): leaves})
@@ -160,8 +160,8 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     is_done = runner.is_done(due.lsn)
     if not again:
         return Changed() if is_done else None  # this run has read the structures after the change was made
-    if (party := groups.made(due.source, due.lsn)) is not None:
-        return _made_for(due, party)
+    if (member_change := groups.made(due.source, due.lsn)) is not None:
+        return _made_for(due, member_change)
     if not is_done:
         return None
     # Another member has made the change, and this member was not informed.
@@ -173,9 +173,11 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     return _made(context, {name: known.get(name) for name in names if name in known or name in context.structures})
 
 
-def _made_for(due: DueChange, party: Party) -> Changed:
-    _log.info("schema change was made by another shard, for this one, too", statement=party.text, at=str(due.lsn))
-    return _made(due.context, party.structures)
+def _made_for(due: DueChange, member_change: MemberChange) -> Changed:
+    _log.info(
+        "schema change was made by another shard, for this one, too", statement=member_change.text, at=str(due.lsn)
+    )
+    return _made(due.context, member_change.structures)
 
 
 def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:

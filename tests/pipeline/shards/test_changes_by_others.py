@@ -25,7 +25,7 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
         world.looks = False
         world.finish()
         world.plan(C)
-        arrive, parties = ShardGroups.arrive, ShardGroups.parties
+        arrive, member_changes = ShardGroups.arrive, ShardGroups.member_changes
         left: list[str] = []
         gone: list[object] = []
 
@@ -38,14 +38,14 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
                 groups.forget(*left)
             return decision
 
-        def slow_parties(groups: ShardGroups, run: RunDecision) -> object:
-            found = parties(groups, run)
+        def slow_member_changes(groups: ShardGroups, run: RunDecision) -> object:
+            found = member_changes(groups, run)
             while gone and (world.streams[left[0]] is gone[0] or not world.locks()):
                 world.scheduler.wait(0)  # the next attempt comes there before anything is made
             gone.clear()
             return found
 
-        monkeypatch.setattr(ShardGroups, "parties", slow_parties)
+        monkeypatch.setattr(ShardGroups, "member_changes", slow_member_changes)
         monkeypatch.setattr(ShardGroups, "arrive", arrives)
         for name in (A, B):
             world[name].alter()

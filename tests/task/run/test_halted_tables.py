@@ -73,9 +73,7 @@ def test_a_table_is_halted_once_at_its_place(halting: HaltedTables, target: Targ
     ("named", "position"),
     [(str(Lsn(0, 1, 777, 2)), "bin.000001:777"), ("bin.000009:4", "bin.000009:4"), ("", "bin.000001:500")],
 )
-def test_the_place_of_a_halt_is_named_as_the_source_names_it(
-    halting: HaltedTables, named: str, position: str
-) -> None:
+def test_the_place_of_a_halt_is_named_as_the_source_names_it(halting: HaltedTables, named: str, position: str) -> None:
     assert halting.can_leave_out(Halted("row-diverged", "no", where=Where(table="shop.a", position=named)))
     (halt,) = halting.rows
     assert halt.position == position

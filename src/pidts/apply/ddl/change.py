@@ -12,8 +12,8 @@ from pidts.schema import Statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
-    """Another member for which the same change is made."""
+class MemberChange:
+    """A schema change as one member of a shard group makes it: its statement and its effect on the member's records."""
 
     source: str
     epoch: int
@@ -59,7 +59,7 @@ class SchemaChange:
     """An operator's order to run other statements instead of this one, or before it."""
     shared: TableName | None = None
     """The merged table on the target, if other members change the table, too."""
-    others: tuple[Party, ...] = ()
+    others: tuple[MemberChange, ...] = ()
     """The other members of any source for which the same change is made."""
     origin: str = ""
     """The other zone from which the statement came; empty: the source's own zone."""

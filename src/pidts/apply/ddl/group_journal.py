@@ -32,7 +32,10 @@ def begun_by(
     journal, is_refused = _noted(session, task, change.shared)
     if journal is None:
         return None
-    if (journal.source, journal.lsn) in {own, *((party.source, party.lsn) for party in change.others)}:
+    if (journal.source, journal.lsn) in {
+        own,
+        *((member_change.source, member_change.lsn) for member_change in change.others),
+    }:
         return journal
     return None if is_refused else OpenJournal(journal.source, journal.lsn)
 

@@ -315,7 +315,10 @@ class DdlRunner:
 
     def _take(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
         """Marks the orders as taken, in the open transaction, unless one was replaced."""
-        orders = [(self._source, change.order), *((party.source, party.order) for party in change.others)]
+        orders = [
+            (self._source, change.order),
+            *((member_change.source, member_change.order) for member_change in change.others),
+        ]
         for source, order in orders:
             if order is None or order.taken or not change.does(order):
                 continue
@@ -340,12 +343,14 @@ class DdlRunner:
 
     def _record_others(self, session: TargetSession, change: SchemaChange) -> None:
         """Records, in the open transaction, that the change is done for the other members, too."""
-        for party in change.others:
-            session.meta.structures.save(self._task, OfSource(party.source), party.lsn, party.structures)
-            session.meta.shadows.save(self._task, party.source, party.shadows)
-            if not self._journal_says_done(session, party.lsn, party.source):
-                self._rename(session, party.source, party.renamed)
-            session.meta.journal.write(party.journal(self._task))
+        for member_change in change.others:
+            session.meta.structures.save(
+                self._task, OfSource(member_change.source), member_change.lsn, member_change.structures
+            )
+            session.meta.shadows.save(self._task, member_change.source, member_change.shadows)
+            if not self._journal_says_done(session, member_change.lsn, member_change.source):
+                self._rename(session, member_change.source, member_change.renamed)
+            session.meta.journal.write(member_change.journal(self._task))
 
     def _rename(self, session: TargetSession, source: str, renamed: Mapping[TableName, TableName]) -> None:
         session.meta.moves.rename(self._task, source, renamed)
@@ -357,7 +362,9 @@ class DdlRunner:
         All workers' rows have the same epoch, and while the first row is locked, a run that takes over waits until we
         commit.
         """
-        epochs = {party.source: party.epoch for party in change.others} | {self._source: self._epoch}
+        epochs = {member_change.source: member_change.epoch for member_change in change.others} | {
+            self._source: self._epoch
+        }
         for source in sorted(epochs):
             stored = session.meta.checkpoints.lock(self._task, source, 0)
             if stored.epoch != epochs[source]:

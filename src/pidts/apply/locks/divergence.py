@@ -114,7 +114,6 @@ class Divergence:
             )
         ]
 
-
     def values(self, number: int, known: KnownColumns | None) -> tuple[str, ...]:
         """Returns two lines with the values of a key's row on both sides, where they differ.
 

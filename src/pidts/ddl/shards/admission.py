@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pidts.apply import Ended, OpenJournal, Party, SchemaChange, Superseded
+from pidts.apply import Ended, MemberChange, OpenJournal, SchemaChange, Superseded
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import Waits
@@ -89,7 +89,7 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
     )
     if isinstance(statement, AlterTable) and groups.is_shared(target, member):
         _demand_values_stay(groups, due, arrival, moved)
-    decision = groups.arrive(arrival, _party(due, change), effect)
+    decision = groups.arrive(arrival, _member_change(due, change), effect)
     try:
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
@@ -179,11 +179,11 @@ def _decided(
         return Admission(change, decision)
     statement = change.statement
     was = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
-    parties = groups.parties(decision)
+    member_changes = groups.member_changes(decision)
     dropped: dict[Member, frozenset[str]] = {}
     for one in decision.arrivals:
         dropped |= groups.dropped_after(one, decision.agreed, was, agreed)
-    dropped = dropped_under(_renamed(due.source, change, parties), dropped, groups.known.dropped)
+    dropped = dropped_under(_renamed(due.source, change, member_changes), dropped, groups.known.dropped)
     missed = groups.missed_after(decision, arrival)
     records = dropped_records(dropped, decision.agreed) | missed_records(missed, groups.known.missed)
     joins = agreed is not None and not arrival.runs and arrival.order is None
@@ -217,13 +217,16 @@ def _decided(
     if isinstance(change.statement, AlterTable):
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))
     records[OfGroups()] = {target: decision.agreed}
-    change = replace(change, shared=target, others=parties, records=records)
+    change = replace(change, shared=target, others=member_changes, records=records)
     return Admission(change, decision, dropped=dropped, missed=missed)
 
 
-def _renamed(source: str, change: SchemaChange, parties: Iterable[Party]) -> dict[Member, Member]:
+def _renamed(source: str, change: SchemaChange, member_changes: Iterable[MemberChange]) -> dict[Member, Member]:
     """Returns the members that the change renames, each with its new name."""
-    names = [(source, change.renamed), *((party.source, party.renamed) for party in parties)]
+    names = [
+        (source, change.renamed),
+        *((member_change.source, member_change.renamed) for member_change in member_changes),
+    ]
     return {Member(source, old): Member(source, new) for source, renamed in names for old, new in renamed.items()}
 
 
@@ -264,8 +267,8 @@ def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColum
     yield from map(AddKey, meant.values())
 
 
-def _party(due: DueChange, change: SchemaChange) -> Party:
-    return Party(
+def _member_change(due: DueChange, change: SchemaChange) -> MemberChange:
+    return MemberChange(
         source=due.source,
         epoch=due.context.epoch,
         lsn=due.lsn,

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pidts.apply import Party
+from pidts.apply import MemberChange
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.arrivals import ArrivedMember, GroupState, Ran
 from pidts.ddl.shards.members import Members
@@ -146,7 +146,7 @@ class ShardGroups:
             self._forget(source)
             self._notify()
 
-    def arrive(self, arrival: Arrival, party: Party, effect: Effect) -> Decision | Ran:
+    def arrive(self, arrival: Arrival, member_change: MemberChange, effect: Effect) -> Decision | Ran:
         """Returns the decision about a member that arrives.
 
         A member that gets a `RunDecision` reports how it ended; all others ask again after each event. An arrival from
@@ -154,15 +154,15 @@ class ShardGroups:
         change was done.
         """
         with self._moved:
-            if party.epoch < self._epochs.get(party.source, party.epoch):
-                what = f"another attempt of {party.source} has begun since"
-                raise Fenced("fenced", what, where=Where(source=party.source), todo="Nothing to do here")
+            if member_change.epoch < self._epochs.get(member_change.source, member_change.epoch):
+                what = f"another attempt of {member_change.source} has begun since"
+                raise Fenced("fenced", what, where=Where(source=member_change.source), todo="Nothing to do here")
             state = self._state(arrival.after.name)
             entry = state.entries.get(arrival.member)
             if entry is not None and entry.arrival.lsn == arrival.lsn and entry.ran:
-                return Ran(entry.party)
+                return Ran(entry.member_change)
             known = entry.arrival if entry is not None else None
-            state.entries[arrival.member] = entry = ArrivedMember(arrival, party, effect)
+            state.entries[arrival.member] = entry = ArrivedMember(arrival, member_change, effect)
             decision = self._decision(state, arrival)
             entry.waits = isinstance(decision, Wait)
             if isinstance(decision, RunDecision):
@@ -196,10 +196,10 @@ class ShardGroups:
             unfit, stays = tuple(map(str, unfit_if_unlocked(group, arrival))), staying_if_unlocked(group, arrival)
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
-    def parties(self, run: RunDecision) -> tuple[Party, ...]:
-        """Returns the parties besides the leader for which the statement is run, as of the leader's decision."""
+    def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
+        """Returns the member_changes besides the leader for which the statement is run, as of the leader's decision."""
         with self._moved:
-            return self._state(run.leader.after.name).parties
+            return self._state(run.leader.after.name).member_changes
 
     def flavor(self, target: TableName) -> bool | None:
         """Whether the group's rows come from MariaDB; None if they come from both kinds, or from an unknown one."""
@@ -274,11 +274,18 @@ class ShardGroups:
             else:
                 self._moved.notify_all()
 
-    def made(self, source: str, lsn: Lsn) -> Party | None:
-        """Returns the party for which another member has recorded the change; None if none has."""
+    def made(self, source: str, lsn: Lsn) -> MemberChange | None:
+        """Returns the member_change for which another member has recorded the change; None if none has."""
         with self._moved:
             entries = [entry for state in self._states.values() for entry in state.entries.values() if entry.ran]
-            return next((one.party for one in entries if (one.party.source, one.party.lsn) == (source, lsn)), None)
+            return next(
+                (
+                    one.member_change
+                    for one in entries
+                    if (one.member_change.source, one.member_change.lsn) == (source, lsn)
+                ),
+                None,
+            )
 
     def changed(
         self,
