@@ -35,7 +35,7 @@ from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
 from pidts.apply.merge.moved_rows import Lagging, without_moved
-from pidts.apply.merge.table_owners import has_others, tells_apart
+from pidts.apply.merge.table_owners import has_others, identifies_own_rows
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.convergence import Convergence, converges
 from pidts.apply.rows.filtered_updates import without_kept_away
@@ -443,7 +443,7 @@ def _is_alone(
     """Whether, in this transaction, these keys can only be keys of this table."""
     copy = copying.get(absent.origin)
     if copy is not None and copy.mode is CopyMode.OWN:
-        return tells_apart(session, rules.filters, rules.task, rules.source, absent.origin)
+        return identifies_own_rows(session, rules.filters, rules.task, rules.source, absent.origin)
     return rules.into_zone or not has_others(session, absent.table.name, rules.task, rules.source)
 
 

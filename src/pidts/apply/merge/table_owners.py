@@ -26,7 +26,7 @@ RULES = TableName("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class RecordedTable:
     """A source table with rows in a target table."""
 
     task: str
@@ -39,9 +39,9 @@ class Resident:
     """Whether the table was dropped or emptied while its rows are still there."""
 
 
-def residents(session: TargetSession) -> dict[TableName, list[Resident]]:
+def tables_in_targets(session: TargetSession) -> dict[TableName, list[RecordedTable]]:
     """Returns the source tables with rows in each target table."""
-    found: dict[TableName, list[Resident]] = {}
+    found: dict[TableName, list[RecordedTable]] = {}
     for target_table, one in _recorded(session):
         if not one.has_left:
             found.setdefault(target_table, []).append(one)
@@ -50,11 +50,11 @@ def residents(session: TargetSession) -> dict[TableName, list[Resident]]:
 
 def has_others(session: TargetSession, target_table: TableName, task: str, source: str) -> bool:
     """Whether the target table may have rows of other sources, or of several tables."""
-    there = residents(session).get(target_table, ())
+    there = tables_in_targets(session).get(target_table, ())
     return any((one.task, one.source) != (task, source) or one.table is None for one in there)
 
 
-def tells_apart(session: TargetSession, rules: Rules, task: str, source: str, table: TableName) -> bool:
+def identifies_own_rows(session: TargetSession, rules: Rules, task: str, source: str, table: TableName) -> bool:
     """Whether the target's key guarantees that all rows with the extracted values of this table are its own.
 
     There is no guarantee in these cases:
@@ -76,17 +76,20 @@ def tells_apart(session: TargetSession, rules: Rules, task: str, source: str, ta
     return True
 
 
-def _recorded(session: TargetSession) -> Iterator[tuple[TableName, Resident]]:
+def _recorded(session: TargetSession) -> Iterator[tuple[TableName, RecordedTable]]:
     """Yields all tables of the record, including dropped ones, each with its target table."""
     rules: dict[tuple[str, str], Rules] = {}
     for task, key, name in session.meta.structures.tables():
         match key:
             case OfGroups():
-                yield name, Resident(task)
+                yield name, RecordedTable(task)
             case OfSource(source) | LeftBy(source):
                 destination = _destination(session, rules, task, source, name)
                 if destination is not None:
-                    yield destination.name, Resident(task, source, name, destination.extracted, isinstance(key, LeftBy))
+                    yield (
+                        destination.name,
+                        RecordedTable(task, source, name, destination.extracted, isinstance(key, LeftBy)),
+                    )
 
 
 def _destination(
@@ -105,7 +108,7 @@ def _destination(
         return None
 
 
-def _meet(destination: Destination, other: Resident) -> bool:
+def _meet(destination: Destination, other: RecordedTable) -> bool:
     """Whether the other table's rows may have these values, too; target columns may treat different values as equal."""
     here, there = dict(destination.extracted), dict(other.extracted)
     return here.keys() != there.keys() or all(_folded(here[name]) == _folded(there[name]) for name in here)

@@ -39,7 +39,7 @@ import structlog
 
 from pidts.apply import Retry, Target, TargetSession
 from pidts.apply.load import Asked, load_chunk, load_whole
-from pidts.apply.merge.table_owners import has_others, tells_apart
+from pidts.apply.merge.table_owners import has_others, identifies_own_rows
 from pidts.batch.context import JobContext
 from pidts.batch.copy.extra_rows import read_extras
 from pidts.batch.copy.rereads import recorded_keys
@@ -293,7 +293,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
             is_alone = target_table not in merged(rules, context.structures) and not (
                 may_share and has_others(session, target_table, context.task, source)
             )
-        elif is_alone := tells_apart(session, rules, context.task, source, table.name):
+        elif is_alone := identifies_own_rows(session, rules, context.task, source, table.name):
             own = dict(rules.routes.destination(table.name).extracted)
             found = read(request.after, target_table=rules.target_table(table), own=own)
         else:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_targets
-from pidts.apply.merge.table_owners import RULES, residents, tells_apart
+from pidts.apply.merge.table_owners import RULES, identifies_own_rows, tables_in_targets
 from pidts.apply.prepare import is_guarded
 from pidts.model import ConfigError, OfSource, Table, TableName, Where
 from pidts.plan import CopyMode
@@ -82,7 +82,7 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
     if not any(fit.mode is CopyMode.REPAIR or fit.has_rows or fit.problem for fit in fits):
         return list(fits)
     task, source = config.name, config.source.source_id
-    there = residents(target)
+    there = tables_in_targets(target)
     begun = bool(target.meta.checkpoints.read(task, source))
     found = []
     for fit in fits:
@@ -96,7 +96,7 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
 
 def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
     """Returns the target tables to which a task has written rows, by the target's records."""
-    return frozenset(name for name, ones in residents(target).items() if any(one.task == task for one in ones))
+    return frozenset(name for name, ones in tables_in_targets(target).items() if any(one.task == task for one in ones))
 
 
 def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
@@ -134,7 +134,7 @@ def with_own_rows_only(
             fit.mode is CopyMode.ADD
             and not (rules.keeps_rows(fit.name) or rules.maps_key(table))
             and not is_guarded(fit.target_table, config.version_column)
-            and tells_apart(target, rules, config.name, config.source.source_id, fit.name)
+            and identifies_own_rows(target, rules, config.name, config.source.source_id, fit.name)
         )
         found.append(replace(fit, mode=CopyMode.OWN) if is_told else fit)
     return found
