@@ -37,13 +37,14 @@ def row(a: int = 1, b: str = "x") -> Row:
 def halted(table: Table, there: Sequence[Row], changes: list[Change]) -> Halted:
     target = ValuesTarget(f"values of a halt {table.name}")
     try:
-        with closing(target.connect()) as session, pytest.raises(Halted) as found:
+        with closing(target.connect()) as session:
             for sql in session.schema.create_statements(table).statements:
                 session.execute(sql)
             rows = pa.Table.from_pylist(list(there), table.arrow)
             session.begin()
             session.write(NetChange(table, rows.select(list(table.identity)).slice(0, 0), rows, Counts(), None))
-            prepared(session, [batch_of(table, changes, 0)], RULES)
+            with pytest.raises(Halted) as found:
+                prepared(session, [batch_of(table, changes, 0)], RULES)
         assert found.value.code == "row-diverged"
         return found.value
     finally:

@@ -14,7 +14,7 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.admission import Admission, admit
-from pidts.ddl.shards.arrivals import Ran
+from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import waiting_halt
 from pidts.model import Arrival, Column, ColumnType, Fenced, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
@@ -41,7 +41,7 @@ def member_change_of(source: str, *, epoch: int = 7) -> MemberChange:
     return MemberChange(source=source, epoch=epoch, lsn=Lsn(0, 1, 9), text="ALTER")
 
 
-def arrive(groups: ShardGroups, arrival: Arrival, *, epoch: int = 7) -> Decision | Ran:
+def arrive(groups: ShardGroups, arrival: Arrival, *, epoch: int = 7) -> Decision | RunByLeader:
     return groups.arrive(arrival, member_change_of(arrival.member.source, epoch=epoch), lambda _: None)
 
 
@@ -67,12 +67,12 @@ def test_the_leader_runs_it_and_all_others_hear_of_it() -> None:
     assert isinstance(arrive(groups, came("c")), Wait)
     run = arrive(groups, came("a"))
     assert isinstance(run, RunDecision)
-    assert [member_change.source for member_change in groups.member_changes(run)] == ["b", "c"]
+    assert [one.source for one in groups.member_changes(run)] == ["b", "c"]
     assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     (lock,) = groups.locks()
     assert lock.running
     groups.ran(run, {})
-    assert arrive(groups, came("b")) == Ran(member_change_of("b"))
+    assert arrive(groups, came("b")) == RunByLeader(member_change_of("b"))
     member_change = groups.made("c", Lsn(0, 1, 9))
     assert member_change is not None
     assert member_change.epoch == 7
@@ -132,7 +132,7 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
     groups.forget("a")
     assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     groups.ran(run, {})
-    assert arrive(groups, came("b")) == Ran(member_change_of("b"))
+    assert arrive(groups, came("b")) == RunByLeader(member_change_of("b"))
 
 
 @pytest.mark.parametrize("comes_again", [False, True])
@@ -146,10 +146,10 @@ def test_it_is_put_on_record_for_those_who_had_arrived_when_it_was_decided(*, co
     if comes_again:
         groups.register("b", {NAME: V0}, epoch=8)
         assert arrive(groups, came("b"), epoch=8) == Wait(leader=Member("a", NAME))
-    assert [(member_change.source, member_change.epoch) for member_change in groups.member_changes(run)] == [("b", 7)]
+    assert [(one.source, one.epoch) for one in groups.member_changes(run)] == [("b", 7)]
     groups.ran(run, {})
     assert groups.made("b", Lsn(0, 1, 9)) is None
-    assert not isinstance(arrive(groups, came("b"), epoch=8 if comes_again else 7), Ran)
+    assert not isinstance(arrive(groups, came("b"), epoch=8 if comes_again else 7), RunByLeader)
 
 
 def test_nobody_runs_anything_before_all_parts_are_known() -> None:

@@ -21,7 +21,7 @@ from pidts.ddl.ddl_threads import DdlThreads
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.outcome import Changed, Result, Waits
 from pidts.ddl.planner_signals import done_of, halted_of
-from pidts.ddl.shards.arrivals import Ran
+from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import (
     Arrival,
@@ -147,7 +147,7 @@ class World:
                     return end
                 raise end
             self.groups.ran(decision, {})
-        assert isinstance(decision, RunDecision | Ran)
+        assert isinstance(decision, RunDecision | RunByLeader)
         return Changed({OWN: V1.renamed(OWN)})
 
 

@@ -18,7 +18,7 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import Interpreter, overrides
 from pidts.ddl.outcome import Changed, Result, Waits
 from pidts.ddl.shards.admission import Admission, admit, carry_out
-from pidts.ddl.shards.arrivals import Ran
+from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.key_overlap import demand_apart
 from pidts.ddl.shards.protected_rows import Sharing
@@ -73,8 +73,8 @@ def run_ddl(
     step = admit(groups, due, found, since)
     if isinstance(step, Waits):
         return step
-    if isinstance(step, Ran):
-        return _made_for(due, step.member_change)
+    if isinstance(step, RunByLeader):
+        return _made_for(due, step.change)
     staying = sharing.new_records(context.structures)
     leaves = sharing.leaves_rows(due.statement, step.change.structures, context.structures)
     change = _with_records(step.change, {OfGroups(): staying, LeftBy(source): leaves})
@@ -160,8 +160,8 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     is_done = runner.is_done(due.lsn)
     if not again:
         return Changed() if is_done else None  # this run has read the structures after the change was made
-    if (member_change := groups.made(due.source, due.lsn)) is not None:
-        return _made_for(due, member_change)
+    if (change := groups.made(due.source, due.lsn)) is not None:
+        return _made_for(due, change)
     if not is_done:
         return None
     # Another member has made the change, and this member was not informed.
@@ -173,11 +173,9 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     return _made(context, {name: known.get(name) for name in names if name in known or name in context.structures})
 
 
-def _made_for(due: DueChange, member_change: MemberChange) -> Changed:
-    _log.info(
-        "schema change was made by another shard, for this one, too", statement=member_change.text, at=str(due.lsn)
-    )
-    return _made(due.context, member_change.structures)
+def _made_for(due: DueChange, change: MemberChange) -> Changed:
+    _log.info("schema change was made by another shard, for this one, too", statement=change.text, at=str(due.lsn))
+    return _made(due.context, change.structures)
 
 
 def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:

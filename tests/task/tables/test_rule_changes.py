@@ -153,7 +153,7 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
 def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
     key: RecordKey, name: TableName, mode: CopyMode
 ) -> None:
-    target = ValuesTarget("tables_in_targets")
+    target = ValuesTarget("tables in targets")
     table = TABLE.renamed(name)
     with closing(target.connect()) as session:
         for own, tables in ((OfSource("s"), {TABLE.name: TABLE}), (key, {name: table})):

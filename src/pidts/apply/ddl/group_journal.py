@@ -34,7 +34,7 @@ def begun_by(
         return None
     if (journal.source, journal.lsn) in {
         own,
-        *((member_change.source, member_change.lsn) for member_change in change.others),
+        *((one.source, one.lsn) for one in change.others),
     }:
         return journal
     return None if is_refused else OpenJournal(journal.source, journal.lsn)

@@ -317,7 +317,7 @@ class DdlRunner:
         """Marks the orders as taken, in the open transaction, unless one was replaced."""
         orders = [
             (self._source, change.order),
-            *((member_change.source, member_change.order) for member_change in change.others),
+            *((one.source, one.order) for one in change.others),
         ]
         for source, order in orders:
             if order is None or order.taken or not change.does(order):
@@ -343,14 +343,12 @@ class DdlRunner:
 
     def _record_others(self, session: TargetSession, change: SchemaChange) -> None:
         """Records, in the open transaction, that the change is done for the other members, too."""
-        for member_change in change.others:
-            session.meta.structures.save(
-                self._task, OfSource(member_change.source), member_change.lsn, member_change.structures
-            )
-            session.meta.shadows.save(self._task, member_change.source, member_change.shadows)
-            if not self._journal_says_done(session, member_change.lsn, member_change.source):
-                self._rename(session, member_change.source, member_change.renamed)
-            session.meta.journal.write(member_change.journal(self._task))
+        for one in change.others:
+            session.meta.structures.save(self._task, OfSource(one.source), one.lsn, one.structures)
+            session.meta.shadows.save(self._task, one.source, one.shadows)
+            if not self._journal_says_done(session, one.lsn, one.source):
+                self._rename(session, one.source, one.renamed)
+            session.meta.journal.write(one.journal(self._task))
 
     def _rename(self, session: TargetSession, source: str, renamed: Mapping[TableName, TableName]) -> None:
         session.meta.moves.rename(self._task, source, renamed)
@@ -362,9 +360,7 @@ class DdlRunner:
         All workers' rows have the same epoch, and while the first row is locked, a run that takes over waits until we
         commit.
         """
-        epochs = {member_change.source: member_change.epoch for member_change in change.others} | {
-            self._source: self._epoch
-        }
+        epochs = {one.source: one.epoch for one in change.others} | {self._source: self._epoch}
         for source in sorted(epochs):
             stored = session.meta.checkpoints.lock(self._task, source, 0)
             if stored.epoch != epochs[source]:

@@ -13,7 +13,7 @@ from pidts.apply import Ended, MemberChange, OpenJournal, SchemaChange, Supersed
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import Waits
-from pidts.ddl.shards.arrivals import Ran
+from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import dropped_records, dropped_under, missed_records
 from pidts.model import Arrival, Halted, Member, OfGroups, OrderKind, Table, TableName
@@ -57,7 +57,7 @@ class Admission:
         return self.change.shared is not None and (order is None or order.kind is not OrderKind.SKIP)
 
 
-def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float) -> Admission | Ran | Waits:
+def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float) -> Admission | RunByLeader | Waits:
     """Returns the group's permission, result or wait; the member first arrived at `since`, in seconds since 1970."""
     change, table = found.change, found.table
     statement = change.statement
@@ -167,13 +167,13 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
 
 
 def _decided(
-    groups: ShardGroups, due: DueChange, change: SchemaChange, arrival: Arrival, decision: Decision | Ran
-) -> Admission | Ran | Waits:
+    groups: ShardGroups, due: DueChange, change: SchemaChange, arrival: Arrival, decision: Decision | RunByLeader
+) -> Admission | RunByLeader | Waits:
     member, target = arrival.member, arrival.after.name
     agreed = groups.agreed(target)  # while one member runs a statement, no other changes the table
     if isinstance(decision, Wait):
         return Waits(wait=decision, arrival=arrival, agreed=agreed)
-    if isinstance(decision, Ran):
+    if isinstance(decision, RunByLeader):
         return decision
     if not groups.is_shared(target, member):
         return Admission(change, decision)
@@ -225,7 +225,7 @@ def _renamed(source: str, change: SchemaChange, member_changes: Iterable[MemberC
     """Returns the members that the change renames, each with its new name."""
     names = [
         (source, change.renamed),
-        *((member_change.source, member_change.renamed) for member_change in member_changes),
+        *((one.source, one.renamed) for one in member_changes),
     ]
     return {Member(source, old): Member(source, new) for source, renamed in names for old, new in renamed.items()}
 

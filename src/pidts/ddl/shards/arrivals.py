@@ -10,10 +10,10 @@ from pidts.shards.decide import Decision, Effect, RunDecision, Wait
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """The result that the leader has run the change, and has recorded it for this member as `member_change`."""
+class RunByLeader:
+    """The result that the leader has run the change, and has recorded it for this member, too."""
 
-    member_change: MemberChange
+    change: MemberChange
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class ArrivedMember:
     """A member that has arrived."""
 
     arrival: Arrival
-    member_change: MemberChange
+    change: MemberChange
     effect: Effect
     waits: bool = False
     ran: bool = False
@@ -36,7 +36,7 @@ class GroupState:
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     member_changes: tuple[MemberChange, ...] = ()
-    """The member_changes besides the leader for which the statement is recorded, even if members join or leave meanwhile."""
+    """The changes of the other members for which the statement is recorded, even if members join or leave meanwhile."""
     in_doubt: set[str] = field(default_factory=set)
     """Sources whose attempt ended before it was known whether the change was made."""
 
@@ -48,20 +48,18 @@ class GroupState:
     def begin(self, run: RunDecision) -> None:
         """Notes that the leader begins to run the statement for the arrived members."""
         others = [one.member for one in run.arrivals if one.member != run.leader.member]
-        self.running, self.member_changes = run, tuple(self.entries[member].member_change for member in others)
+        self.running, self.member_changes = run, tuple(self.entries[member].change for member in others)
 
     def end(self, run: RunDecision) -> None:
         """Notes that the statement was run and is recorded for these attempts; a later attempt reads the record."""
         self.running = None
-        made = {(member_change.source, member_change.epoch, member_change.lsn) for member_change in self.member_changes}
+        made = {(change.source, change.epoch, change.lsn) for change in self.member_changes}
         for one in run.arrivals:
             entry = self.entries.get(one.member)
             if entry is None or entry.arrival.lsn != one.lsn:
                 continue
-            if (
-                one.member == run.leader.member
-                or (entry.member_change.source, entry.member_change.epoch, entry.member_change.lsn) in made
-            ):
+            change = entry.change
+            if one.member == run.leader.member or (change.source, change.epoch, change.lsn) in made:
                 entry.ran, entry.waits = True, False
 
     @property

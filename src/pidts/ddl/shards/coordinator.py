@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from pidts.apply import MemberChange
 from pidts.ddl.outcome import Waits
-from pidts.ddl.shards.arrivals import ArrivedMember, GroupState, Ran
+from pidts.ddl.shards.arrivals import ArrivedMember, GroupState, RunByLeader
 from pidts.ddl.shards.members import Members
 from pidts.ddl.shards.write_barrier import WriteBarrier
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
@@ -146,7 +146,7 @@ class ShardGroups:
             self._forget(source)
             self._notify()
 
-    def arrive(self, arrival: Arrival, member_change: MemberChange, effect: Effect) -> Decision | Ran:
+    def arrive(self, arrival: Arrival, change: MemberChange, effect: Effect) -> Decision | RunByLeader:
         """Returns the decision about a member that arrives.
 
         A member that gets a `RunDecision` reports how it ended; all others ask again after each event. An arrival from
@@ -154,15 +154,15 @@ class ShardGroups:
         change was done.
         """
         with self._moved:
-            if member_change.epoch < self._epochs.get(member_change.source, member_change.epoch):
-                what = f"another attempt of {member_change.source} has begun since"
-                raise Fenced("fenced", what, where=Where(source=member_change.source), todo="Nothing to do here")
+            if change.epoch < self._epochs.get(change.source, change.epoch):
+                what = f"another attempt of {change.source} has begun since"
+                raise Fenced("fenced", what, where=Where(source=change.source), todo="Nothing to do here")
             state = self._state(arrival.after.name)
             entry = state.entries.get(arrival.member)
             if entry is not None and entry.arrival.lsn == arrival.lsn and entry.ran:
-                return Ran(entry.member_change)
+                return RunByLeader(entry.change)
             known = entry.arrival if entry is not None else None
-            state.entries[arrival.member] = entry = ArrivedMember(arrival, member_change, effect)
+            state.entries[arrival.member] = entry = ArrivedMember(arrival, change, effect)
             decision = self._decision(state, arrival)
             entry.waits = isinstance(decision, Wait)
             if isinstance(decision, RunDecision):
@@ -197,7 +197,7 @@ class ShardGroups:
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
-        """Returns the member_changes besides the leader for which the statement is run, as of the leader's decision."""
+        """Returns the changes of the other members for which the statement is run, as of the leader's decision."""
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 
@@ -275,15 +275,11 @@ class ShardGroups:
                 self._moved.notify_all()
 
     def made(self, source: str, lsn: Lsn) -> MemberChange | None:
-        """Returns the member_change for which another member has recorded the change; None if none has."""
+        """Returns the change that another member has recorded for this source and place; None if none has."""
         with self._moved:
             entries = [entry for state in self._states.values() for entry in state.entries.values() if entry.ran]
             return next(
-                (
-                    one.member_change
-                    for one in entries
-                    if (one.member_change.source, one.member_change.lsn) == (source, lsn)
-                ),
+                (one.change for one in entries if (one.change.source, one.change.lsn) == (source, lsn)),
                 None,
             )
 
