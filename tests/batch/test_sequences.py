@@ -53,13 +53,13 @@ def test_sequences_are_distinguished_from_tables(
             run_sql(mariadb, text, database=database)
         until(received_all(reader, mariadb))
         sequences, known, dialect = SequencesOfRelay(reader), {TableName(database, "t")}, dialect_at(reader, begin)
-        rows, spoken, places = [], [], []
+        rows, named, places = [], [], []
         for entry in reader.entries(begin):
             what = entry.transaction
             if what.ddl is not None:
                 statement = classify(what.ddl, what.ddl_schema, dialect=dialect)
                 found = sequences_of(reader, what, statement, known, dialect)
-                spoken.append({name.name for name in found if name.schema == database})
+                named.append({name.name for name in found if name.schema == database})
                 if "t TO t2" in what.ddl or "t2 TO t" in what.ddl:
                     known = {TableName(database, "t2" if "t TO t2" in what.ddl else "t")}
             elif what.row_events:
@@ -71,4 +71,4 @@ def test_sequences_are_distinguished_from_tables(
         assert rows == ROWS
         # A held table is further back than the others.
         assert [sequences.is_sequence(*place) for place in reversed(places)] == [False, *[True] * (len(ROWS) - 1)]
-        assert spoken == [found for _, found in STATEMENTS if found is not None]
+        assert named == [found for _, found in STATEMENTS if found is not None]

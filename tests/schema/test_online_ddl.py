@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pidts.model import ConfigError, Halted, Shadow, Spoken, Table, TableName
+from pidts.model import ConfigError, Halted, LoggedStatement, Shadow, Table, TableName
 from pidts.schema import AlterTable, CreateTable, Dialect, Statement, classify, differences, render_statement
 from pidts.schema.evolve.apply_statement import apply
 from pidts.schema.online.names import SHADOW, TRASH, OnlineDdl, Role, checked, net
@@ -81,12 +81,12 @@ class Task:
     utf8_literals: bool = False
 
     def hear(self, text: str) -> Statement | None:
-        spoken = Spoken(text, "a", 0, utf8_literals=self.utf8_literals)
-        statement = classify(text, "a", dialect=DIALECT.of_session(spoken))
+        logged = LoggedStatement(text, "a", 0, utf8_literals=self.utf8_literals)
+        statement = classify(text, "a", dialect=DIALECT.of_session(logged))
         known = {"shadows": self.shadows, "structures": self.structures, "charsets": {}, "dialect": DIALECT}
-        heard = translate(self.online, statement, spoken, **known)
+        heard = translate(self.online, statement, logged, **known)
         # A crash before the commit: the same is heard again.
-        assert translate(self.online, statement, spoken, **known) == heard
+        assert translate(self.online, statement, logged, **known) == heard
         self.shadows = {name: one for name, one in {**self.shadows, **heard.shadows}.items() if one is not None}
         self.shadows = {
             name: Shadow.from_json(json.loads(json.dumps(one.to_json()))) for name, one in self.shadows.items()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pidts.batch.context import JobContext
-from pidts.model import Shadow, Spoken, Table, TableName
+from pidts.model import LoggedStatement, Shadow, Table, TableName
 from pidts.rules import AllowList
 from pidts.schema import Dialect, DropTable, RenameTable, Statement, apply
 from pidts.schema.online.names import OnlineDdl
@@ -39,7 +39,7 @@ def followed(
     context: JobContext,
     allow: AllowList,
     statement: Statement,
-    spoken: Spoken,
+    logged: LoggedStatement,
     shadows: Mapping[TableName, Shadow],
     is_ours: IsOurs,
 ) -> Followed:
@@ -48,19 +48,19 @@ def followed(
     heard = translate(
         online_of(allow),
         statement,
-        spoken,
+        logged,
         shadows=shadows,
         structures=known,
         charsets=context.charsets,
         dialect=dialect,
     )
     if heard.statement is None:
-        return Followed(None, spoken.sql, {}, heard.shadows)
+        return Followed(None, logged.sql, {}, heard.shadows)
     runs = _only(heard.statement, is_ours)
     structures = heard.structures
     if structures is None:
-        structures = made_of(context, runs, dialect.of_session(spoken), is_ours)
-    return Followed(runs, heard.text or spoken.sql, structures, heard.shadows)
+        structures = made_of(context, runs, dialect.of_session(logged), is_ours)
+    return Followed(runs, heard.text or logged.sql, structures, heard.shadows)
 
 
 def made_of(

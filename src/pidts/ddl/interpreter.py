@@ -19,7 +19,7 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.target_statement import routed_statement, taken
-from pidts.model import ConfigError, DdlOrder, Halted, Kind, OrderKind, Shadow, Spoken, Table, TableName, Where
+from pidts.model import ConfigError, DdlOrder, Halted, Kind, LoggedStatement, OrderKind, Shadow, Table, TableName, Where
 from pidts.plan import Work, WorkKind
 from pidts.rules import Rules
 from pidts.schema import (
@@ -97,9 +97,9 @@ class Interpreter:
         if work.kind is WorkKind.NOTHING or (work.tables is not None and not any(map(due.is_ours, work.tables))):
             return None
         remembered = self.shadows() if online.is_on else {}
-        spoken = Spoken(query.sql, query.schema, query.sql_mode, query.time_zone, query.utf8_literals)
+        logged = LoggedStatement(query.sql, query.schema, query.sql_mode, query.time_zone, query.utf8_literals)
         try:
-            heard = followed(self._context, allow, statement, spoken, remembered, due.is_ours)
+            heard = followed(self._context, allow, statement, logged, remembered, due.is_ours)
         except Halted:
             if order is None or not overrides(order):
                 raise

@@ -56,7 +56,7 @@ from pidts.model.row_lock import HeldChanges, Moment, RowLock
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.sieve import KeptRows, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.target_records import EarlyRemoval, Moved, Shadow, Spoken, Tombstone
+from pidts.model.target_records import EarlyRemoval, LoggedStatement, Moved, Shadow, Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, Xa, XaStep, xa_not_received
 from pidts.model.types import ColumnType, Kind
 
@@ -96,6 +96,7 @@ __all__ = [
     "LeftBy",
     "LogEntry",
     "LoggedChanges",
+    "LoggedStatement",
     "Lsn",
     "MariaDbGtid",
     "MariaDbGtidSet",
@@ -126,7 +127,6 @@ __all__ = [
     "ShardLock",
     "Sieve",
     "SieveOf",
-    "Spoken",
     "StructureChanged",
     "Table",
     "TableName",

@@ -45,7 +45,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class LoggedStatement:
     """A statement in the log with all settings that decide its meaning."""
 
     sql: str
@@ -62,7 +62,7 @@ class Shadow:
 
     structure: Table | None
     """The structure by the log; None: a statement about it could not be followed."""
-    statements: tuple[Spoken, ...] = ()
+    statements: tuple[LoggedStatement, ...] = ()
     """The statements that altered it, in order."""
     complete: bool = True
     """Whether its whole history is known, which is not so if the table existed before the task."""
@@ -74,9 +74,9 @@ class Shadow:
         """
         return {
             "structure": self.structure and self.structure.to_json(),
-            "statements": [list(astuple(spoken)[:4]) for spoken in self.statements],
+            "statements": [list(astuple(logged)[:4]) for logged in self.statements],
             "complete": self.complete,
-            "utf8_literals": [spoken.utf8_literals for spoken in self.statements],
+            "utf8_literals": [logged.utf8_literals for logged in self.statements],
         }
 
     @classmethod
@@ -87,7 +87,7 @@ class Shadow:
         return cls(
             structure=data["structure"] and Table.from_json(data["structure"]),
             statements=tuple(
-                replace(Spoken(*text), utf8_literals=known) for text, known in zip(texts, in_utf8, strict=True)
+                replace(LoggedStatement(*text), utf8_literals=known) for text, known in zip(texts, in_utf8, strict=True)
             ),
             complete=data["complete"],
         )

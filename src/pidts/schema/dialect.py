@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from pidts.model.target_records import Spoken
+from pidts.model.target_records import LoggedStatement
 from pidts.schema.charsets import default_collation
 
 _REAL_AS_FLOAT = 1 << 0
@@ -82,9 +82,9 @@ class Dialect:
             other_values=bool(sql_mode & _OTHER_VALUES),
         )
 
-    def of_session(self, spoken: Spoken) -> Dialect:
+    def of_session(self, logged: LoggedStatement) -> Dialect:
         """Returns the same server in the session of a statement."""
-        return self.under(spoken.sql_mode, spoken.time_zone, utf8_literals=spoken.utf8_literals)
+        return self.under(logged.sql_mode, logged.time_zone, utf8_literals=logged.utf8_literals)
 
     def collation_of(self, charset: str) -> str:
         """Returns the collation that this server uses if a statement names only the charset."""

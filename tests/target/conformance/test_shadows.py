@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidts.apply import DdlRunner, Outcome, Retry, SchemaChange, Target
-from pidts.model import Shadow, Spoken, Table, TableName
+from pidts.model import LoggedStatement, Shadow, Table, TableName
 
 from .breaking import Breaking, Died
 from .samples import INT, checkpoint, lsn, table
@@ -14,8 +14,10 @@ NAME, OTHER = TableName("Shop", "_ä'`\"_new"), TableName("shop", "_b_gho")
 
 
 def shadow(*texts: str, structure: Table | None = None) -> Shadow:
-    spoken = tuple(Spoken(text, "shop", 1 << 2, utf8_literals=number % 2 == 0) for number, text in enumerate(texts))
-    return Shadow(structure or table(NAME, {"id": INT}), spoken)
+    logged = tuple(
+        LoggedStatement(text, "shop", 1 << 2, utf8_literals=number % 2 == 0) for number, text in enumerate(texts)
+    )
+    return Shadow(structure or table(NAME, {"id": INT}), logged)
 
 
 def remembered(target: Target, task: str) -> dict[TableName, Shadow]:

@@ -31,7 +31,7 @@ import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Table, TableName
-from pidts.model.target_records import Shadow, Spoken
+from pidts.model.target_records import LoggedStatement, Shadow
 from pidts.schema.charset_rules import Charset
 from pidts.schema.compare import differences
 from pidts.schema.dialect import Dialect
@@ -61,7 +61,7 @@ class Translation:
 def translate(
     online: OnlineDdl,
     statement: ddl.Statement,
-    spoken: Spoken,
+    logged: LoggedStatement,
     *,
     shadows: Mapping[TableName, Shadow],
     structures: Mapping[TableName, Table],
@@ -73,7 +73,7 @@ def translate(
     `dialect` is the server's dialect.
     """
     step = _Step(online, shadows, structures, charsets, dialect)
-    return step.translated(statement, spoken)
+    return step.translated(statement, logged)
 
 
 def untranslated(
@@ -108,7 +108,7 @@ class _Step:
         self._charsets, self._dialect = charsets, dialect
         self._changed: dict[TableName, Shadow | None] = {}
 
-    def translated(self, statement: ddl.Statement, spoken: Spoken) -> Translation:
+    def translated(self, statement: ddl.Statement, logged: LoggedStatement) -> Translation:
         if not self._online.is_on:
             return Translation(statement)
         parts = self._online.parted(statement)
@@ -119,14 +119,14 @@ class _Step:
                 self._refuse_half_a_swap(parts, tables)
                 self._changed |= dict.fromkeys(parts.shadows)
             case ddl.CreateTable() | ddl.CreateTableLike():
-                return self._created(statement, spoken, parts)
+                return self._created(statement, logged, parts)
             case ddl.RenameTable() | ddl.AlterTable() if parts.swapped or self._renames(statement):
-                return self._renamed(statement, spoken, parts)
+                return self._renamed(statement, logged, parts)
             case ddl.TruncateTable() | ddl.StatementDml():
                 pass
             case _:
                 for name in parts.shadows:
-                    self._alter(name, statement, spoken)
+                    self._alter(name, statement, logged)
         return Translation(parts.rest, self._changed)
 
     def _shadow(self, name: TableName) -> Shadow | None:
@@ -137,24 +137,26 @@ class _Step:
             return Shadow(self._structures[name], complete=False)
         return known
 
-    def _apply(self, statement: ddl.Statement, spoken: Spoken) -> dict[TableName, Table | None] | None:
+    def _apply(self, statement: ddl.Statement, logged: LoggedStatement) -> dict[TableName, Table | None] | None:
         known = {**self._structures}
         for name in statement.tables:
             shadow = self._shadow(name)
             if shadow is not None and shadow.structure is not None:
                 known[name] = shadow.structure
-        dialect = self._dialect.of_session(spoken)
+        dialect = self._dialect.of_session(logged)
         try:
             return apply(statement, known, self._charsets, dialect=dialect)
         except Halted:
             return None
 
-    def _created(self, statement: ddl.CreateTable | ddl.CreateTableLike, spoken: Spoken, parts: Parts) -> Translation:
+    def _created(
+        self, statement: ddl.CreateTable | ddl.CreateTableLike, logged: LoggedStatement, parts: Parts
+    ) -> Translation:
         name = statement.table
         if parts.rest is None and self._online.role(name) is Role.SHADOW:
             known = self._shadow(name)
             if not statement.if_not_exists or statement.or_replace:
-                made = self._apply(replace(statement, or_replace=True), spoken)
+                made = self._apply(replace(statement, or_replace=True), logged)
                 self._changed[name] = Shadow(made.get(name) if made is not None else None)
             elif known is None:
                 self._changed[name] = Shadow(None, complete=False)
@@ -166,11 +168,11 @@ class _Step:
                 return Translation(rest, self._changed)
         return Translation(parts.rest, self._changed)
 
-    def _alter(self, name: TableName, statement: ddl.Statement, spoken: Spoken) -> None:
+    def _alter(self, name: TableName, statement: ddl.Statement, logged: LoggedStatement) -> None:
         known = self._shadow(name) or Shadow(None, complete=False)
-        after = self._apply(statement, spoken) if known.structure is not None else None
+        after = self._apply(statement, logged) if known.structure is not None else None
         structure = after.get(name) if after is not None else None
-        self._changed[name] = replace(known, structure=structure, statements=(*known.statements, spoken))
+        self._changed[name] = replace(known, structure=structure, statements=(*known.statements, logged))
 
     def _renames(self, statement: ddl.RenameTable | ddl.AlterTable) -> bool:
         if isinstance(statement, ddl.RenameTable):
@@ -178,12 +180,14 @@ class _Step:
         moves = any(isinstance(action, alter.RenameTo) for action in statement.actions)
         return moves and any(self._online.role(name) is not Role.REAL for name in statement.tables)
 
-    def _renamed(self, statement: ddl.RenameTable | ddl.AlterTable, spoken: Spoken, parts: Parts) -> Translation:
-        self._refuse(statement, spoken, parts)
+    def _renamed(
+        self, statement: ddl.RenameTable | ddl.AlterTable, logged: LoggedStatement, parts: Parts
+    ) -> Translation:
+        self._refuse(statement, logged, parts)
         if isinstance(statement, ddl.AlterTable):
             rest = tuple(action for action in statement.actions if not isinstance(action, alter.RenameTo))
             if rest and statement.table in parts.shadows:
-                self._alter(statement.table, replace(statement, actions=rest), spoken)
+                self._alter(statement.table, replace(statement, actions=rest), logged)
         swapped = dict(parts.swapped)
         found = {name: self._shadow(name) for name in parts.shadows}
         self._changed |= dict.fromkeys(parts.shadows)
@@ -196,7 +200,7 @@ class _Step:
             return self._swapped(shadow, found[shadow], real)
         return Translation(parts.rest, self._changed)
 
-    def _refuse(self, statement: ddl.RenameTable | ddl.AlterTable, spoken: Spoken, parts: Parts) -> None:
+    def _refuse(self, statement: ddl.RenameTable | ddl.AlterTable, logged: LoggedStatement, parts: Parts) -> None:
         """Refuses a rename that cannot be the swap at the end of a tool's work."""
         pairs = net(_moves(statement))
         for old, new in pairs:
@@ -212,7 +216,7 @@ class _Step:
         trashed = {old for old, new in pairs if self._online.role(old) is Role.REAL is not self._online.role(new)}
         taken = trashed.intersection(new for old, new in pairs if self._online.role(old) is Role.REAL)
         if taken or len(parts.swapped) + (parts.rest is not None) > 1:
-            raise self._mixed(parts, spoken)
+            raise self._mixed(parts, logged)
 
     def _swapped(self, name: TableName, shadow: Shadow | None, real: TableName) -> Translation:
         before = self._structures.get(real)
@@ -228,7 +232,7 @@ class _Step:
                 if (column := _filled_by_the_tool(actions)) is not None:
                     raise _rows(real, f"the tool filled the new column {column} with values that are in no log")
                 statement = ddl.AlterTable(real, actions, mariadb=self._dialect.mariadb)
-                text = "; ".join(spoken.sql for spoken in shadow.statements)
+                text = "; ".join(logged.sql for logged in shadow.statements)
                 return Translation(statement, self._changed, {real: after}, text)
         raise Halted(
             "online-ddl-differs",
@@ -241,8 +245,8 @@ class _Step:
 
     def _remembered(self, shadow: Shadow) -> tuple[alter.Action, ...] | None:
         actions: list[alter.Action] = []
-        for spoken in shadow.statements if shadow.complete else ():
-            statement = classify(spoken.sql, spoken.schema, dialect=self._dialect.of_session(spoken))
+        for logged in shadow.statements if shadow.complete else ():
+            statement = classify(logged.sql, logged.schema, dialect=self._dialect.of_session(logged))
             if not isinstance(statement, ddl.AlterTable):
                 return None
             actions += (action for action in statement.actions if not isinstance(action, alter.RenameTo))
@@ -277,7 +281,7 @@ class _Step:
                 )
 
     def _unknown(self, name: TableName, shadow: Shadow | None, real: TableName) -> Halted:
-        seen = [spoken.sql[:200] for spoken in shadow.statements] if shadow is not None else []
+        seen = [logged.sql[:200] for logged in shadow.statements] if shadow is not None else []
         heard = f"; the statements about it: {'; '.join(seen)}" if seen else ""
         return Halted(
             "online-ddl-unknown",
@@ -288,11 +292,11 @@ class _Step:
             "replace`",
         )
 
-    def _mixed(self, parts: Parts, spoken: Spoken) -> Halted:
+    def _mixed(self, parts: Parts, logged: LoggedStatement) -> Halted:
         names = sorted({*(parts.rest.tables if parts.rest is not None else ()), *(real for _, real in parts.swapped)})
         return Halted(
             "online-ddl-mixed",
-            f"a statement swaps tables as an online schema change does, and does more: {spoken.sql[:200]}",
+            f"a statement swaps tables as an online schema change does, and does more: {logged.sql[:200]}",
             where=Where(table=", ".join(map(str, names))),
             todo=f"{_AGAIN}; {_OTHERWISE}",
         )
