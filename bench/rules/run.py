@@ -88,7 +88,7 @@ def measured(log: Log, times: int) -> dict[str, Any]:
     reported: Any = {"format": walker.format, "log_file": log.path.name, "change_no": 0, "structures": structure}
 
     def decoded(rules: Rules | None) -> list[ChangeBatch]:
-        batches = decode_slice(raw, **reported, sieve_of=rules.sieve if rules else None)
+        batches = decode_slice(raw, **reported, early_filter_of=rules.early_filter if rules else None)
         return list(map(rules.passed, batches)) if rules else batches
 
     ruled = cases(log)

@@ -58,9 +58,9 @@ def log_of_all_kinds() -> LogMaker:
 def arguments(log: LogMaker, rules: Rules | None = None) -> dict[str, Any]:
     walker = LogWalker(log.file)
     walker.feed(log.events[0])
-    sieve_of = None if rules is None else rules.sieve
+    early_filter_of = None if rules is None else rules.early_filter
     about = {"format": walker.format, "log_file": log.file, "change_no": 0, "structures": {TABLE.name: TABLE}}
-    return {**about, "sieve_of": sieve_of}
+    return {**about, "early_filter_of": early_filter_of}
 
 
 def filtered(text: str) -> Rules:

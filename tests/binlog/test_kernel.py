@@ -21,7 +21,7 @@ from pidts.binlog import Format, jit
 from pidts.binlog.kernel import buffers
 from pidts.binlog.kernel.texts import has_ascii
 from pidts.binlog.values import charsets, json
-from pidts.model import Column, ColumnType, DecodeError, Halted, Kind, Lsn, Op, Sieve, Table, TableName
+from pidts.model import Column, ColumnType, DecodeError, EarlyFilter, Halted, Kind, Lsn, Op, Table, TableName
 
 from .scenarios import Recording, kept, load
 from .test_fuzz import unsealed
@@ -405,12 +405,12 @@ def test_machine_code_of_other_sources_is_not_taken(monkeypatch, tmp_path, file)
 def test_a_filter_may_ask_for_columns_that_the_table_has_not(name):
     recording = load(name)
 
-    def none_of_them(table: Table) -> Sieve:
-        return Sieve(
+    def none_of_them(table: Table) -> EarlyFilter:
+        return EarlyFilter(
             frozenset({"gone"}), frozenset(Op), frozenset(), lambda batch: pa.repeat(pa.scalar(False), len(batch))
         )
 
-    found = decoded("compiled", recording.events, **arguments(recording), sieve_of=none_of_them)
+    found = decoded("compiled", recording.events, **arguments(recording), early_filter_of=none_of_them)
     assert disagreement(found, decoded("python", recording.events, **arguments(recording))) is None
 
 

@@ -12,7 +12,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from pidts.binlog import decode_slice
-from pidts.model import ChangeBatch, Halted, Op, Sieve, Table
+from pidts.model import ChangeBatch, EarlyFilter, Halted, Op, Table
 
 Outcome = list[ChangeBatch] | Halted
 
@@ -51,19 +51,22 @@ def difference(raw: bytes, **how: Any) -> str | None:
 def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
     """Rows that pass a filter are read again; errors in them are reported then, in any order."""
     all_stay = decoded(
-        "compiled", raw, **how, sieve_of=lambda table: replace(sieve(table), dropped=_none, unwanted=frozenset())
+        "compiled",
+        raw,
+        **how,
+        early_filter_of=lambda table: replace(early_filter(table), dropped=_none, unwanted=frozenset()),
     )
-    some_stay = decoded("compiled", raw, **how, sieve_of=sieve)
+    some_stay = decoded("compiled", raw, **how, early_filter_of=early_filter)
     if isinstance(plain, Halted):
         return None if isinstance(all_stay, Halted) else f"{plain!r} and {all_stay!r}"
-    return disagreement(all_stay, plain) or disagreement(some_stay, _sifted(plain))
+    return disagreement(all_stay, plain) or disagreement(some_stay, _kept(plain))
 
 
 def _none(_batch: ChangeBatch) -> None:
     """Nothing is dropped."""
 
 
-def sieve(table: Table) -> Sieve:
+def early_filter(table: Table) -> EarlyFilter:
     """Drops about a third of the rows, and needs every other column for it."""
     looked_at = [column.name.lower() for column in table.columns[::2]]
 
@@ -75,11 +78,11 @@ def sieve(table: Table) -> Sieve:
 
     width = len(table.columns)
     asked = frozenset({Op.INSERT, Op.UPDATE} if width % 4 == 0 else Op)
-    return Sieve(frozenset(looked_at), asked, frozenset({Op.DELETE} if width % 3 == 0 else ()), dropped)
+    return EarlyFilter(frozenset(looked_at), asked, frozenset({Op.DELETE} if width % 3 == 0 else ()), dropped)
 
 
-def _sifted(batches: list[ChangeBatch]) -> list[ChangeBatch]:
-    left = [sieve(batch.table).of(batch) for batch in batches]
+def _kept(batches: list[ChangeBatch]) -> list[ChangeBatch]:
+    left = [early_filter(batch.table).of(batch) for batch in batches]
     return [batch for batch in left if len(batch)]
 
 

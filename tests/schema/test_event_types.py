@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import TableName
 from pidts.schema import Dialect, apply, classify
-from pidts.schema.dm_events import parts, sifted
+from pidts.schema.dm_events import kept_parts, parts
 from pidts.schema.statements import AlterTable, DropTable, RenameTable
 
 MARIADB = Dialect.of("11.8.3-MariaDB")
@@ -172,7 +172,7 @@ def left(sql: str, without: str = "", tables: str = ""):
 
     asked: list[str] = []
     statement = classify(sql, "s")
-    return statement, sifted(statement, sql, takes), asked
+    return statement, kept_parts(statement, sql, takes), asked
 
 
 @pytest.mark.parametrize(

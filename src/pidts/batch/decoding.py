@@ -25,7 +25,7 @@ from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
 from pidts.batch.returned import only_removed
 from pidts.binlog import LogFacts, decode_slice, decode_stream, whole_events
-from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Sieve, Table, Where, byte_size
+from pidts.model import ChangeBatch, ConfigError, EarlyFilter, Halted, Lsn, Op, Table, Where, byte_size
 from pidts.plan import LogSlice, Phase
 from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader
@@ -105,17 +105,17 @@ def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFa
         "offset": piece.begin.offset,
         "commit": piece.commit,
         "commit_time": piece.commit_time,
-        "sieve_of": partial(_sieve, context),
+        "early_filter_of": partial(_early_filter, context),
     }
 
 
-def _sieve(context: JobContext, table: Table) -> Sieve | None:
+def _early_filter(context: JobContext, table: Table) -> EarlyFilter | None:
     """Returns the filter of the table's changes."""
-    sieve = context.rules.sieve(table)
-    if sieve is None:
+    early_filter = context.rules.early_filter(table)
+    if early_filter is None:
         return None
-    at = None if sieve.dropped_at is None else _ruled(context, table, sieve.dropped_at)
-    return replace(sieve, dropped=_ruled(context, table, sieve.dropped), dropped_at=at)
+    at = None if early_filter.dropped_at is None else _ruled(context, table, early_filter.dropped_at)
+    return replace(early_filter, dropped=_ruled(context, table, early_filter.dropped), dropped_at=at)
 
 
 def _ruled(context: JobContext, table: Table, rule: Callable[[*LookedAt], Ruled]) -> Callable[[*LookedAt], Ruled]:

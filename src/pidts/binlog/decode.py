@@ -19,9 +19,9 @@ from pidts.binlog.table_map import TableMap, table_id
 from pidts.binlog.walk import LogWalker, iter_raw
 from pidts.binlog.xa import XaPrepare
 from pidts.model.batch import ChangeBatch
+from pidts.model.early_filter import EarlyFilter, EarlyFilterOf, TimesOf
 from pidts.model.errors import DecodeError, PidtsError
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import Sieve, SieveOf, TimesOf
 from pidts.model.table import Table, TableName
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ class LogFacts(TypedDict):
     offset: NotRequired[int]
     commit: NotRequired[Lsn | None]
     commit_time: NotRequired[int]
-    sieve_of: NotRequired[SieveOf | None]
+    early_filter_of: NotRequired[EarlyFilterOf | None]
 
 
 def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
     """Returns the row changes of whole transactions, per table in log order.
 
     `offset` is the byte of the log file at which `raw` begins (or any before it, less than 2 GiB away). Tables that are
-    not in `structures` are skipped. Rows at or before `after` are left out, and so are rows that a table's sieve drops;
-    of these, only the columns that the sieve uses are read. Each structure of a table has one batch, unless its rows
-    are too large for an Arrow array.
+    not in `structures` are skipped. Rows at or before `after` are left out, and so are rows that a table's early filter
+    drops; of these, only the columns that the filter uses are read. Each structure of a table has one batch, unless its
+    rows are too large for an Arrow array.
 
     The rows of a prepared XA transaction are left out, since it may be rolled back. Once it is committed, its group is
     decoded alone. Then `commit` is the Lsn of the event that commits it, which is the place of all its rows, and
@@ -108,13 +108,13 @@ class RowDecoder:
         self._structure_of = _by_name(structures) if isinstance(structures, Mapping) else structures
         self._change_no, self._mariadb = facts["change_no"], facts["format"].is_mariadb
         self._after, self._commit = facts.get("after"), facts.get("commit")
-        self._sieve_of = facts.get("sieve_of")
+        self._early_filter_of = facts.get("early_filter_of")
         self._batch_bytes = BATCH_BYTES
         self._is_final, self._log_stays = is_final, log_stays
         self._group: int | None = None
         """The first byte of the group that was committed later."""
         self._rows: dict[Table, Rows] = {}
-        self._sieves: dict[Table, Sieve] = {}
+        self._early_filters: dict[Table, EarlyFilter] = {}
         self._full: list[ChangeBatch] = []
         self._open_full: list[ChangeBatch] = []
         """Full batches with rows of only the open transaction."""
@@ -160,11 +160,11 @@ class RowDecoder:
     @property
     def asks_for_times(self) -> bool:
         """Whether a filter of a table that has occurred uses the times of changes."""
-        return any(sieve.dropped_at is not None for sieve in self._sieves.values())
+        return any(early_filter.dropped_at is not None for early_filter in self._early_filters.values())
 
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
         """Returns all rows so far; tables are in the order in which they first appeared. `times`: see `take_full`."""
-        rest = [rows.take(self._sieve(table, times)) for table, rows in self._rows.items() if len(rows)]
+        rest = [rows.take(self._early_filter(table, times)) for table, rows in self._rows.items() if len(rows)]
         return self.take_full(times) + [batch for batch in rest if len(batch)]
 
     def take_full(self, times: TimesOf | None = None) -> list[ChangeBatch]:
@@ -173,14 +173,14 @@ class RowDecoder:
         `times` has the times of changes, for filters that use them.
         """
         full, self._full = self._full, []
-        if not self._sieves:
+        if not self._early_filters:
             return full
-        sifted = [sieve.of(batch) if (sieve := self._sieve(batch.table, times)) else batch for batch in full]
-        return [batch for batch in sifted if len(batch)]
+        kept = [early.of(batch) if (early := self._early_filter(batch.table, times)) else batch for batch in full]
+        return [batch for batch in kept if len(batch)]
 
-    def _sieve(self, table: Table, times: TimesOf | None) -> Sieve | None:
-        sieve = self._sieves.get(table)
-        return sieve if sieve is None or times is None else sieve.at(times)
+    def _early_filter(self, table: Table, times: TimesOf | None) -> EarlyFilter | None:
+        early_filter = self._early_filters.get(table)
+        return early_filter if early_filter is None or times is None else early_filter.at(times)
 
     def _feed(self, event: Event, place: int) -> None:
         kind = event.type
@@ -225,13 +225,13 @@ class RowDecoder:
         if table is None:
             return None
         if table not in self._rows:
-            sieve = self._sieve_of(table) if self._sieve_of is not None else None
-            if sieve is not None:
-                self._sieves[table] = sieve
-            self._rows[table] = self._new_rows(table, sieve)
+            early_filter = self._early_filter_of(table) if self._early_filter_of is not None else None
+            if early_filter is not None:
+                self._early_filters[table] = early_filter
+            self._rows[table] = self._new_rows(table, early_filter)
         return self._rows[table].bind(table_map)
 
-    def _new_rows(self, table: Table, _: Sieve | None) -> Rows:
+    def _new_rows(self, table: Table, _: EarlyFilter | None) -> Rows:
         """Returns storage without rows."""
         return TableRows(table)
 
@@ -257,7 +257,7 @@ class RowDecoder:
         self._make_room(binding.rows)
 
     def _is_unwanted(self, event: Event, table: Table) -> bool:
-        return table in self._sieves and op_of(event) in self._sieves[table].unwanted
+        return table in self._early_filters and op_of(event) in self._early_filters[table].unwanted
 
     def _make_room(self, rows: Rows) -> None:
         """Ends a batch before it becomes too large, but not while the source may still roll back to a savepoint."""

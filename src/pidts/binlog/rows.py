@@ -17,10 +17,10 @@ from pidts.binlog.table_map import TableMap
 from pidts.binlog.values import columns, partial_json
 from pidts.binlog.values.image import ImageColumn, MakeReader, Read
 from pidts.model.batch import ChangeBatch
+from pidts.model.early_filter import EarlyFilter
 from pidts.model.errors import DecodeError, Halted, Where
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import Sieve
 from pidts.model.table import Table, TableName
 
 _PREFIX = struct.Struct(">IIQ")
@@ -78,8 +78,8 @@ class TableRows:
         self.before.truncate(before)
         self.after.truncate(after)
 
-    def take(self, sieve: Sieve | None = None) -> ChangeBatch:
-        """Returns the rows so far as one batch, without those that a sieve drops; a new batch begins."""
+    def take(self, early_filter: EarlyFilter | None = None) -> ChangeBatch:
+        """Returns the rows so far as one batch, without those that an early filter drops; a new batch begins."""
         ops = pa.Array.from_buffers(pa.int8(), len(self.ops), [None, pa.py_buffer(bytes(self.ops))])
         lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), len(self.lsns), [None, pa.py_buffer(b"".join(self.lsns))])
         before = self._struct(self.before, pc.not_equal(ops, int(Op.INSERT)))
@@ -87,7 +87,7 @@ class TableRows:
         batch = ChangeBatch.of(self.table, lsns, ops, before, after, pa.array(self.partial, pa.binary()))
         self.back_to((0, 0, 0))
         self.size = 0
-        return batch if sieve is None else sieve.of(batch)
+        return batch if early_filter is None else early_filter.of(batch)
 
     def _struct(self, images: _Images, present: pa.Array) -> pa.Array:
         """Returns one struct per row; rows without an image are null."""

@@ -28,7 +28,7 @@ from pidts.schema import (
     retargeted,
 )
 from pidts.schema.actions import Action
-from pidts.schema.dm_events import sifted
+from pidts.schema.dm_events import kept_parts
 
 _NOTHING: Mapping[TableName, Table] = MappingProxyType({})
 
@@ -54,7 +54,7 @@ def taken(
             )
         return verdict is FilterDecision.TAKE
 
-    return sifted(statement, text, takes, before, dialect=dialect) if rules.events.rules else statement
+    return kept_parts(statement, text, takes, before, dialect=dialect) if rules.events.rules else statement
 
 
 def routed_statement(statement: Statement, rules: Rules) -> Statement | None:

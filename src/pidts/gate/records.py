@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pidts.gate.json_text import image, quoted
 from pidts.gate.value_text import TEXT, printed
 from pidts.model import ChangeBatch, LogEntry, Lsn, Op, Table
-from pidts.model.sieve import TimesOf
+from pidts.model.early_filter import TimesOf
 from pidts.reduce.column_presence import column_presence
 from pidts.target.mysql.datacenter import Numbers
 

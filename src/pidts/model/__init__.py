@@ -12,6 +12,7 @@ from pidts.model.cutover import (
     ForeignKey,
     OnUpdate,
 )
+from pidts.model.early_filter import EarlyFilter, EarlyFilterOf, KeptRows
 from pidts.model.errors import (
     ConfigError,
     DecodeError,
@@ -54,7 +55,6 @@ from pidts.model.record_key import (
 )
 from pidts.model.row_lock import HeldChanges, Moment, RowLock
 from pidts.model.shard_lock import Arrival, Member, ShardLock
-from pidts.model.sieve import KeptRows, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.target_records import EarlyRemoval, LoggedStatement, Moved, Shadow, Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, Xa, XaStep, xa_not_received
@@ -80,6 +80,8 @@ __all__ = [
     "DdlState",
     "DecodeError",
     "DroppedBy",
+    "EarlyFilter",
+    "EarlyFilterOf",
     "EarlyRemoval",
     "ExpressionKey",
     "Extent",
@@ -125,8 +127,6 @@ __all__ = [
     "ServerDown",
     "Shadow",
     "ShardLock",
-    "Sieve",
-    "SieveOf",
     "StructureChanged",
     "Table",
     "TableName",

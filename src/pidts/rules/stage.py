@@ -23,7 +23,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Sieve, Table, TableName, Where
+from pidts.model import (
+    ChangeBatch,
+    Column,
+    ColumnType,
+    EarlyFilter,
+    Halted,
+    Key,
+    Kind,
+    Lsn,
+    Op,
+    Table,
+    TableName,
+    Where,
+)
 from pidts.rules.allow_list import AllowList
 from pidts.rules.column_mapping import PARTITION_ID, ColumnMapping, mapping_of
 from pidts.rules.event_filter import EventFilter, FilterDecision
@@ -146,12 +159,12 @@ class Rules:
 
     def changes(self, batch: ChangeBatch) -> ChangeBatch | None:
         """Returns the changes that the filters keep, as changes of the target's table; None if there are none."""
-        sieve = self.sieve(batch.table)
-        passed = batch if sieve is None else sieve.of(batch)
+        early_filter = self.early_filter(batch.table)
+        passed = batch if early_filter is None else early_filter.of(batch)
         return self.passed(passed) if len(passed) else None
 
-    def sieve(self, table: Table) -> Sieve | None:
-        """Returns the sieve for the table's changes that pass the filters; None if all pass."""
+    def early_filter(self, table: Table) -> EarlyFilter | None:
+        """Returns the early filter for the table's changes that pass the filters; None if all pass."""
         verdicts = self._verdicts(table.name)
         unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.SKIP)
         refused = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.REFUSE)
@@ -160,7 +173,7 @@ class Rules:
         asked = self.expressions.ops(table.name) - unwanted
         dropped = partial(self._dropped, unwanted, refused)
         at = dropped if self.expressions.asks_for_time(table.name) else None
-        return Sieve(self.expressions.columns(table), asked, unwanted, dropped, at)
+        return EarlyFilter(self.expressions.columns(table), asked, unwanted, dropped, at)
 
     def _verdicts(self, name: TableName) -> dict[Op, FilterDecision]:
         """Returns the event filter's verdict on each kind of change."""

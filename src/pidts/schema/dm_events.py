@@ -89,7 +89,7 @@ class Part:
     tables: tuple[TableName, ...]
 
 
-def sifted(
+def kept_parts(
     statement: ddl.Statement,
     text: str,
     takes: Callable[[TableName, frozenset[str]], bool],

@@ -36,12 +36,12 @@ from pidts.ddl.shards import coordinator, write_barrier
 from pidts.model import (
     ChangeBatch,
     Checkpoint,
+    EarlyFilterOf,
     Extent,
     Fenced,
     LogEntry,
     Lsn,
     OfSource,
-    SieveOf,
     Table,
     TableName,
     Transient,
@@ -100,7 +100,7 @@ def _decoded(
     *,
     structures: Mapping[TableName, Table],
     offset: int,
-    sieve_of: SieveOf,
+    early_filter_of: EarlyFilterOf,
     **_: Any,
 ) -> list[ChangeBatch]:
     """Decodes rows, and checks that the task knows the structures under which they were written."""
@@ -111,8 +111,8 @@ def _decoded(
         known = structures[batch.table.name]
         assert known.columns == batch.table.columns, f"{known} is taken for {batch.table}"
     found = [replace(batch, table=structures[batch.table.name]) for batch in batches]
-    sifted = [batch if (sieve := sieve_of(batch.table)) is None else sieve.of(batch) for batch in found]
-    return [batch for batch in sifted if len(batch)]
+    kept = [batch if (early := early_filter_of(batch.table)) is None else early.of(batch) for batch in found]
+    return [batch for batch in kept if len(batch)]
 
 
 @contextmanager

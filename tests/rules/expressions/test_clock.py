@@ -67,7 +67,7 @@ def test_what_servers_refuse_or_compute_in_other_ways_is_refused(text):
 def test_only_filters_that_use_it_ask_for_the_time():
     for text, asks in (("id = 7", False), ("`now` = 1", False), ("id = 7 AND CURRENT_DATE > day", True)):
         rules = Rules(expressions=ExpressionFilter((rule(insert=text),)))
-        assert (rules.sieve(TABLE).dropped_at is not None) is asks
+        assert (rules.early_filter(TABLE).dropped_at is not None) is asks
     assert not ExpressionFilter((rule(insert="NOW() > at"),)).asks_for_time(TableName("shop", "others"))
 
 

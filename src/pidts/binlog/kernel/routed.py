@@ -21,9 +21,9 @@ from pidts.binlog.kernel.call import Call
 from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
 from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.batch import ChangeBatch
+from pidts.model.early_filter import EarlyFilter, TimesOf
 from pidts.model.errors import PidtsError
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import Sieve, TimesOf
 from pidts.model.table import Table
 
 _FIRST_ENTRIES = 64
@@ -203,8 +203,8 @@ class RoutedDecoder(decode.RowDecoder):
         self._place_arrays()
         return binding
 
-    def _new_rows(self, table: Table, sieve: Sieve | None) -> CompiledRows:
-        return CompiledRows(table, sieve, log_stays=self._log_stays)
+    def _new_rows(self, table: Table, early_filter: EarlyFilter | None) -> CompiledRows:
+        return CompiledRows(table, early_filter, log_stays=self._log_stays)
 
     def _enter(self, number: int) -> None:
         body, binding = self._known[number]

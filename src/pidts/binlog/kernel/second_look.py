@@ -21,21 +21,23 @@ from pidts.binlog.kernel.call import Call
 from pidts.binlog.rows_event import RowsEvent, all_columns
 from pidts.binlog.table_map import TableMap
 from pidts.model.batch import ChangeBatch
+from pidts.model.early_filter import EarlyFilter, KeptRows
 from pidts.model.errors import Halted, PidtsError, Where
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import KeptRows, Sieve
 from pidts.model.table import TableName
 
 _RESERVE = 1.1
 
 
-def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mapping[int, TableMap]) -> ChangeBatch:
-    """Returns the rows that the sieve keeps, of those that were skimmed into this memory.
+def whole(
+    skimmed: ChangeBatch, memory: Memory, early_filter: EarlyFilter | None, maps: Mapping[int, TableMap]
+) -> ChangeBatch:
+    """Returns the rows that the early filter keeps, of those that were skimmed into this memory.
 
     `maps`: the program with which each row has to be read.
     """
-    kept = None if sieve is None else sieve.kept(skimmed)
+    kept = None if early_filter is None else early_filter.kept(skimmed)
     count = len(skimmed) if kept is None else kept.count
     if not count:
         return ChangeBatch(skimmed.table, skimmed.rows.slice(0, 0))

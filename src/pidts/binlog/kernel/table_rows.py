@@ -18,8 +18,8 @@ from pidts.binlog.kernel.program import Skimming, program
 from pidts.binlog.rows_event import RowsEvent
 from pidts.binlog.table_map import TableMap
 from pidts.model.batch import ChangeBatch
+from pidts.model.early_filter import EarlyFilter
 from pidts.model.lsn import Lsn
-from pidts.model.sieve import Sieve
 from pidts.model.table import Table
 
 _PREFIX = struct.Struct(">IIQ")
@@ -34,13 +34,13 @@ class CompiledRows:
 
     __slots__ = ("_maps", "_partial", "memory", "plain", "table")
 
-    def __init__(self, table: Table, sieve: Sieve | None = None, *, log_stays: bool = False) -> None:
+    def __init__(self, table: Table, early_filter: EarlyFilter | None = None, *, log_stays: bool = False) -> None:
         """Columns that do not decide which rows are wanted are skipped at first, if the log stays until the end."""
         self.table = table
-        self.memory = Memory(table, _others(table, sieve) if sieve is not None and log_stays else ())
-        if sieve is not None:
-            self.memory.state[at.UNWANTED // 8] = sum(1 << op for op in sieve.unwanted)
-            self.memory.state[at.ASKED // 8] = sum(1 << op for op in sieve.asked)
+        self.memory = Memory(table, _others(table, early_filter) if early_filter is not None and log_stays else ())
+        if early_filter is not None:
+            self.memory.state[at.UNWANTED // 8] = sum(1 << op for op in early_filter.unwanted)
+            self.memory.state[at.ASKED // 8] = sum(1 << op for op in early_filter.asked)
         self.plain: rows.TableRows | None = None
         self._maps: dict[int, TableMap] = {}
         """The table maps by the address of the program that reads all columns."""
@@ -74,19 +74,19 @@ class CompiledRows:
             self.memory.back_to(count)
             self._partial = [(first, min(end, count), held) for first, end, held in self._partial if first < count]
 
-    def take(self, sieve: Sieve | None = None) -> ChangeBatch:
-        """Returns the rows so far as one batch, without those that a sieve drops; a new batch begins."""
+    def take(self, early_filter: EarlyFilter | None = None) -> ChangeBatch:
+        """Returns the rows so far as one batch, without those that an early filter drops; a new batch begins."""
         count = self.memory.rows
         batch = arrays.batch(self.table, self.memory, self._held(count))
         if self.memory.passed_over:
-            batch = second_look.whole(batch, self.memory, sieve, self._maps)
-        elif sieve is not None:
-            batch = sieve.of(batch)
+            batch = second_look.whole(batch, self.memory, early_filter, self._maps)
+        elif early_filter is not None:
+            batch = early_filter.of(batch)
         self.memory.clear()
         self._partial = []
         if self.plain is None:
             return batch
-        behind, self.plain = self.plain.take(sieve), None
+        behind, self.plain = self.plain.take(early_filter), None
         self.memory.state[at.PLAIN // 8] = 0
         if not len(batch) or not len(behind):
             return batch if len(batch) else behind
@@ -111,9 +111,9 @@ class CompiledRows:
         return pa.array(values, pa.binary())
 
 
-def _others(table: Table, sieve: Sieve) -> list[int]:
+def _others(table: Table, early_filter: EarlyFilter) -> list[int]:
     """Returns the places of unused columns; none if no column is used, since then nothing can be decided early."""
-    looked_at = sieve.columns if sieve.asked else ()
+    looked_at = early_filter.columns if early_filter.asked else ()
     found = [place for place, column in enumerate(table.columns) if column.name.lower() not in looked_at]
     return found if len(found) < len(table.columns) else []
 

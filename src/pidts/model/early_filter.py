@@ -1,4 +1,4 @@
-"""A sieve decides, by some of a table's columns, which of its changes are wanted.
+"""An early filter decides, by some of a table's columns, which of its changes are wanted.
 
 The maker of a batch can apply it before it has made the other columns, and need not make these for a dropped change.
 Most of a row's bytes are in texts that no filter uses.
@@ -57,8 +57,8 @@ TimesOf = Callable[[pa.Array], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Sieve:
-    """The sieve of one table."""
+class EarlyFilter:
+    """The early filter of one table."""
 
     columns: frozenset[str]
     """The columns that decide, by their names in lower case."""
@@ -75,8 +75,8 @@ class Sieve:
     turns it into `dropped`, which is not called before that.
     """
 
-    def at(self, times: TimesOf) -> Sieve:
-        """Returns the sieve with the times of the changes, if it uses them."""
+    def at(self, times: TimesOf) -> EarlyFilter:
+        """Returns the early filter with the times of the changes, if it uses them."""
         ask = self.dropped_at
         if ask is None:
             return self
@@ -106,5 +106,5 @@ class Sieve:
         return replace(batch, rows=pa.RecordBatch.from_arrays(columns, schema=batch.rows.schema))
 
 
-SieveOf = Callable[[Table], Sieve | None]
-"""Returns a table's sieve; None if all changes of the table are wanted."""
+EarlyFilterOf = Callable[[Table], EarlyFilter | None]
+"""Returns a table's early filter; None if all changes of the table are wanted."""
