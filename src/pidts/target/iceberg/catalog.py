@@ -74,7 +74,7 @@ class Catalog:
             raise Transient(
                 "target-busy", "another program has changed the table meanwhile", where=Where(table=str(name))
             )
-        if new.is_bent:
+        if new.is_branched:
             self._run("DELETE FROM pidts_meta.retired_file WHERE table_location = %s", (new.metadata.location,))
         self._retire(new.metadata, new.retired)
 

@@ -85,7 +85,7 @@ class Published:
     metadata: TableMetadata
     retired: list[str] = field(default_factory=list)
     """Files that the table does not need any more."""
-    is_bent: bool = False
+    is_branched: bool = False
     """Whether the snapshots are not a single line: another program has committed to a branch, or has gone back to an
     earlier snapshot. Then a file that was unnecessary from some snapshot on may be needed again.
     """

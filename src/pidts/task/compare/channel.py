@@ -144,7 +144,7 @@ class _Comparison:
     read_upto: int = 0
     """The id of the last record that was read."""
     reports: dict[TableName, TableReport] = field(default_factory=dict)
-    rows_told: Counter[TableName] = field(default_factory=Counter)
+    recorded_rows: Counter[TableName] = field(default_factory=Counter)
     """The number of rows of each table by the records."""
     notes: dict[TableName, list[str]] = field(default_factory=dict)
     keyless: set[TableName] = field(default_factory=set)
@@ -277,7 +277,7 @@ class _Comparison:
         matcher = Matcher(texts, EXACT)
         keys = text_keys(texts, [fact.key for fact in facts])
         rows = list(_rows(texts, facts))
-        self.rows_told[name] += len(rows)
+        self.recorded_rows[name] += len(rows)
         wrong = sorted(matcher.verdicts(keys, self._texts(whole).find(texts, keys), text_rows(texts, rows)))
         if is_blind:
             self._add(name, rows=len(facts) - len(wrong), not_compared=len(wrong))
@@ -391,7 +391,7 @@ class _Comparison:
             if name in passed.whole:
                 continue
             ((count,),) = query(self.source, f"SELECT COUNT(*) FROM {quoted_table(name)}")
-            if (others := int(count) - self.rows_told[name]) > 0:
+            if (others := int(count) - self.recorded_rows[name]) > 0:
                 self._add(name, not_compared=others)
 
     def _finished(self, report: TableReport) -> TableReport:

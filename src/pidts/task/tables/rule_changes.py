@@ -130,13 +130,13 @@ def with_own_rows_only(
     found = []
     for fit in fits:
         table = tables[fit.name]
-        is_told = (
+        has_own_rows_only = (
             fit.mode is CopyMode.ADD
             and not (rules.keeps_rows(fit.name) or rules.maps_key(table))
             and not is_guarded(fit.target_table, config.version_column)
             and identifies_own_rows(target, rules, config.name, config.source.source_id, fit.name)
         )
-        found.append(replace(fit, mode=CopyMode.OWN) if is_told else fit)
+        found.append(replace(fit, mode=CopyMode.OWN) if has_own_rows_only else fit)
     return found
 
 
