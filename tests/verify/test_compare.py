@@ -57,8 +57,8 @@ def world(source: list[Row], target: list[Row], *types: ColumnType, **more: Any)
 
 
 def run(world: World, **options: Any) -> Report:
-    source, flight = merged(world)
-    return compare(source, Target(world), flight, **options)
+    source, catch_up = merged(world)
+    return compare(source, Target(world), catch_up, **options)
 
 
 def names(report: Report) -> set[str]:

@@ -48,8 +48,8 @@ def worlds(sources: Sequence[Rows], target: Rows, kind: ColumnType = INT, **more
 
 
 def run(members: Sequence[World], **options: Any) -> Report:
-    source, flight = merged(*members)
-    return compare(source, Target(members[0]), flight, **options)
+    source, catch_up = merged(*members)
+    return compare(source, Target(members[0]), catch_up, **options)
 
 
 def key(kind: ColumnType, number: int) -> int | str:
@@ -207,9 +207,9 @@ def test_a_table_that_comes_to_the_others_meanwhile_is_compared_with_them() -> N
     begun, _ = merged(*members[:2])
     later, _ = merged(*members)
     readings = iter([begun._read(), later._read()])
-    source, flight = merged(*members)
+    source, catch_up = merged(*members)
     source._read = lambda: next(readings)
-    found = compare(source, Target(members[0]), flight, memory=ComparisonState())
+    found = compare(source, Target(members[0]), catch_up, memory=ComparisonState())
     assert (found.equal, found.tables[0].rows) == (True, 3)
 
 

@@ -216,15 +216,15 @@ def test_a_task_that_follows_another_server_has_reached_no_place_of_this_one(
         target.meta.prepare()
         far = Checkpoint(task=name, source="one", worker=0, lsn=Lsn(3, 900, 4))
         target.meta.checkpoints.claim(name, "one", 1, far)
-        flight = TaskCatchUp(pair.config, source, target)
-        assert flight.place() < far.lsn
+        catch_up = TaskCatchUp(pair.config, source, target)
+        assert catch_up.place() < far.lsn
         format_event = event_at(pair.config.source.server, Position(log_end(source).file, 4))
         for server, change_no in (("another", 5), (server_info(source).identity, 6)):
             shutil.rmtree(relay, ignore_errors=True)
             with closing(RelayWriter.open(relay, "one")) as writer:
                 writer.begin(Origin(server, "bin", change_no), Lsn(change_no, 1, 4), "")
                 writer.start_segment(format_event)
-            assert (flight.change_no, flight.place() > far.lsn) == (6, True)
+            assert (catch_up.change_no, catch_up.place() > far.lsn) == (6, True)
 
 
 MAPPED = 1 << 59
@@ -337,12 +337,12 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         held = PlanState(start, {}, held_at({tables[1]: replace(start, offset=start.offset - 1)}, start))
         state = Checkpoint(task=pair.config.name, source="one", worker=0, lsn=start, copy=held.copy_json())
         target.meta.checkpoints.claim(pair.config.name, "one", 1, state)
-        flight = TaskCatchUp(pair.config, source, target)
+        catch_up = TaskCatchUp(pair.config, source, target)
         place = replace(start, offset=start.offset + 9)
         begin = time.monotonic()
-        found = [flight.behind(name, place) for name in tables * 5]
+        found = [catch_up.behind(name, place) for name in tables * 5]
         assert 1.5 < time.monotonic() - begin < 9
         assert all(one is not None and one.is_stopped and "no run of the task is seen" in one.waits for one in found)
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, pair.config.name, "one")
-            assert flight.behind(tables[0], place) == Behind(), "it runs, and nobody knows why it stays"
+            assert catch_up.behind(tables[0], place) == Behind(), "it runs, and nobody knows why it stays"

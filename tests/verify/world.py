@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.model import Lsn, Table, TableName
-from pidts.verify import Behind, EstimatedSize, Key, KeySpan, MergedFlight, MergedSource, MergedTable, Order, Sum
+from pidts.verify import Behind, EstimatedSize, Key, KeySpan, MergedCatchUp, MergedSource, MergedTable, Order, Sum
 
 Row = tuple[Any, ...]
 Rows = dict[Any, Row]
@@ -80,10 +80,10 @@ def _in(span: KeySpan, key: Any) -> bool:
 
 
 class Source:
-    """The world's source as the only member of the target's table, with its leg."""
+    """The world's source as the only member of the target's table."""
 
     def __init__(self, world: World, label: str = "one") -> None:
-        self.world, self.label, self.leg = world, label, self
+        self.world, self.label, self.catch_up = world, label, self
 
     @property
     def name(self) -> TableName:
@@ -145,13 +145,13 @@ class Source:
         return self.world.knows_log and after == upto
 
 
-def merged(*worlds: World) -> tuple[MergedSource, MergedFlight]:
+def merged(*worlds: World) -> tuple[MergedSource, MergedCatchUp]:
     """Their tables as the members of one group; they share a target."""
     table = worlds[0].table
     members = tuple(Source(world, f"s{number}") for number, world in enumerate(worlds))
     group = MergedTable(table, table, members)
     source = MergedSource(lambda: {table.name: group}, lambda _: frozenset(one.label for one in members))
-    return source, MergedFlight(lambda: source.groups)
+    return source, MergedCatchUp(lambda: source.groups)
 
 
 class Target:

@@ -3,7 +3,7 @@
 from pidts.verify.compare import Callbacks, ComparisonInterrupted, ComparisonProgress, compare
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
-from pidts.verify.merged import MergedFlight, MergedSource, MergedTable
+from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
 from pidts.verify.normal import EXACT, LAKE, POSTGRES, Normals
 from pidts.verify.owners import ANYBODY, NOBODY, RowOwners
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
@@ -28,7 +28,7 @@ __all__ = [
     "Mark",
     "Matcher",
     "MemoryFile",
-    "MergedFlight",
+    "MergedCatchUp",
     "MergedSource",
     "MergedTable",
     "Normals",

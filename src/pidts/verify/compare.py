@@ -23,7 +23,7 @@ from pidts.verify.normal import EXACT, Normals
 from pidts.verify.owners import NOBODY
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled, settle
-from pidts.verify.side import Flight, SourceSide, TargetSide
+from pidts.verify.side import CatchUp, SourceSide, TargetSide
 from pidts.verify.walk import Hooks, Walk
 
 _SAVE_SECONDS = 5.0
@@ -65,7 +65,7 @@ class Callbacks:
 def compare(
     source: SourceSide,
     target: TargetSide,
-    flight: Flight,
+    catch_up: CatchUp,
     *,
     normals: Normals = EXACT,
     examples: int = 100,
@@ -75,7 +75,7 @@ def compare(
     """Continues from the memory. `examples` limits the differences that are listed; all of them are counted."""
     with ThreadPoolExecutor(1) as pool:
         work = _Comparison(
-            source, target, flight, normals, examples, callbacks or Callbacks(), pool, memory or ComparisonState()
+            source, target, catch_up, normals, examples, callbacks or Callbacks(), pool, memory or ComparisonState()
         )
         return work.run()
 
@@ -84,7 +84,7 @@ def compare(
 class _Comparison:
     source: SourceSide
     target: TargetSide
-    flight: Flight
+    catch_up: CatchUp
     normals: Normals
     most: int
     callbacks: Callbacks
@@ -129,7 +129,7 @@ class _Comparison:
             return unfit
         matcher = Matcher(table, self.normals)
         if not table.identity:
-            return compare_multisets(self.source, self.target, self.flight, matcher, self._pause)
+            return compare_multisets(self.source, self.target, self.catch_up, matcher, self._pause)
         size = self.source.size(table)
         place = self.memory.place
         signature = self.source.signature(table)
@@ -158,7 +158,7 @@ class _Comparison:
         misfits = self.target.misfits(table)
         if misfits == []:
             return None
-        behind = self.flight.behind(table.name, self.flight.place(table.name)).values()
+        behind = self.catch_up.behind(table.name, self.catch_up.place(table.name)).values()
         misfits = self.target.misfits(table)
         if misfits == []:
             return None
@@ -169,11 +169,11 @@ class _Comparison:
         return TableReport(table.name, missing=0 if misfits else self.source.count(table), problem=what)
 
     def _settle(self, matcher: Matcher, keys: pa.Table, page: int) -> TableReport:
-        settled = settle(self.source, self.target, self.flight, matcher, keys, page, self._pause)
+        settled = settle(self.source, self.target, self.catch_up, matcher, keys, page, self._pause)
         if any(kind is DifferenceKind.EXTRA for kind, _ in settled.found):
             self.source.confirm(matcher.table)
         if len(settled.keys) and self.callbacks.differ(matcher.table, settled):
-            settled = settle(self.source, self.target, self.flight, matcher, settled.keys, page, self._pause)
+            settled = settle(self.source, self.target, self.catch_up, matcher, settled.keys, page, self._pause)
         counts = Counter(kind for kind, _ in settled.found)
         labels = self.source.members(matcher.table)
         for place, (kind, columns) in enumerate(settled.found[: max(self.most - len(self._examples), 0)]):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pidts.verify.match import Matcher
 from pidts.verify.report import TableReport
-from pidts.verify.side import Flight, KeySpan, SourceSide, TargetSide
+from pidts.verify.side import CatchUp, KeySpan, SourceSide, TargetSide
 
 _READINGS = 4
 _PAUSE = 0.5
@@ -29,7 +29,7 @@ Copies = dict[bytes, tuple[int, int]]
 def compare_multisets(
     source: SourceSide,
     target: TargetSide,
-    flight: Flight,
+    catch_up: CatchUp,
     matcher: Matcher,
     pause: Callable[[float], bool],
 ) -> TableReport:
@@ -38,18 +38,18 @@ def compare_multisets(
     report = TableReport(table.name, has_key=False)
     there = source.sum(table, _WHOLE)
     if there is not None:
-        behind = flight.behind(table.name, flight.place(table.name))
+        behind = catch_up.behind(table.name, catch_up.place(table.name))
         if not behind and there == target.sum(table, _WHOLE):
             return replace(report, rows=there.rows)
     wrong: Copies | None = None
     for _ in range(_READINGS):
-        low = flight.settled(table.name)
+        low = catch_up.settled(table.name)
         rows = _counted(matcher, source.all(table))
-        behind = flight.behind(table.name, flight.place(table.name))
+        behind = catch_up.behind(table.name, catch_up.place(table.name))
         here = _counted(matcher, target.all(table))
         report = replace(report, rows=rows.total())
         now = {row: (rows[row], here[row]) for row in rows.keys() | here.keys() if rows[row] != here[row]}
-        if not now or (not behind and flight.untouched(table.name, low, flight.place(table.name))):
+        if not now or (not behind and catch_up.untouched(table.name, low, catch_up.place(table.name))):
             return _with_copies(report, now)
         again = now if wrong is None else {row: now[row] for row in wrong.keys() & now.keys()}
         moving = {row for row, numbers in again.items() if wrong is not None and wrong[row] != numbers}

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pidts.model import Halted, Table, TableName, Where
 from pidts.verify.keys import is_ordered, rank
 from pidts.verify.owners import RowOwners
-from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Leg, Mark, Member, Sum
+from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Mark, Member, SourceCatchUp, Sum
 
 _FEWEST = 10
 """The least number of rows of a member that are read at a time, however many members there are."""
@@ -53,9 +53,9 @@ class MergedTable:
         return len(self.members) == 1 or is_ordered(self.cut)
 
     @property
-    def legs(self) -> tuple[Leg, ...]:
-        """Returns the legs of the members, each of them once."""
-        return tuple({id(member.leg): member.leg for member in self.members}.values())
+    def catch_ups(self) -> tuple[SourceCatchUp, ...]:
+        """Returns what waits for the sources of the members, each of them once."""
+        return tuple({id(member.catch_up): member.catch_up for member in self.members}.values())
 
 
 Groups = Mapping[TableName, MergedTable]
@@ -223,26 +223,26 @@ def _shaped(table: Table, rows: pa.Table) -> pa.Table:
     return rows.select(table.arrow.names).cast(table.arrow)
 
 
-class MergedFlight:
-    """The pending changes of the tables of all groups."""
+class MergedCatchUp:
+    """Waits until the target has the log of all members of a table."""
 
     def __init__(self, groups: Callable[[], Groups]) -> None:
         self._groups = groups
 
     def settled(self, table: TableName) -> Mark:
-        """Returns the settled place of each leg."""
-        return tuple(leg.settled() for leg in self._groups()[table].legs)
+        """Returns the settled place of each source."""
+        return tuple(catch_up.settled() for catch_up in self._groups()[table].catch_ups)
 
     def place(self, table: TableName) -> Mark:
-        """Returns the end of each leg's log."""
-        return tuple(leg.place() for leg in self._groups()[table].legs)
+        """Returns the end of each source's log."""
+        return tuple(catch_up.place() for catch_up in self._groups()[table].catch_ups)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
         """Waits for one member after the other; during a wait, the target also gets changes of the other members."""
         group = self._groups()[table]
-        places = dict(zip(map(id, group.legs), mark, strict=True))
+        places = dict(zip(map(id, group.catch_ups), mark, strict=True))
         found = {
-            number: member.leg.behind(member.name, places[id(member.leg)])
+            number: member.catch_up.behind(member.name, places[id(member.catch_up)])
             for number, member in enumerate(group.members)
         }
         return {number: behind for number, behind in found.items() if behind is not None}
@@ -250,5 +250,5 @@ class MergedFlight:
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
         """Whether the logs of all members are known to have no change of their tables between these places."""
         group = self._groups()[table]
-        between = dict(zip(map(id, group.legs), zip(after, upto, strict=True), strict=True))
-        return all(member.leg.untouched(member.name, *between[id(member.leg)]) for member in group.members)
+        between = dict(zip(map(id, group.catch_ups), zip(after, upto, strict=True), strict=True))
+        return all(member.catch_up.untouched(member.name, *between[id(member.catch_up)]) for member in group.members)

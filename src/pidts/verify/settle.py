@@ -34,7 +34,7 @@ import pyarrow as pa
 from pidts.verify.match import Matcher
 from pidts.verify.owners import ANYBODY
 from pidts.verify.report import DifferenceKind
-from pidts.verify.side import Behind, Flight, KeyedSource, KeyedTarget
+from pidts.verify.side import Behind, CatchUp, KeyedSource, KeyedTarget
 
 _ROUNDS = 12
 _SAME_ROUNDS = 4
@@ -88,7 +88,7 @@ class _Watch:
 def settle(
     source: KeyedSource,
     target: KeyedTarget,
-    flight: Flight,
+    catch_up: CatchUp,
     matcher: Matcher,
     keys: pa.Table,
     page: int,
@@ -107,13 +107,13 @@ def settle(
     aside: set[int] = set()
     seconds = _FIRST_PAUSE
     for _ in range(_ROUNDS):
-        low = flight.settled(table.name)
+        low = catch_up.settled(table.name)
         before = {
             number: stamp
             for numbers, part in _pages(keys, open_keys, page)
             for number, stamp in zip(numbers, _read(source, matcher, part).stamps, strict=True)
         }
-        behind = flight.behind(table.name, flight.place(table.name))
+        behind = catch_up.behind(table.name, catch_up.place(table.name))
         last, definite = {}, {}
         for numbers, part in _pages(keys, open_keys, page):
             # A lock may be resolved just after its row was read, so the locked rows are queried before and after the
@@ -135,7 +135,7 @@ def settle(
                     seen = there.stamps[place], stamps[row] if row >= 0 else None
                     definite[number] = watches[number].note(seen)
         waits |= {one.waits: None for one in behind.values() if one.waits}
-        if definite and flight.untouched(table.name, low, flight.place(table.name)):
+        if definite and catch_up.untouched(table.name, low, catch_up.place(table.name)):
             final |= {number: last[number] for number in definite}
         else:
             final |= {number: last[number] for number, rounds in definite.items() if rounds >= _SAME_ROUNDS}

@@ -65,8 +65,8 @@ class Behind:
     """Whether the cause is that the task does not run: then it is enough to start the task."""
 
 
-class Leg(Protocol):
-    """The path of one source's changes to the target."""
+class SourceCatchUp(Protocol):
+    """Waits until the target has a table's log of one source."""
 
     def settled(self) -> Lsn:
         """Returns a place in the source's log: rows that are read from now on contain all changes before it."""
@@ -93,8 +93,8 @@ class Member(Protocol):
         """Returns a unique name for people."""
 
     @property
-    def leg(self) -> Leg:
-        """Returns the leg, one object for all tables of a source."""
+    def catch_up(self) -> SourceCatchUp:
+        """Returns what waits for the source of the member, one object for all tables of a source."""
 
     @property
     def extracted(self) -> Mapping[str, str]:
@@ -214,8 +214,8 @@ class TargetSide(KeyedTarget, Protocol):
         """Yields all rows of a table without a key."""
 
 
-class Flight(Protocol):
-    """The pending changes between the sources of a table and the target."""
+class CatchUp(Protocol):
+    """Waits until the target has a table's log of all of its sources."""
 
     def settled(self, table: TableName) -> Mark:
         """Returns places in the sources' logs: rows that are read from now on contain all changes before them."""

@@ -116,11 +116,13 @@ def compare_channel(
         target = stack.enter_context(closing(config.target.server.connect()))
         source = stack.enter_context(closing(connect(config.source.server)))
         assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
-        leg = TaskCatchUp(config, source, target, stop=callbacks.stop, say=say)
+        catch_up = TaskCatchUp(config, source, target, stop=callbacks.stop, say=say)
         for left in reversed(range(_TRIES)):
             with closing(KeyStore()) as store:
                 try:
-                    return _Comparison(config, source, target, OneSource(leg), store, callbacks, examples).run(takes)
+                    return _Comparison(config, source, target, OneSource(catch_up), store, callbacks, examples).run(
+                        takes
+                    )
                 except Halted as error:
                     if error.code != _MOVED or not left:
                         raise
@@ -134,7 +136,7 @@ class _Comparison:
     config: TaskConfig
     source: Session
     target: MySqlSession
-    flight: OneSource
+    catch_up: OneSource
     store: KeyStore
     callbacks: Callbacks
     most: int
@@ -325,7 +327,7 @@ class _Comparison:
         matcher = Matcher(texts, EXACT)
         recorded = RecordedTexts(lambda keys: self._later(whole, keys), facts)
         keys = text_keys(texts, list(facts))
-        settled = settle(self._texts(whole), recorded, self.flight, matcher, keys, _PAGE, self._pause)
+        settled = settle(self._texts(whole), recorded, self.catch_up, matcher, keys, _PAGE, self._pause)
         counts: Counter[DifferenceKind] = Counter()
         unknown = 0
         for place, (key, (kind, names)) in enumerate(zip(texts_of_keys(settled.keys), settled.found, strict=True)):

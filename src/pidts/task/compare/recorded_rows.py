@@ -132,25 +132,25 @@ class RecordedTexts:
 class OneSource:
     """The pending changes between the one source of a channel and its datacenter."""
 
-    leg: TaskCatchUp
+    catch_up: TaskCatchUp
 
     def settled(self, table: TableName) -> Mark:  # noqa: ARG002 - as a comparison asks
         """Returns a place in the log: rows that are read from now on contain all changes before it."""
-        return (self.leg.settled(),)
+        return (self.catch_up.settled(),)
 
     def place(self, table: TableName) -> Mark:  # noqa: ARG002 - as a comparison asks
         """Returns the end of the log."""
-        return (self.leg.place(),)
+        return (self.catch_up.place(),)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
         """Waits until the datacenter has the table's log up to there."""
         (lsn,) = mark
-        found = self.leg.behind(table, lsn)
+        found = self.catch_up.behind(table, lsn)
         return {} if found is None else {0: found}
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
         """Whether the log between two places is known to have no change of the table."""
-        return self.leg.untouched(table, after[0], upto[0])
+        return self.catch_up.untouched(table, after[0], upto[0])
 
 
 def _typed(texts: pa.ChunkedArray, table: TableName, column: Column, zone: str) -> pa.Array:

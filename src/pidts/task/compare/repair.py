@@ -140,7 +140,7 @@ class Repairs:
                 one.part.config.source.source_id,
                 one.rules.target_table(one.whole),
                 partial(_read, one),
-                partial(one.leg.caught_up, one.name),
+                partial(one.catch_up.caught_up, one.name),
             )
             for one in members
         ]
@@ -200,7 +200,7 @@ def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
             "a schema change has altered the table meanwhile",
             where=Where(table=str(member.name)),
         )
-    return member.rules.rows(member.whole, chunk.rows), Lsn.at(chunk.high, part.leg.change_no)
+    return member.rules.rows(member.whole, chunk.rows), Lsn.at(chunk.high, part.catch_up.change_no)
 
 
 def _sql(target: TargetSession) -> tuple[Sequence[str], Callable[[NetChange], Iterator[str]]]:

@@ -34,7 +34,7 @@ class OpenPart:
 
     config: TaskConfig
     session: Session
-    leg: TaskCatchUp
+    catch_up: TaskCatchUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class SourceTable:
         return self.whole.name
 
     @property
-    def leg(self) -> TaskCatchUp:
+    def catch_up(self) -> TaskCatchUp:
         """The catch-up of the target with the source."""
-        return self.part.leg
+        return self.part.catch_up
 
     @property
     def extracted(self) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pidts.verify import (
     Callbacks,
     ComparisonProgress,
     ComparisonState,
-    MergedFlight,
+    MergedCatchUp,
     MergedSource,
     MergedTable,
     Normals,
@@ -65,8 +65,8 @@ def opened_comparison(
         for config in parts:
             source = stack.enter_context(closing(connect(config.source.server)))
             prefix = f"{config.source.source_id}: " if len(parts) > 1 else ""
-            flight = TaskCatchUp(config, source, target, stop=stop, say=say, prefix=prefix)
-            opened.append(OpenPart(config, source, flight))
+            catch_up = TaskCatchUp(config, source, target, stop=stop, say=say, prefix=prefix)
+            opened.append(OpenPart(config, source, catch_up))
         yield Comparison(tuple(opened), target, takes, left)
 
 
@@ -99,7 +99,7 @@ class Comparison:
         report = compare(
             source,
             target_rows(self.target, lambda: source.groups),
-            MergedFlight(lambda: source.groups),
+            MergedCatchUp(lambda: source.groups),
             normals=normals_of(self.parts[0].config),
             examples=examples,
             memory=memory,

@@ -54,10 +54,10 @@ def drain(
     ends = {}
     for part in parts:
         with closing(connect(part.source.server)) as source:
-            flight = TaskCatchUp(part, source, target, stop=stop, say=say)
-            end = ends[part.source.source_id] = flight.place()
+            catch_up = TaskCatchUp(part, source, target, stop=stop, say=say)
+            end = ends[part.source.source_id] = catch_up.place()
             for table in tables_of(part, target):
-                _await(part, target, flight, table, end, stop, run_once)
+                _await(part, target, catch_up, table, end, stop, run_once)
     return ends
 
 
@@ -71,11 +71,11 @@ def touched(
         if before[source_id] == after[source_id]:
             continue
         with closing(connect(part.source.server)) as source:
-            flight = TaskCatchUp(part, source, target)
+            catch_up = TaskCatchUp(part, source, target)
             found += [
                 table
                 for table in tables_of(part, target)
-                if not flight.untouched(table, before[source_id], after[source_id])
+                if not catch_up.untouched(table, before[source_id], after[source_id])
             ]
     return found
 
@@ -89,13 +89,13 @@ def tables_of(part: TaskConfig, target: TargetSession) -> list[TableName]:
 def _await(
     part: TaskConfig,
     target: TargetSession,
-    flight: TaskCatchUp,
+    catch_up: TaskCatchUp,
     table: TableName,
     end: Lsn,
     stop: threading.Event,
     run_once: RunOnce,
 ) -> None:
-    while (behind := flight.behind(table, end)) is not None:
+    while (behind := catch_up.behind(table, end)) is not None:
         if stop.is_set():
             raise CutoverStopped
         if behind.waits and not behind.is_stopped:
@@ -105,7 +105,7 @@ def _await(
             run_once()
             if stop.is_set():
                 raise CutoverStopped
-            if flight.behind(table, end) is not None:
+            if catch_up.behind(table, end) is not None:
                 what = f"a run of the task has ended, and the target still lacks changes of {table}"
                 todo = f"See what it waits for: pidts status {part.path}"
                 raise PrecheckFailed("cutover-not-ready", what, todo=todo)
