@@ -162,7 +162,7 @@ def _fork_spawner() -> None:
         os.chdir("/")
         os.environ |= {IN_SERVICE: "1", "OPENBLAS_NUM_THREADS": "1"}
         theirs.sendall(b"ready")
-        serve_forks(theirs, spawner._be_task)
+        serve_forks(theirs, spawner._run_forked_task)
         os._exit(0)
     theirs.close()
     usual = Spawner._begin

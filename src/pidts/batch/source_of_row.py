@@ -25,12 +25,14 @@ def owner(row: RefusedRow, batches: Iterable[ChangeBatch]) -> TableName | None:
     names = {batch.origin for batch in mine}
     if len(names) == 1:
         return names.pop()
-    last = {name: max(said for batch in mine if batch.origin == name for said in _said(row, batch)) for name in names}
-    found = [(said, name) for name, said in last.items() if said.place and (said.leaves or not row.written)]
+    last = {
+        name: max(one for batch in mine if batch.origin == name for one in _last_changes(row, batch)) for name in names
+    }
+    found = [(change, name) for name, change in last.items() if change.place and (change.leaves or not row.written)]
     return max(found, key=lambda one: one[0])[1] if found else None
 
 
-class _Said(NamedTuple):
+class _LastChange(NamedTuple):
     """A table's last change of a row in a batch."""
 
     place: bytes = b""
@@ -38,16 +40,16 @@ class _Said(NamedTuple):
     """Whether the row exists after the change."""
 
 
-def _said(row: RefusedRow, batch: ChangeBatch) -> Iterator[_Said]:
+def _last_changes(row: RefusedRow, batch: ChangeBatch) -> Iterator[_LastChange]:
     keys = identities(batch)
     places = batch.rows.column("lsn")
     is_it = _are(row, batch, keys.current)
     given_up = pc.and_(keys.moved, _are(row, batch, keys.before))
-    for says, leaves in (
+    for mask, leaves in (
         (pc.and_(is_it, pc.invert(keys.deleted)), True),
         (any_of([pc.and_(is_it, keys.deleted), given_up]), False),
     ):
-        yield _Said(max(places.filter(says).to_pylist(), default=b""), leaves)
+        yield _LastChange(max(places.filter(mask).to_pylist(), default=b""), leaves)
 
 
 def _are(row: RefusedRow, batch: ChangeBatch, keys: list[pa.Array]) -> pa.BooleanArray:

@@ -21,15 +21,15 @@ def print_summary(text: str) -> None:
     """Prints to stdout. If the reader of stdout is gone, prints to stderr, and if that fails, too, to the terminal."""
     if write_line(text, sys.stdout):
         return
-    _let_go(sys.stdout.fileno())
+    _discard(sys.stdout.fileno())
     if write_line(text, sys.stderr):
         return
-    _let_go(sys.stderr.fileno())
+    _discard(sys.stderr.fileno())
     with suppress(OSError), _TERMINAL.open("w", encoding="utf-8") as terminal:
         terminal.write(f"{text}\n")
 
 
-def _let_go(descriptor: int) -> None:
+def _discard(descriptor: int) -> None:
     """Redirects the descriptor to `/dev/null`: the interpreter flushes it at its end, and would fail otherwise."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)

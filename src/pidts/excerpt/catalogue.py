@@ -19,7 +19,7 @@ from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.schema.evolve.catalog_history import History
 from pidts.source import SourceConfig, binary_logs, connect
-from pidts.source.catalogue import Look, look_at_tables
+from pidts.source.catalogue import CatalogueReading, look_at_tables
 
 _TYPE_AT = 4
 _MADE = slice(0, 9)
@@ -31,7 +31,7 @@ class Catalogue:
     """The server's present catalogue."""
 
     server: SourceConfig
-    look: Look
+    reading: CatalogueReading
     files: tuple[str, ...]
     """The log files that the server still has."""
 
@@ -47,14 +47,14 @@ class Catalogue:
         Tables that changed while the catalogue was read are unknown, since the catalogue may show the state before or
         after such a change.
         """
-        began, ended = Lsn.at(self.look.began, change_no), Lsn.at(self.look.ended, change_no)
+        began, ended = Lsn.at(self.reading.began, change_no), Lsn.at(self.reading.ended, change_no)
         passed = [change for change in changes if change.lsn <= ended]
         doubtful = [change for change in passed if change.lsn > began]
-        return self.look.history.doubting(doubtful, dialect).before(passed, dialect)
+        return self.reading.history.doubting(doubtful, dialect).before(passed, dialect)
 
     def changes_ahead(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
         """Yields the schema changes of the log in these blocks, up to the place at which the catalogue was read."""
-        ended = Lsn.at(self.look.ended, change_no)
+        ended = Lsn.at(self.reading.ended, change_no)
         for change in schema_changes(blocks, change_no, ended):
             if change.begin >= ended:
                 return

@@ -43,7 +43,7 @@ from pidts.replicate.resume import (
     start_again,
 )
 from pidts.replicate.standby_start import standby_start
-from pidts.replicate.status import RELAY_FULL, ReplicatorState, SignsOfLife, StatusFile
+from pidts.replicate.status import RELAY_FULL, ReplicatorState, StatusDuringStart, StatusFile
 from pidts.replicate.watch import LogWatch
 from pidts.source import (
     BinlogStream,
@@ -132,7 +132,7 @@ class Replicator:
         with (
             closing(writer),
             closing(ArrivalWriter(self._folder)) as self._arrivals,
-            closing(SignsOfLife(self._status)) as self._signs,
+            closing(StatusDuringStart(self._status)) as self._start_status,
         ):
             self._status.update(received=writer.lsn, error=None)
             error: PidtsError | None = None
@@ -162,7 +162,7 @@ class Replicator:
                 with suppress(Transient):
                     writer.sync()
                 writer.rollback()
-                self._lose_patience(error)
+                self._fail_if_too_late(error)
                 self._report_failure(error, received=writer.lsn)
                 if error.code == RELAY_FULL:
                     self._wait_for_room(writer, stop)
@@ -250,7 +250,7 @@ class Replicator:
             while not (stop.is_set() or self._is_cut_asked):
                 receiver.receive(stream, _READ_SECONDS)
                 if receiver.events:
-                    self._signs.close()
+                    self._start_status.close()
                 if not self.state().connected:
                     self._log.info("following the source", server=origin.server, start=str(todo.start))
                     self._behind_since = None
@@ -364,7 +364,7 @@ class Replicator:
         with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:
             return has_last_event(self._config.source, reader, state, server, server_id)
 
-    def _lose_patience(self, error: Transient) -> None:
+    def _fail_if_too_late(self, error: Transient) -> None:
         if error.code != SOURCE_BEHIND:
             return
         self._behind_since = self._behind_since or monotonic()

@@ -129,7 +129,7 @@ class StatusFile:
                 file.truncate()
 
 
-class SignsOfLife:
+class StatusDuringStart:
     """Writes the status every second in a separate thread while a replicator starts, until this object is closed.
 
     The first bytes of a log make the replicator load its compiled functions, or compile them: on a busy machine that

@@ -23,7 +23,7 @@ _SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CatalogueReading:
     """One reading of the catalogue. It may or may not include a schema change between `began` and `ended`."""
 
     history: History
@@ -34,7 +34,7 @@ class Look:
 
 def look_at_tables(
     session: Session, wanted: Callable[[TableName], bool], pause: Callable[[float], object] = time.sleep
-) -> Look:
+) -> CatalogueReading:
     """Reads every wanted table that the account sees. An unreadable table does not stop the others."""
     info = server_info(session)
     began = log_end(session) if info.is_mariadb else settled(session, info)
@@ -48,7 +48,7 @@ def look_at_tables(
         sequences=frozenset(filter(wanted, sequences(session))),
         complete=holds(global_privileges(current_grants(session, info)), "SELECT"),
     )
-    return Look(history, source_dialect(session), began, log_end(session))
+    return CatalogueReading(history, source_dialect(session), began, log_end(session))
 
 
 def readable_structures(

@@ -109,7 +109,7 @@ def _shared(batch: ChangeBatch, owner: Numbers) -> list[Numbers]:
     )
     for events in found:
         if moved[events].any():
-            raise _entangled(batch, int(events[moved[events]][0]))
+            raise _unclear_versions(batch, int(events[moved[events]][0]))
     return found
 
 
@@ -154,7 +154,7 @@ class _Places:
         return set(), -1
 
 
-def _entangled(batch: ChangeBatch, change: int) -> Halted:
+def _unclear_versions(batch: ChangeBatch, change: int) -> Halted:
     lsn = Lsn.from_bytes(batch.rows.column("lsn")[change].as_py())
     return Halted(
         "version-of-merged",

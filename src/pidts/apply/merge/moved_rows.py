@@ -128,22 +128,22 @@ def _of_one(
 ) -> Sequence[ChangeBatch]:
     if len({part.table.identity for part in parts}) > 1:
         return parts  # the caller halts on these
-    fates = _Fates(parts)
+    outcomes = _Outcomes(parts)
     record, place = session.meta.moves, (lagging.task, lagging.source, name)
     if name in lagging.looked:
-        aside = fates.aside(record.find(*place, fates.texts))
+        aside = outcomes.aside(record.find(*place, outcomes.texts))
         if aside.any():
-            parts = fates.without(aside)
+            parts = outcomes.without(aside)
             _log.info("changes of rows that have moved on are set aside", table=str(name), rows=int(aside.sum()))
-    for member, keys in fates.given().items():
+    for member, keys in outcomes.given().items():
         record.remove(*place, member, keys)
-    if got := fates.got():
+    if got := outcomes.got():
         record.add(*place, got)
     return parts
 
 
-class _Fates:
-    """The fates of the keys in each member: how the changes of one part end for each key."""
+class _Outcomes:
+    """The outcomes of the keys in each member: how the changes of one part end for each key."""
 
     def __init__(self, parts: Sequence[ChangeBatch]) -> None:
         self._parts = parts
@@ -167,16 +167,16 @@ class _Fates:
         rank = np.empty(len(op), np.int64)
         rank[pc.sort_indices(lsns).to_numpy()] = np.arange(len(op))
         moment = 2 * rank[self._change] + ~self._leaves
-        fate = number * len(self._members) + owner[self._change]
-        order = np.lexsort((moment, fate))
-        begins = np.nonzero(np.concatenate([[True], fate[order][1:] != fate[order][:-1]]))[0]
+        outcome = number * len(self._members) + owner[self._change]
+        order = np.lexsort((moment, outcome))
+        begins = np.nonzero(np.concatenate([[True], outcome[order][1:] != outcome[order][:-1]]))[0]
         last = order[np.append(begins[1:], len(order)) - 1]
         self._fate_of = np.empty(len(order), np.int64)
         self._fate_of[order] = np.cumsum(np.isin(np.arange(len(order)), begins)) - 1
         gets = ~self._leaves & ((op == Op.INSERT) | moved)[self._change]
         newest = np.maximum.reduceat(np.where(gets[order], np.arange(len(order)), -1), begins)
         self._key = number[last]
-        """The key of each fate; fates are in the order of their keys."""
+        """The key of each outcome; outcomes are in the order of their keys."""
         self._owner = owner[self._change[last]]
         self._last = last
         self._has = ~self._leaves[last] & ~deleted[self._change[last]]
@@ -192,7 +192,7 @@ class _Fates:
         return self._texts(self._last[np.unique(self._key, return_index=True)[1]])
 
     def aside(self, entries: Iterable[Moved]) -> Mask:
-        """Returns the fates that have to be set aside because of other members' entries."""
+        """Returns the outcomes that have to be set aside because of other members' entries."""
         aside = np.zeros(len(self._key), np.bool_)
         first = np.unique(self._key, return_index=True)[1]
         ends = np.append(first[1:], len(self._key))
@@ -204,15 +204,15 @@ class _Fates:
                 continue
             mine = range(first[place], ends[place])
             owner = owners.get(entry.member, -1)
-            if any(self._owner[fate] == owner and not self._has[fate] for fate in mine):
+            if any(self._owner[outcome] == owner and not self._has[outcome] for outcome in mine):
                 continue
-            for fate in mine:
-                if self._owner[fate] != owner and not self._copied[fate]:
-                    aside[fate] |= not self._has[fate] or self._lsn(self._last[fate]) < entry.lsn
+            for outcome in mine:
+                if self._owner[outcome] != owner and not self._copied[outcome]:
+                    aside[outcome] |= not self._has[outcome] or self._lsn(self._last[outcome]) < entry.lsn
         return aside
 
     def without(self, aside: Mask) -> list[ChangeBatch]:
-        """Returns the changes without those whose fates are in `aside`."""
+        """Returns the changes without those whose outcomes are in `aside`."""
         gone = aside[self._fate_of]
         arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)
         leaves[self._change[self._leaves]] = gone[self._leaves]
@@ -226,18 +226,18 @@ class _Fates:
 
     def given(self) -> dict[TableName, list[str]]:
         """Returns the keys that members no longer have."""
-        fates = np.nonzero(~self._has)[0]
+        outcomes = np.nonzero(~self._has)[0]
         given: dict[TableName, list[str]] = {}
-        for fate, text in zip(fates, self._texts(self._last[fates]), strict=True):
-            given.setdefault(self._members[self._owner[fate]], []).append(text)
+        for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True):
+            given.setdefault(self._members[self._owner[outcome]], []).append(text)
         return given
 
     def got(self) -> list[Moved]:
         """Returns the keys that members have got, and still have."""
-        fates = np.nonzero(self._got >= 0)[0]
+        outcomes = np.nonzero(self._got >= 0)[0]
         return [
-            Moved(self._members[self._owner[fate]], text, self._lsn(self._got[fate]))
-            for fate, text in zip(fates, self._texts(self._last[fates]), strict=True)
+            Moved(self._members[self._owner[outcome]], text, self._lsn(self._got[outcome]))
+            for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True)
         ]
 
     def _texts(self, events: Numbers) -> list[str]:

@@ -22,7 +22,7 @@ def main(descriptor: int) -> None:
     _load()
     with socket.socket(fileno=descriptor) as service:
         service.sendall(b"ready")
-        serve_forks(service, _be_task)
+        serve_forks(service, _run_forked_task)
 
 
 def _load() -> None:
@@ -52,7 +52,7 @@ def _load_kernels() -> None:
     warm()
 
 
-def _be_task(arguments: Sequence[str]) -> int:
+def _run_forked_task(arguments: Sequence[str]) -> int:
     """Runs a task in the forked process. Its replicators are forked as well, and share the loaded modules."""
     from pidts.cli.service.task_process import main as run_task
     from pidts.task.run.replicator_process import fork_replicators
