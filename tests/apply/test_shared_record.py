@@ -6,7 +6,7 @@ from contextlib import closing
 
 from tests.values_target import ValuesTarget
 
-from pidts.apply.merge.merged_tables import put_on_record
+from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.model import Column, ColumnType, DroppedBy, Key, Kind, Lsn, MissedBy, OfGroups, OfSource, Table, TableName
 
 T, OWN, AT = TableName("shop", "t"), TableName("shop_1", "t_1"), Lsn(0, 1, 9)
@@ -25,7 +25,7 @@ def test_a_first_start_owes_nothing() -> None:
             session.meta.structures.save(task, OfSource("a"), AT, {OWN: TABLE})
             session.commit()
         session.begin()
-        put_on_record(session, "t", AT, {T: TABLE}, anew=True)
+        record_shared_tables(session, "t", AT, {T: TABLE}, anew=True)
         session.commit()
         assert (
             session.meta.structures.load("t", MissedBy("a", 0))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.apply.merge.differences import unlike_words
+from pidts.apply.merge.differences import differences_text
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 
 INT = ColumnType(Kind.INT)
@@ -47,10 +47,10 @@ def table(*columns: Column, keys: tuple[Key, ...] = (), charset: str = "utf8mb4"
     ],
 )
 def test_what_differs_is_said_of_both(here: Table, there: Table, words: str) -> None:
-    assert unlike_words(here, there) == words
+    assert differences_text(here, there) == words
 
 
 def test_json_of_mysql_and_of_mariadb_is_said_in_the_same_words_and_is_not_the_same() -> None:
     mysql = table(Column("j", ColumnType(Kind.JSON)))
     mariadb = table(Column("j", ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")))
-    assert unlike_words(mysql, mariadb) == f"column j (json here, {LONG} there)"
+    assert differences_text(mysql, mariadb) == f"column j (json here, {LONG} there)"

@@ -163,12 +163,12 @@ def test_a_source_that_is_down_is_what_it_was() -> None:
     """A change of its group waits for it; one of a table that it has no part in does not."""
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
-    groups.presume("b", {NAME: V0})
+    groups.take_recorded("b", {NAME: V0})
     assert arrive(groups, came("a")) == Wait((Member("b", NAME),))
     alone = replace(came("a"), member=Member("a", OTHER), before=V0.renamed(OTHER), after=V1.renamed(OTHER))
     assert isinstance(arrive(groups, alone), RunDecision)
     groups.register("b", {OTHER: V0.renamed(OTHER)})
-    groups.presume("b", {NAME: V0})
+    groups.take_recorded("b", {NAME: V0})
     assert isinstance(arrive(groups, came("a")), RunDecision), "it has what it has reported itself"
 
 
@@ -176,7 +176,7 @@ def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiti
     """What an earlier process has begun for it there is not known; of other tables it is."""
     groups = ShardGroups("optimistic", ["a", "b"])
     groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
-    groups.presume("b", {NAME: V0})
+    groups.take_recorded("b", {NAME: V0})
     assert groups.absent_for() == ()
     assert arrive(groups, came("a")) == Wait(absent=("b",))
     alone = replace(came("a"), member=Member("a", OTHER), before=V0.renamed(OTHER), after=V1.renamed(OTHER))
@@ -199,7 +199,7 @@ def test_who_stands_before_its_end_is_not_waited_for_unless_it_comes_again() -> 
 def test_what_an_earlier_process_did_to_a_source_that_was_presumed_counts() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {OTHER: V0.renamed(OTHER)})
-    groups.presume("b", {NAME: V0})
+    groups.take_recorded("b", {NAME: V0})
     assert groups.agreed(T) == V0
     groups.recall(groups.next_read(), "b", {T: V1}, {})
     groups.register("b", {NAME: V1})

@@ -189,13 +189,13 @@ def test_it_is_held_at_once_and_goes_on_when_the_others_come(world: Callable[...
     assert (halt.code, halt.awaits, halt.tables, halt.position) == (
         "shard-awaits", ("b: shard.t",), (OWN,), "bin.000001:500",
     )  # fmt: skip
-    assert first.threads.resting == {AT}
+    assert first.threads.waiting_for_others == {AT}
     assert first.threads.awaits_shards
     second = one.begin("b")
     until(lambda: first.marks == second.marks == (False, True))
     assert len(one.runs) == 1
     assert first.halts() == second.halts() == []
-    assert (first.threads.halts, first.threads.resting) == ({}, frozenset())
+    assert (first.threads.halts, first.threads.waiting_for_others) == ({}, frozenset())
 
 
 def test_every_line_of_the_log_says_of_which_source(world: Callable[..., World]) -> None:
@@ -248,7 +248,7 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
     parts = [one.begin(source) for source in "ab"]
     until(lambda: [halt.code for part in parts for halt in part.halts()] == ["target-refused", "shard-awaits"])
     until(lambda: all(part.marks == (True, False) for part in parts))
-    until(lambda: parts[0].threads.resting == parts[1].threads.resting == {AT})
+    until(lambda: parts[0].threads.waiting_for_others == parts[1].threads.waiting_for_others == {AT})
     parts[0].give(OrderKind.SKIP)
     until(lambda: all(part.marks == (False, True) for part in parts))
     assert [run.leader.order for run in one.runs] == [None, OrderKind.SKIP, None], "the other one's is its own"

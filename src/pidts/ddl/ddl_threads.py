@@ -137,7 +137,7 @@ class DdlThreads:
             return {**self._blocked, **{lsn: one.halt for lsn, one in self._halted.items()}}
 
     @property
-    def resting(self) -> frozenset[Lsn]:
+    def waiting_for_others(self) -> frozenset[Lsn]:
         """Returns the halted changes that only an operator's order or another shard can make continue."""
         with self._moved:
             halted = {lsn: one.waits for lsn, one in self._halted.items() if lsn not in self._retried}

@@ -60,11 +60,11 @@ from pidts.shards.structures import (
     same_version,
     same_whole,
     taking_alike,
-    tidied,
     unchanged,
     widened_like,
     with_kept,
     without,
+    without_kept_columns,
 )
 
 ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
@@ -233,7 +233,7 @@ def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     )
     if not (gone and mine.runs):
         return RunDecision(mine, (mine,), group.agreed, passes=True)
-    return RunDecision(mine, (mine,), tidied(group.agreed, gone, group.head), rest=True)
+    return RunDecision(mine, (mine,), without_kept_columns(group.agreed, gone, group.head), rest=True)
 
 
 def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
@@ -274,7 +274,11 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
         if member not in here and _is_awaited(group, member, structure, goal)
     ]
     gone = _nobodys(group)
-    able = [one for one in alike if one.runs and same_version(one.before, tidied(group.head, gone, one.before))]
+    able = [
+        one
+        for one in alike
+        if one.runs and same_version(one.before, without_kept_columns(group.head, gone, one.before))
+    ]
     able = able or [one for one in alike if one.runs and (group.mode == "pessimistic" or one.unlocked)]
     if able and (not (awaited or disagree) or any(one.runs and one.unlocked for one in alike)):
         leader = min(able, key=lambda one: (one.order is None, one.member.source, one.lsn))
@@ -422,7 +426,7 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     left = (key for key in group.agreed.keys if key_has(key, nobodys) and not key.primary)
     made = replace(group.agreed, columns=columns, keys=(*indexed_like(group.agreed, after), *left))
     names = {key.name.lower() for key in made.keys}
-    is_whole = len(names) == len(made.keys) and same_whole(after, tidied(made, nobodys, after))
+    is_whole = len(names) == len(made.keys) and same_whole(after, without_kept_columns(made, nobodys, after))
     return RunDecision(mine, (mine,), made, rest=True) if is_whole else None
 
 

@@ -60,7 +60,7 @@ def without(names: Collection[str], table: Table) -> Table:
     return replace(table, columns=tuple(column for column in table.columns if column.name.lower() not in names))
 
 
-def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
+def without_kept_columns(table: Table, gone: Collection[str], like: Table) -> Table:
     """Returns the table without columns that were kept for others.
 
     A key over such a column is replaced by the key of the same name in `like`, which no longer has these columns.

@@ -16,9 +16,9 @@ def register(spark: SparkSession) -> None:
     """Registers `format("binlog")` in a session."""
     # `pidts run` imports this package, too, and has to start even if the data source does not work.
     from pidts.spark.binlog_source import BinlogSource
-    from pidts.spark.session import quick_to_answer
+    from pidts.spark.session import answering_early
 
-    with quick_to_answer(spark):
+    with answering_early(spark):
         spark.dataSource.register(BinlogSource)
 
 

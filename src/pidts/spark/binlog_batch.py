@@ -84,12 +84,12 @@ class BinlogReader(DataSourceReader):
         else:
             store, blocks = FileStore(), copy.watch(FileInput(options.paths, _silent).blocks())
         cutter: LogCutter | None = None
-        view = view_of(options, self._schema, known.look.dialect if known else Dialect())
+        view = view_of(options, self._schema, known.reading.dialect if known else Dialect())
         found: list[DecodeRange] = []
         cut = RangeFilter(LogRange(_point(options.start), _point(options.end)))
         for piece, version in pieces(blocks):
             if cutter is None:
-                view = view_of(options, self._schema, known.look.dialect if known else Dialect.of(version))
+                view = view_of(options, self._schema, known.reading.dialect if known else Dialect.of(version))
                 cutter = LogCutter(view.wanted, options.partition_bytes)
             if cut.takes(piece.transaction):
                 found += cutter.take(piece)
@@ -109,7 +109,7 @@ class BinlogReader(DataSourceReader):
             behind = schema_changes(known.blocks_behind(copy), 0)
             last = changes[-1].lsn if changes else Lsn(0, 0, 0)
             changes += (change for change in behind if change.lsn > last)
-            at_start = known.look.history.before(changes, dialect)
+            at_start = known.reading.history.before(changes, dialect)
         return store, view, resolved(found, changes, at_start, dialect)
 
 
@@ -117,7 +117,7 @@ def table_now(options: BinlogOptions, name: TableName) -> Table:
     """Returns the table's present structure, or the last one that the relay or the files have."""
     if options.catalogue is not None:
         only = AllowList(do_tables=((name.schema, name.name),))
-        found = Catalogue.read(options.catalogue, only).look.history.table(name)
+        found = Catalogue.read(options.catalogue, only).reading.history.table(name)
     elif options.relay is not None:
         with closing(RelayReader(options.relay, options.source_id)) as reader:
             received = reader.received

@@ -197,7 +197,7 @@ def _java_runs() -> bool:
 
 
 @contextmanager
-def quick_to_answer(session: Session) -> Iterator[None]:
+def answering_early(session: Session) -> Iterator[None]:
     """Makes data sources that are registered in the block run in Python processes that answer Spark early.
 
     These processes answer before they load their modules. A session that somebody else made keeps its own interpreter

@@ -24,7 +24,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
 from pidts.apply.merge.discriminating_keys import keyed_targets
-from pidts.apply.merge.merged_tables import put_on_record
+from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch import decoding
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.relevance import Meaning
@@ -198,7 +198,7 @@ class World:
                         for statement in session.schema.create_statements(target_table).statements:
                             session.execute(statement)
             session.begin()
-            put_on_record(session, "t", next(iter(shards.sources.values())).received, self._together())
+            record_shared_tables(session, "t", next(iter(shards.sources.values())).received, self._together())
             session.commit()
         self.firsts = {
             name: Checkpoint(task="t", source=name, worker=0, lsn=source.received)

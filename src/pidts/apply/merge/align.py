@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from pidts.apply.merge.differences import unlike_words
+from pidts.apply.merge.differences import differences_text
 from pidts.model import ChangeBatch, Column, Halted, Key, Table, TableName, Where
 from pidts.schema.column_defaults import default_value
 from pidts.shards.structures import joined, names_of
@@ -61,7 +61,7 @@ def whole_of(tables: Sequence[Table]) -> Table:
         first, other = tables[0], next(table for table in tables if joined([tables[0], table]) is None)
         raise Halted(
             "structures-differ",
-            f"tables that are merged have structures that cannot be combined: {unlike_words(first, other)}",
+            f"tables that are merged have structures that cannot be combined: {differences_text(first, other)}",
             where=Where(table=str(first.name)),
             todo="Give these tables the same structure; until then, exclude those that differ in block-allow-list",
         )

@@ -16,7 +16,7 @@ from pidts.shards.structures import differing
 _NOTHING = "nothing"
 
 
-def unlike_words(here: Table, there: Table, names: Iterable[str] | None = None) -> str:
+def differences_text(here: Table, there: Table, names: Iterable[str] | None = None) -> str:
     """Returns each name, as `differing` has them, with its definition on both sides; without names, all differences."""
     return ", ".join(_words(name, here, there) for name in (differing(here, there) if names is None else names))
 

@@ -13,7 +13,7 @@ from pidts.apply.port import TargetSession
 from pidts.model import Lsn, OfGroups, OfSource, Table, TableName
 
 
-def put_on_record(
+def record_shared_tables(
     session: TargetSession, task: str, lsn: Lsn, shared: Mapping[TableName, Table], *, anew: bool = False
 ) -> None:
     """Records tables as shared, by the target's names; in the open transaction.

@@ -40,10 +40,10 @@ class ServerCatalogue:
         blocks, number = self.log.again(place), lsn.change_no
         if isinstance(self.log, ServerInput):
             changes = [change for change in current.changes_ahead(blocks, number) if change.lsn > lsn]
-            return current.before(changes, number, dialect), current.look.dialect
+            return current.before(changes, number, dialect), current.reading.dialect
         changes = [change for change in current.changes_of_copy(blocks, number) if change.lsn > lsn]
         # The files may come from another server, so their log does not say when this server's catalogue was read.
-        return current.look.history.before(changes, dialect), current.look.dialect
+        return current.reading.history.before(changes, dialect), current.reading.dialect
 
 
 @dataclass(frozen=True, slots=True)

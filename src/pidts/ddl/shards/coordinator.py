@@ -101,13 +101,13 @@ class ShardGroups:
         with self._moved:
             return self.known.next_read()
 
-    def presume(self, source: str, target_table: Mapping[TableName, Table]) -> None:
+    def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> None:
         """Takes the members of a part that has not begun from the record.
 
         Only the part's tables that have rows on the target are waited for.
         """
         with self._moved:
-            if self.known.presume(source, target_table):
+            if self.known.take_recorded(source, target_table):
                 self._notify()
 
     def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:

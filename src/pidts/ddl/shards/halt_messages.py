@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pidts.apply.merge.differences import unlike_words
+from pidts.apply.merge.differences import differences_text
 from pidts.model import Arrival, Halt, Halted, Lsn, Member, Table, TableName
 from pidts.plan.blocked import BlockedStatement
 from pidts.shards.decide import Wait, added_by_one
@@ -73,7 +73,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         todo = "It continues when these sources have begun. To continue without them: pidts ddl skip"
         return Halted("shard-awaits", what, todo=todo)
     if arrival is not None and not arrival.runs and agreed is not None:
-        names = unlike_words(arrival.after, agreed) or "the values that the columns can hold"
+        names = differences_text(arrival.after, agreed) or "the values that the columns can hold"
         what = f"the new table's rows do not fit {agreed.name}: the structures differ in {names}"
         if not (wait.awaited or wait.disagree):
             todo = (
@@ -90,7 +90,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     away = clashing(arrival.before, arrival.after, agreed) if arrival is not None and agreed is not None else []
     if arrival is not None and agreed is not None and away:
         columns = [f"column {name}" for name in away]
-        what = f"the other shards have a different {unlike_words(arrival.after, agreed, columns)}"
+        what = f"the other shards have a different {differences_text(arrival.after, agreed, columns)}"
         todo = (
             "Skip this change (pidts ddl skip) and give the shard the structure of the others; or give the "
             "target table a structure that fits all shards (pidts ddl replace)"
@@ -99,13 +99,13 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     if not wait.awaited and arrival is not None and agreed is not None:
         what = (
             "no other shard is awaited, and this change does not give the target table the structure that "
-            f"all shards then have; the difference: {unlike_words(arrival.after, agreed)}"
+            f"all shards then have; the difference: {differences_text(arrival.after, agreed)}"
         )
         todo = "Skip it (pidts ddl skip) and give the shard the structure of the others; or run pidts ddl replace"
         return Halted("shards-disagree", what, todo=todo)
     # Of an online schema change, the log has only a rename.
     is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"
-    made = f" of {unlike_words(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
+    made = f" of {differences_text(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
     what = f"other shards of the same table have not reached this change{made}: {_names(wait.awaited)}"
     todo = "Make the change on these shards, too; or continue without them: pidts ddl unlock"
     return Halted("shard-awaits", what, todo=todo)
@@ -117,7 +117,7 @@ def _met(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
     If their defaults differ, the shards disagree, and no further arrival changes that.
     """
     columns = [f"column {name}" for name in wait.met]
-    unlike = unlike_words(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
+    unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
     again = "pidts ddl skip, then copy this shard's rows again: pidts run TASK --resync"
     if arrival is not None:
         again += f" {arrival.member.source}:{arrival.member.table}"
@@ -144,7 +144,7 @@ _EXPRESSION = "the expression of a generated column"
 def _unlike(arrival: Arrival, other: Arrival) -> str:
     if names := added_by_one(arrival, other):
         return f"whether column {', '.join(sorted(names))} is new or renamed"
-    return unlike_words(arrival.after, other.after) or _EXPRESSION
+    return differences_text(arrival.after, other.after) or _EXPRESSION
 
 
 def _disagreement(arrival: Arrival, others: Sequence[Arrival]) -> str:

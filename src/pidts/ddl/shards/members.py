@@ -48,7 +48,7 @@ class Members:
         self._presumed.discard(source)
         return was_presumed
 
-    def presume(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
+    def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
         """Takes a source's members from the record; returns False if the source has registered itself."""
         if source in self._known:
             return False

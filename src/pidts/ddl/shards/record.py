@@ -47,7 +47,7 @@ def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) 
                 continue
             tables = session.meta.structures.load(context.task, OfSource(source))
             rules = replace(rules, keyed=keyed_targets(session, rules, tables.values()))
-            groups.presume(source, {name: rules.target_table(table) for name, table in tables.items()})
+            groups.take_recorded(source, {name: rules.target_table(table) for name, table in tables.items()})
 
 
 def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> Records:

@@ -27,7 +27,7 @@ from pidts.schema.charset_rules import Charset
 from pidts.schema.dialect import Dialect
 from pidts.schema.evolve.apply_statement import apply, apply_charset
 from pidts.schema.evolve.sequences import sequences_after, sequences_before
-from pidts.schema.evolve.unknown_charset import CANDIDATES, common, supposed
+from pidts.schema.evolve.unknown_charset import CANDIDATES, common, with_charset
 
 _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
@@ -302,7 +302,7 @@ class History:
         ways = []
         try:
             for charset in CANDIDATES if default is None or unread else (default,):
-                supposing = {table.name: supposed(table, charset, dialect) for table in unread}
+                supposing = {table.name: with_charset(table, charset, dialect) for table in unread}
                 tables = {**self.tables, **supposing} if unread else self.tables
                 ways.append(apply(statement, tables, {schema: default or charset}, dialect=dialect))
         except Halted:

@@ -25,7 +25,7 @@ characters or bytes.
 """
 
 
-def supposed(table: Table, charset: Charset, dialect: Dialect) -> Table:
+def with_charset(table: Table, charset: Charset, dialect: Dialect) -> Table:
     """Returns the table; its columns of unknown charset get this charset."""
     columns = (
         closed(replace(column, type=replace(column.type, charset=None, collation=None)), charset, dialect)

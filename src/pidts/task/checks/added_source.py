@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.differences import unlike_words
+from pidts.apply.merge.differences import differences_text
 from pidts.model import OfGroups, PidtsError, PrecheckFailed, Table, Transient, Where
 from pidts.shards.structures import fits, same_version
 from pidts.source import connect, read_structures
@@ -49,9 +49,8 @@ def fitting_structure(
     for one in group:
         if one.begun or one.source or fits(one.target_table, agreed):
             continue
-        found = (
-            f"{one} becomes {agreed.name} with {begun[0]}, and they differ in {unlike_words(one.target_table, agreed)}"
-        )
+        differing = differences_text(one.target_table, agreed)
+        found = f"{one} becomes {agreed.name} with {begun[0]}, and they differ in {differing}"
         where = Where(source=config.source.source_id, file=str(config.path))
         if any(fits(one.target_table, there.target_table) for there in _current_shards(other_parts, begun)):
             what = f"{found}; the other sources' servers have made the change, and the task has not reached it yet"

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import combinations
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.differences import unlike_words
+from pidts.apply.merge.differences import differences_text
 from pidts.ddl.shards.record import load_missed
 from pidts.model import Member, OfGroups, OfSource, PidtsError, Table, TableName
 from pidts.model.errors import listed
@@ -147,7 +147,7 @@ def structure_conflict(members: Sequence[Shard], mode: str) -> str:
         one, two = first.target_table, other.target_table
         if same_version(one, two) or (mode == "optimistic" and joined([member.target_table for member in members])):
             continue
-        return f"{first} and {other} are merged into {first.target_name} and differ in {unlike_words(one, two)}"
+        return f"{first} and {other} are merged into {first.target_name} and differ in {differences_text(one, two)}"
     return ""
 
 
@@ -266,7 +266,7 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
             continue
         target_table = replace(one, table=stood).target_table
         if not same_version(target_table, agreed):
-            found.append(f"{one} in {unlike_words(target_table, agreed)}")
+            found.append(f"{one} in {differences_text(target_table, agreed)}")
     if not found:
         return ""
     named = "; ".join(found[:_SHOWN]) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

@@ -21,7 +21,7 @@ import structlog
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_unaltered
-from pidts.apply.merge.merged_tables import put_on_record
+from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, Lsn, OfSource, Position, PrecheckFailed, Table, TableName, Transient, Where
 from pidts.model.errors import listed
@@ -285,7 +285,7 @@ def _put_on_record(
     target.meta.structures.save(task, OfSource(source_id), read.lsn, {**dict.fromkeys(earlier), **read.structures})
     shared = {fit.target_table.name: fit.made or fit.target_table for fit in fits if fit.is_shared}
     is_first = not any(target.meta.checkpoints.read(task, other.source.source_id) for other in other_parts)
-    put_on_record(target, task, read.lsn, shared, anew=is_first)
+    record_shared_tables(target, task, read.lsn, shared, anew=is_first)
     target.meta.shadows.replace(task, source_id, read.shadows)
     target.meta.safe_range.save(task, source_id, safe_until)
     target.commit()

@@ -40,7 +40,7 @@ from types import MappingProxyType
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
-from pidts.apply.merge.merged_tables import put_on_record
+from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch.online_ddl import online_of
 from pidts.batch.workers import Workers, resume_point
 from pidts.ddl.shards.record import settle_missed
@@ -382,7 +382,7 @@ class TableSet:
             self._keep_left(lsn, structures)
             settle_missed(target, task, source_id, self._behind, lsn)
             target.meta.structures.save(task, OfSource(source_id), lsn, structures)
-            put_on_record(target, task, lsn, shared)
+            record_shared_tables(target, task, lsn, shared)
             if shadows is not None:
                 target.meta.shadows.replace(task, source_id, shadows)
             for row in rows:
