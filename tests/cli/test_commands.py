@@ -16,7 +16,7 @@ import pytest
 
 from pidts.cli import errors
 from pidts.cli.app import app, run_command
-from pidts.model import Halted, PidtsError, Where
+from pidts.model import DecodeError, Halted, PidtsError, Transient, Where
 from pidts.task.operate.progress import Progress, SourceProgress
 
 BAD_TASK = "name: shop\ntask_mode: all\ntask-mode: all\n"
@@ -69,7 +69,7 @@ def test_with_json_the_error_is_the_last_line_of_stdout(tmp_path: Path, capsys: 
             "code": "duplicate-key",
             "what": "'name' was already given in line 1",
             "where": {"file": str(path), "line": 2},
-            "todo": "",
+            "todo": "Remove one of both lines",
         }
     }
 
@@ -101,6 +101,33 @@ def test_an_error_has_code_what_where_and_what_to_do(capsys: Output) -> None:
         "  where source shop-1, at bin.000001:4, table a.b",
         "  do    Look at it",
     ]
+
+
+def test_an_error_without_advice_of_its_own_has_that_of_its_kind(capsys: Output) -> None:
+    for kind, words in ((Transient, "run the command again"), (DecodeError, "docs/reference/errors.md")):
+        errors.show_error(kind("x", "y"), as_json=True)
+        shown = capsys.readouterr()
+        assert words in shown.err
+        assert words in json.loads(shown.out)["error"]["todo"]
+
+
+def test_an_advice_names_the_task_file_of_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    def refuse(_: Path) -> None:
+        raise Halted("x", "y", todo="Look: pidts status TASK. Then: pidts zones move TASK ROWS, or write a TASK")
+
+    file = tmp_path / "a b.yaml"
+    file.write_text("name: t\n")
+    monkeypatch.setattr("pidts.task.config.task_file.load_parts", refuse)
+    run_command(["plan", str(file)])
+    assert f"Look: pidts status '{file}'. Then: pidts zones move '{file}' ROWS, or write a TASK" in (
+        capsys.readouterr().err
+    )
+    errors.show_error(Halted("x", "y", todo="pidts status TASK"), as_json=False)
+    run_command(["dmctl"])
+    errors.show_error(Halted("x", "y", todo="pidts check TASK"), as_json=False)
+    assert "pidts check TASK" in capsys.readouterr().err, "another command does not know it"
 
 
 def fail(error: Exception) -> None:

@@ -106,7 +106,12 @@ def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
     """Returns the place of the furthest worker. Locks all checkpoints: no worker moves before the transaction ends."""
     held = session.meta.checkpoints.lock_shared(asked.task, asked.source)
     if not held:
-        raise Fenced("fenced", f"task {asked.task} has no workers on this target", where=Where(source=asked.source))
+        raise Fenced(
+            "fenced",
+            f"task {asked.task} has no workers on this target",
+            where=Where(source=asked.source),
+            todo="Another run has begun the task anew. See: pidts status TASK",
+        )
     for checkpoint in held:
         if checkpoint.epoch != asked.epoch:
             raise fenced(checkpoint, asked.epoch)

@@ -232,6 +232,8 @@ def check_event(table: Table, event: RowsEvent) -> None:
             "structure-mismatch",
             f"a row event has {event.width} columns, its table map {width}",
             where=Where(table=str(table.name)),
+            todo="The source has altered the table, and did not log the statement. Copy the table again: "
+            "pidts run TASK --resync TABLE",
         )
     if not any(event.present):
         raise Halted("partial-row-image", "a row event holds none of its table's columns", todo=_FULL_IMAGES)

@@ -204,7 +204,9 @@ def _types(wires: tuple[Wire, ...], metadata: Metadata) -> list[ColumnType]:
         elif wire.type in _PLAIN:
             types.append(ColumnType(_PLAIN[wire.type], fsp=wire.scale))
         else:
-            raise DecodeError("unknown-type", f"a table map has a column {wire}")
+            raise DecodeError(
+                "unknown-type", f"a table map has a column {wire}", todo="Leave the table out, and report the type"
+            )
     return types
 
 
@@ -220,11 +222,17 @@ def _character(wire: Wire, collation: int) -> ColumnType:
     """Returns a text's type; bytes if the event lacks the charset, since bytes are better than wrong text."""
     charset = charsets.charset_of(collation)
     if charset is None:
-        raise Halted("unknown-charset", f"collation {collation} is not known")
+        raise Halted(
+            "unknown-charset",
+            f"collation {collation} is not known",
+            todo="Convert the column to utf8mb4 and copy the table again, or leave the table out",
+        )
     as_text = charset != "binary"
     if wire.type in _BLOBS:
         if not 1 <= wire.size <= len(_TEXTS):
-            raise DecodeError("unknown-type", f"a table map has a column {wire}")
+            raise DecodeError(
+                "unknown-type", f"a table map has a column {wire}", todo="Leave the table out, and report the type"
+            )
         return ColumnType((_TEXTS if as_text else _BYTES)[wire.size - 1], charset=charset if as_text else None)
     kinds = (Kind.CHAR, Kind.BINARY) if wire.type is WireType.STRING else (Kind.VARCHAR, Kind.VARBINARY)
     # A compressed column includes the byte that says how a value is compressed.
@@ -244,4 +252,8 @@ def _labels(wire: Wire, labels: list[bytes] | None, collation: int) -> ColumnTyp
     try:
         return ColumnType(kind, charset=charset, labels=tuple(map(decode, labels)))
     except UnicodeDecodeError as error:
-        raise Halted("undecodable-text", f"a label is not {charset} text: {error.object.hex()}") from error
+        raise Halted(
+            "undecodable-text",
+            f"a label is not {charset} text: {error.object.hex()}",
+            todo="Give the column labels that its charset has, and copy the table again; or leave the table out",
+        ) from error

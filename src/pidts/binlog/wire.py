@@ -95,7 +95,11 @@ def _wire(number: int, cursor: Cursor) -> Wire:
     try:
         kind = WireType(number)
     except ValueError:
-        raise DecodeError("unknown-type", f"a table map has a column of type {number}") from None
+        raise DecodeError(
+            "unknown-type",
+            f"a table map has a column of type {number}",
+            todo="Leave the table out, and report the type",
+        ) from None
     if kind in _ONE_BYTE:
         value = cursor.uint(1)
         fraction = kind in (WireType.TIMESTAMP2, WireType.DATETIME2, WireType.TIME2)
@@ -121,4 +125,8 @@ def _string(first: int, second: int) -> Wire:
         return Wire(WireType.STRING, second | ((first & 0x30) ^ 0x30) << 4)
     if first in (WireType.ENUM, WireType.SET, WireType.STRING):
         return Wire(WireType(first), second)
-    raise DecodeError("unknown-type", f"a table map has a string column of type {first}")
+    raise DecodeError(
+        "unknown-type",
+        f"a table map has a string column of type {first}",
+        todo="Leave the table out, and report the type",
+    )

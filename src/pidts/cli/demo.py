@@ -236,7 +236,7 @@ class _DemoControl:
         """Raises if the run ended before the target had caught up."""
         if self._given_up:
             what = f"the target has not caught up within {_DRAIN_SECONDS:.0f} seconds after the last write"
-            raise PidtsError("not-synced", what)
+            raise PidtsError("not-synced", what, todo="This machine may be too busy: run the demo again")
 
 
 def _has_reached(applied: Lsn | None, goal: Position) -> bool:

@@ -92,7 +92,11 @@ def demo_page(folder: Path) -> Iterator[DemoPage]:
         thread.start()
         try:
             if not is_ready.wait(_END_SECONDS):
-                raise PidtsError("unexpected", f"the page was not served within {_END_SECONDS:.0f} seconds")
+                raise PidtsError(
+                    "unexpected",
+                    f"the page was not served within {_END_SECONDS:.0f} seconds",
+                    todo="This machine may be too busy: run the demo again",
+                )
             yield DemoPage(urls[0], supervisor)
         finally:
             stop.set()

@@ -39,6 +39,7 @@ def with_task(text: str, path: str) -> str:
 
 def show_error(error: PidtsError, *, as_json: bool) -> None:
     """Prints code, what, where, what to do. Names and values in it are never read as markup."""
+    error.todo = error.todo or error.usual_todo
     if _task:
         error.todo = with_task(error.todo, shlex.quote(str(_task[0])))
     logs = log_options()
@@ -64,7 +65,7 @@ def as_unexpected(error: Exception, *, debug: bool) -> PidtsError:
     what = f"{type(error).__name__}: {error}".partition("\n")[0]
     if debug:
         print(text, file=sys.stderr)
-        return PidtsError("unexpected", what)
+        return PidtsError("unexpected", what, todo="This is a bug in pidts; the traceback is above")
     with tempfile.NamedTemporaryFile("w", prefix="pidts-", suffix=".log", delete=False) as log:
         log.write(text)
     return PidtsError("unexpected", what, todo=f"This is a bug in pidts; the traceback is in {log.name}")

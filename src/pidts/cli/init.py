@@ -89,4 +89,9 @@ def _write(path: Path, text: str) -> None:
         raise _taken(path) from None
     except OSError as error:
         what = f"the task file cannot be written: {error.strerror}"
-        raise ConfigError("unwritable-file", what, where=Where(file=str(path))) from None
+        raise ConfigError(
+            "unwritable-file",
+            what,
+            where=Where(file=str(path)),
+            todo="Let pidts write into this folder, or choose another file with --output",
+        ) from None

@@ -157,7 +157,9 @@ def read_token(path: Path) -> str:
         token = read_small(path, 4096).strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError("token-file", f"the token file cannot be read: {why}", where=where) from None
+        raise ConfigError(
+            "token-file", f"the token file cannot be read: {why}", where=where, todo="Look at its path, owner and mode"
+        ) from None
     if stat.S_IMODE(mode.st_mode) & 0o077:
         what = "users other than its owner may read or change the token file"
         raise ConfigError("token-file", what, where=where, todo=f"chmod 600 {path}, and put a new token into it")

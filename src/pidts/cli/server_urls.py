@@ -100,7 +100,7 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
     try:
         tls = Tls.of(*(options.get(name, "") for name in _TLS))
     except ValueError as error:
-        raise ConfigError(_BAD, str(error)) from None
+        raise ConfigError(_BAD, str(error), todo=f"Known: {', '.join(_TLS)}") from None
     written = unquote(parts.password or "")
     password = _VARIABLE.sub(lambda found: environ.get(found[1], ""), written) or environ.get("PGPASSWORD", "")
     return Address(

@@ -137,7 +137,11 @@ def _verified_channel(config: TaskConfig, tables: str, *, examples: int, stop: t
 def demand_tables(report: Report, asked: str) -> None:
     """Raises if no table was compared, because that must not look like success."""
     if asked and not report.tables:
-        raise ConfigError("unknown-name", f"--tables: no table of this task matches {asked!r}")
+        raise ConfigError(
+            "unknown-name",
+            f"--tables: no table of this task matches {asked!r}",
+            todo="See which tables the task takes: pidts plan TASK",
+        )
 
 
 def with_retries(attempt: Callable[[], Report], callbacks: Callbacks) -> Report:

@@ -65,7 +65,12 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile):
             raise _damaged(error, where) from None
-        raise ConfigError("unreadable-file", f"the log file cannot be read: {error.strerror}", where=where) from None
+        raise ConfigError(
+            "unreadable-file",
+            f"the log file cannot be read: {error.strerror}",
+            where=where,
+            todo="Look at its path, owner and mode",
+        ) from None
     except (EOFError, zlib.error, zstandard.ZstdError) as error:
         raise _damaged(error, where) from None
 
@@ -160,7 +165,12 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
     if data == _ENCRYPTED:
         raise _encrypted(where)
     if data != MAGIC:
-        raise ConfigError("not-a-binlog", "this is no binary log file", where=where)
+        raise ConfigError(
+            "not-a-binlog",
+            "this is no binary log file",
+            where=where,
+            todo="Name a binary log file of the server, such as bin.000042; it may be compressed (gzip, zstd)",
+        )
     begins, in_use, missing, offset = False, False, 0, len(data)
     # The writer of a pipe may be slow, so the bytes written so far are used at once.
     while block := _exactly(plain, missing) if missing > _BLOCK else plain.read1(_BLOCK):

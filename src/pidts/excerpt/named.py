@@ -55,4 +55,6 @@ def _read(file: str) -> str:
         return read_small(Path(file)).rstrip("\r\n")
     except OSError as error:
         what = f"the password's file cannot be read: {error.strerror}"
-        raise ConfigError("unreadable-file", what, where=Where(file=file)) from None
+        raise ConfigError(
+            "unreadable-file", what, where=Where(file=file), todo="Look at its path, owner and mode"
+        ) from None

@@ -44,9 +44,17 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
         info = server_info(session)
     if isinstance(start, MariaDbGtidSet | MySqlGtidSet | MySqlGtid):
         if info.is_mariadb != isinstance(start, MariaDbGtidSet):
-            raise ConfigError("bad-value", f"{start} is no GTID of a {info.flavor} server")
+            raise ConfigError(
+                "bad-value",
+                f"{start} is no GTID of a {info.flavor} server",
+                todo=f"Give a GTID as a {info.flavor} server writes it, or a position: FILE:BYTE",
+            )
         if not info.gtid_mode:
-            raise ConfigError("bad-value", "this server gives its transactions no GTIDs (gtid_mode)")
+            raise ConfigError(
+                "bad-value",
+                "this server gives its transactions no GTIDs (gtid_mode)",
+                todo="Give a position: FILE:BYTE",
+            )
     if isinstance(start, Lsn):
         # `start` may be the Lsn of a row, and a row cannot be read without the events before it.
         return Position.of(files[-1].rpartition(".")[0], start.log_index, FIRST_EVENT)

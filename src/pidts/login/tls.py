@@ -112,7 +112,9 @@ class Tls:
                 todo = "Check its path, owner and mode"
                 raise ConfigError("tls-files", what, where=Where(file=path), todo=todo) from None
             if not is_regular:  # OpenSSL reads a file to its end, and a device may have no end
-                raise ConfigError("tls-files", "a file for TLS is no regular file", where=Where(file=path))
+                raise ConfigError(
+                    "tls-files", "a file for TLS is no regular file", where=Where(file=path), todo="Name a PEM file"
+                )
 
     def mysql(self) -> dict[str, Any]:
         """Returns the options of a MySQL connection. Without options, the driver behaves as `preferred`."""

@@ -59,6 +59,8 @@ class PidtsError(Exception):
     """An error for the user to read. `exit_code` is the exit code of the command."""
 
     exit_code: ClassVar[int] = 1
+    usual_todo: ClassVar[str] = ""
+    """What to do now about an error of this kind that does not say it itself."""
 
     def __init__(
         self,
@@ -145,6 +147,11 @@ class StructureChanged(Halted):
 class DecodeError(Halted):
     """Bytes in the log are not what they should be."""
 
+    usual_todo = (
+        "The relay or the source's log is damaged. What to do, step by step: docs/reference/errors.md, "
+        "'Bytes that cannot be what they claim to be'"
+    )
+
 
 class Fenced(PidtsError):
     """Another run of the same task has taken over, and this one must not write any more.
@@ -157,3 +164,5 @@ class Fenced(PidtsError):
 
 class Transient(PidtsError):
     """A retry may help: after a lost connection, a deadlock, or a restart of the server."""
+
+    usual_todo = "A running task tries again by itself. If this has ended a command, run the command again"

@@ -96,7 +96,7 @@ class Halt:
             code=error.code,
             what=error.what,
             key=error.where.key,
-            todo=error.todo,
+            todo=error.todo or error.usual_todo,
             since=since,
             instead=error.instead,
             values=error.values,

@@ -56,7 +56,9 @@ class TypeChoice:
         target = " ".join(target.lower().split())
         known = sorted({each for allowed in _ALLOWED.values() for each in allowed})
         if target not in known:
-            raise ConfigError("bad-value", f"expected one of {', '.join(known)}, not {target!r}")
+            raise ConfigError(
+                "bad-value", f"{target!r} is no target type that can be chosen", todo=f"Write one of {', '.join(known)}"
+            )
         if source.count(".") == 2 and " " not in source:
             tables, _, column = source.rpartition(".")
             return cls(target, tables=tables, column=column)
@@ -68,7 +70,9 @@ class TypeChoice:
             todo = f"Write one of {types}; `TYPE of SCHEMA.TABLE`; or SCHEMA.TABLE.COLUMN, by the target's names"
             raise ConfigError("bad-value", f"{source!r} is no type whose target type can be chosen", todo=todo)
         if target not in _ALLOWED[kind]:
-            raise ConfigError("bad-value", f"{kind} can be {', '.join(_ALLOWED[kind])}, not {target}")
+            raise ConfigError(
+                "bad-value", f"{kind} cannot become {target}", todo=f"Write one of {', '.join(_ALLOWED[kind])}"
+            )
         length = int(found["length"]) if found["length"] else None
         return cls(target, kind, length, bool(found["before"] or found["behind"]), tables.strip() or "*")
 

@@ -65,9 +65,14 @@ class ColumnMapping:
             raise ConfigError(
                 "bad-value",
                 f"expression {self.expression!r} of a column mapping is none of {', '.join(EXPRESSIONS)}",
+                todo="Write one of these names",
             )
         if not self.target_column:
-            raise ConfigError("missing-key", "a column mapping names no target-column")
+            raise ConfigError(
+                "missing-key",
+                "a column mapping names no target-column",
+                todo="Name the column that the mapping changes: target-column",
+            )
         wanted = (3, 4) if self.expression == PARTITION_ID else (1,)
         if len(self.arguments) not in wanted:
             raise ConfigError(

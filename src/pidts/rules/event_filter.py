@@ -168,7 +168,11 @@ class FilterRule:
             expression(pattern, case_sensitive=False)
         _kinds(self.events)
         if self.action not in ACTIONS:
-            raise ConfigError("bad-value", f"action {self.action!r} of an event filter is none of {', '.join(ACTIONS)}")
+            raise ConfigError(
+                "bad-value",
+                f"action {self.action!r} of an event filter is none of {', '.join(ACTIONS)}",
+                todo="Write one of these names",
+            )
 
     def applies_to(self, table: TableName, *, case_sensitive: bool) -> bool:
         """Whether the patterns match this table; only `*` matches an empty name."""

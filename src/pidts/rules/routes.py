@@ -33,7 +33,11 @@ class Extract:
 
     def __post_init__(self) -> None:
         if not self.regexp or not self.column:
-            raise ConfigError("bad-route", "a rule that extracts a column must name an expression and a target-column")
+            raise ConfigError(
+                "bad-route",
+                "a rule that extracts a column must name an expression and a target-column",
+                todo="Write both keys: the expression with one group in parentheses, and target-column",
+            )
         expression(self.regexp, case_sensitive=True)
 
     def __call__(self, name: str) -> str:
@@ -59,7 +63,11 @@ class RouteRule:
         names = [extract.column for extract in self.extracts if extract]
         twice = {name for name in names if [other.lower() for other in names].count(name.lower()) > 1}
         if twice:
-            raise ConfigError("bad-route", f"the route of {self} extracts the column {min(twice)} twice")
+            raise ConfigError(
+                "bad-route",
+                f"the route of {self} extracts the column {min(twice)} twice",
+                todo="Give each extracted column a target-column of its own",
+            )
 
     def __str__(self) -> str:
         origin = f"{self.schema_pattern}.{self.table_pattern}" if self.table_pattern else self.schema_pattern

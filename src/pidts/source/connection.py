@@ -73,11 +73,15 @@ class SourceConfig:
             )
         server_id = options.get("server-id")
         if server_id is not None and not (server_id.isascii() and server_id.isdigit() and 0 < int(server_id) < 2**32):
-            raise ConfigError("bad-source-url", f"server-id {server_id!r} is not a number from 1 to 4294967295")
+            raise ConfigError(
+                "bad-source-url",
+                f"server-id {server_id!r} is not a number from 1 to 4294967295",
+                todo="Give each replica of the source a number of its own",
+            )
         try:
             tls = Tls.of(*(options.get(f"ssl-{name}", "") for name in ("mode", "ca", "cert", "key")))
         except ValueError as error:
-            raise ConfigError("bad-source-url", str(error)) from None
+            raise ConfigError("bad-source-url", str(error), todo=f"Known: {', '.join(sorted(known))}") from None
         return cls(
             host=parts.hostname,
             port=port or 3306,

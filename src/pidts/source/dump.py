@@ -216,7 +216,7 @@ class BinlogStream:
             return
         if packet[0] != 0xFF:
             what = f"the source sent a packet that starts with 0x{packet[0]:02x} instead of an event"
-            raise Halted("unknown-packet", what, where=self._where)
+            raise Halted("unknown-packet", what, where=self._where, todo="Connect to the server itself, not to a proxy")
         number = int.from_bytes(packet[1:3], "little")
         text = packet[3:].decode("utf-8", "replace")
         raise dump_refusal(number, text[6:] if text.startswith("#") else text, self._where)

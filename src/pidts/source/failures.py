@@ -73,7 +73,9 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
         return PrecheckFailed("missing-privilege", f"{text} (error {number})", where=where, todo=todo)
     if number in STRUCTURE_CHANGED:
         return StructureChanged("structure-changed", f"{text} (error {number})", where=where)
-    return PidtsError("source-refused", f"{text} (error {number})", where=where)
+    return PidtsError(
+        "source-refused", f"{text} (error {number})", where=where, todo="Remove what the server names, then start again"
+    )
 
 
 @contextmanager

@@ -151,7 +151,12 @@ def literal(value: Any, column: Column, table: Table) -> str:
         return f"'{value}'"
     if kind.kind in _NO_KEYS or kind.kind in _PLAIN_TEXT:
         what = f"column {column.name} of type {kind.kind} cannot be paged by"
-        raise Halted("unsupported-key", what, where=Where(table=str(table.name)))
+        raise Halted(
+            "unsupported-key",
+            what,
+            where=Where(table=str(table.name)),
+            todo="Give the table another primary key, or leave the table out",
+        )
     if kind.is_bytes:
         return f"X'{value}'"
     # The column's collation takes precedence over a literal's; hexadecimal digits need no escapes in any SQL mode.

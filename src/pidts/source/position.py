@@ -53,7 +53,11 @@ def position(connection: Session) -> tuple[Position, str]:
     # This is always exact, but the server has to read the log file from its beginning.
     found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
     if found is None:
-        raise Transient("no-position", f"the source does not know the GTID at {place}", where=where_of(connection))
+        raise Transient(
+            "no-position",
+            f"the source does not know the GTID at {place}",
+            where=where_of(connection),
+        )
     return place, str(found)
 
 
@@ -123,7 +127,12 @@ def _status(connection: Session) -> tuple[Position, str]:
             what = f"the source's log is kept in a form that cannot be read: {error}"
             todo = "Set binlog_storage_engine to nothing in the server's configuration and restart it"
             raise PrecheckFailed("unsupported-log", what, where=where_of(connection), todo=todo) from None
-    raise PidtsError("no-position", "; ".join(errors), where=where_of(connection))
+    raise PidtsError(
+        "no-position",
+        "; ".join(errors),
+        where=where_of(connection),
+        todo="Look whether the account has REPLICATION CLIENT, and whether the server is a MySQL or MariaDB",
+    )
 
 
 def _snapshot(connection: Session) -> tuple[int, int]:

@@ -75,7 +75,11 @@ class BinlogOptions:
             todo = "Give `url` (a server), `path` (binary log files) or `relay` and `source-id` (a relay of pidts)"
             raise ConfigError("bad-option", what, todo=todo)
         if "relay" in places and "url" not in places and not options.get("source-id"):
-            raise ConfigError("bad-option", "relay needs source-id: which of its folders is it?")
+            raise ConfigError(
+                "bad-option",
+                "relay needs source-id: which of its folders is it?",
+                todo="Give the source-id of the task file: .option('source-id', ...)",
+            )
         server = _server(options, "url", environ)
         catalogue = _server(options, "schema-from", environ)
         tables = options.get("tables", "")
@@ -115,7 +119,12 @@ def _paths(text: str) -> tuple[Path, ...]:
     found = tuple(path.absolute() for path in find_files(names))
     for path in found:
         if not path.exists():
-            raise ConfigError("unreadable-file", "no log file has this name", where=Where(file=str(path)))
+            raise ConfigError(
+                "unreadable-file",
+                "no log file has this name",
+                where=Where(file=str(path)),
+                todo="Look at the path, which may have the patterns * and ?",
+            )
     return found
 
 
@@ -132,7 +141,11 @@ def _point(options: Mapping[str, str], name: str, short: str) -> Point | str | N
     if not both:
         return None
     if len(both) > 1:
-        raise ConfigError("bad-option", f"{name} and {short} are one option; only one of them can be given")
+        raise ConfigError(
+            "bad-option",
+            f"{name} and {short} are one option; only one of them can be given",
+            todo="Leave one of them out",
+        )
     text = options[both[0].lower()].strip()
     if text.lower() in {EARLIEST, LATEST}:
         return text.lower()
@@ -146,7 +159,9 @@ def _point(options: Mapping[str, str], name: str, short: str) -> Point | str | N
 def _truth(options: Mapping[str, str], name: str) -> bool:
     text = options.get(name, "false").lower()
     if text not in {"true", "false"}:
-        raise ConfigError("bad-option", f"{name} is true or false, not {text!r}")
+        raise ConfigError(
+            "bad-option", f"{name} is true or false, not {text!r}", todo="See docs/reference/spark-source.md"
+        )
     return text == "true"
 
 
@@ -155,7 +170,9 @@ def _number(options: Mapping[str, str], name: str, least: int, most: int) -> int
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise ConfigError("bad-option", f"{name} is a number from {least} on, not {text!r}")
+        raise ConfigError(
+            "bad-option", f"{name} is a number from {least} on, not {text!r}", todo="See docs/reference/spark-source.md"
+        )
     return int(text)
 
 
@@ -165,5 +182,7 @@ def _size(options: Mapping[str, str], name: str, default: int) -> int:
         return default
     found = _SIZE.fullmatch(text)
     if not found or not int(found[1]):
-        raise ConfigError("bad-option", f"{name} is a size such as 64m, not {text!r}")
+        raise ConfigError(
+            "bad-option", f"{name} is a size such as 64m, not {text!r}", todo="See docs/reference/spark-source.md"
+        )
     return int(found[1]) << _UNITS[found[2].lower()]

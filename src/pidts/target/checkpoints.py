@@ -66,6 +66,7 @@ class CheckpointRecord:
                 "fenced",
                 f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}",
                 where=Where(source=new.source),
+                todo="Another run has taken the task over. See: pidts status TASK",
             )
 
     def _claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
@@ -141,7 +142,12 @@ def claimed_rows(
 
 def no_checkpoint(task: str, source: str, worker: int) -> Fenced:
     """Returns the error of a worker without a row: it never claimed the task, or a later claim removed its row."""
-    return Fenced("fenced", f"task {task} has no worker {worker} on this target", where=Where(source=source))
+    return Fenced(
+        "fenced",
+        f"task {task} has no worker {worker} on this target",
+        where=Where(source=source),
+        todo="Another run has begun the task anew. See: pidts status TASK",
+    )
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:

@@ -114,7 +114,7 @@ class Cells:
             raise self._misfit(self._table.columns[place], repr(shown))
         else:
             what = "the answer has a row that does not have the columns' values"
-            raise Halted("source-refused", what, where=self._where)
+            raise Halted("source-refused", what, where=self._where, todo="Connect to the server itself, not to a proxy")
 
     def _misfit(self, column: Column, why: object) -> StructureChanged:
         what = f"column {column.name} holds what a column of type {column.type.kind} cannot: {why}"

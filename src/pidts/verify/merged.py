@@ -96,7 +96,7 @@ class MergedSource:
         came = self._members_now(table.name) - set(self.members(table))
         if came:
             what = f"{', '.join(sorted(came))} has joined this merged table while it was compared"
-            raise Halted("structure-changed", what, where=Where(table=str(table.name)))
+            raise Halted("structure-changed", what, where=Where(table=str(table.name)), todo="Run the command again")
 
     def size(self, table: Table) -> EstimatedSize:
         """Returns the size of all members together."""

@@ -41,6 +41,8 @@ def builder(table: TableName, column: Column) -> Build:
                     "structure-mismatch",
                     f"column {column.name} holds number {number}, of {len(column.type.labels)} labels known",
                     where=Where(table=str(table)),
+                    todo="The source has altered the table, and did not log the statement. Copy the table again: "
+                    "pidts run TASK --resync TABLE",
                 ) from None
         return pa.array([known[value] for value in values], pa.string())
 

@@ -78,7 +78,12 @@ def text_builder(table: TableName, column: Column, charset: str) -> Build:
         except UnicodeEncodeError as error:
             found = error.object[error.start : error.end].encode("unicode_escape").decode()
             what = f"column {column.name} holds half a character: {found}"
-            raise Halted("undecodable-text", what, where=Where(table=str(table))) from error
+            raise Halted(
+                "undecodable-text",
+                what,
+                where=Where(table=str(table)),
+                todo="Correct the value on the source and copy the table again, or leave the table out",
+            ) from error
 
     return build_utf8 if charset in charsets.UTF8 else build_decoded
 

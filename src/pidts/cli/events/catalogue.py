@@ -61,7 +61,12 @@ class ScriptCatalogue:
             todo = "Give a script without rows: mysqldump --no-data" if error.errno == errno.EFBIG else ""
             raise ConfigError("unreadable-file", f"--schema-from: {error.strerror}", where=where, todo=todo) from None
         except (UnicodeDecodeError, NotUnderstoodError) as error:
-            raise ConfigError("bad-value", f"--schema-from: the file is not SQL: {error}", where=where) from None
+            raise ConfigError(
+                "bad-value",
+                f"--schema-from: the file is not SQL: {error}",
+                where=where,
+                todo="Give a file with the log's CREATE TABLE statements, as mysqldump --no-data writes it",
+            ) from None
         history, schema = History(), ""
         for text in statements:
             if used := _USE.search(text):

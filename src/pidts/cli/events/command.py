@@ -75,13 +75,19 @@ def _log(sources: Sequence[str], start: Point | None, *, follow: bool) -> LogInp
     """Returns the log of a server's URL, or of files and file patterns."""
     if is_url(sources[0]):
         if len(sources) > 1:
-            raise ConfigError("usage", "only one server can be read at a time")
+            raise ConfigError("usage", "only one server can be read at a time", todo="Run one command for each server")
         return ServerInput(server_of(sources[0], os.environ), start, follow)
     if follow:
-        raise ConfigError("usage", "--follow needs a server: for a file it is not known when more is written")
+        raise ConfigError(
+            "usage",
+            "--follow needs a server: for a file it is not known when more is written",
+            todo="Name the server that writes the log: pidts events SOURCE_URL --follow",
+        )
     if "-" in sources and len(sources) > 1:
         raise ConfigError(
-            "usage", "standard input cannot be combined with files: cat the files into it, in their order"
+            "usage",
+            "standard input cannot be combined with files: cat the files into it, in their order",
+            todo="As in: cat bin.000001 bin.000002 | pidts events -",
         )
     return FileInput(find_files(sources), _say)
 
@@ -95,7 +101,9 @@ def _catalogue(
         return ScriptCatalogue(Path(schema_from))
     if isinstance(log, ServerInput):
         raise ConfigError(
-            "usage", "--schema-from with a URL is only for log files: a server already knows its own tables"
+            "usage",
+            "--schema-from with a URL is only for log files: a server already knows its own tables",
+            todo="Leave --schema-from out",
         )
     if "-" in sources:
         todo = "Give a file of CREATE TABLE statements, as the tables were at the beginning: --schema-from FILE.sql"

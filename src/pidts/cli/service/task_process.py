@@ -57,7 +57,9 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
         }
     except BaseException as error:  # noqa: BLE001 - it is written down, and the process ends
         unexpected = (
-            as_unexpected(error, debug=True) if isinstance(error, Exception) else PidtsError("unexpected", str(error))
+            as_unexpected(error, debug=True)
+            if isinstance(error, Exception)
+            else PidtsError("unexpected", str(error), todo="The log of the task has the traceback")
         )
         ended = {"exit_code": PidtsError.exit_code, "error": unexpected.to_json()}
     if ended.get("error"):

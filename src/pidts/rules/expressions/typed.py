@@ -128,12 +128,20 @@ def _fixed_offset(zone: str) -> int | None:
             offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
             timezone(offset)
         except ValueError:
-            raise ConfigError("bad-expression", f"{zone!r} is not a time zone") from None
+            raise ConfigError(
+                "bad-expression",
+                f"{zone!r} is not a time zone",
+                todo="Write an offset such as +02:00, or a name such as Europe/Berlin",
+            ) from None
         return (-1 if zone[0] == "-" else 1) * offset // timedelta(microseconds=1)
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError):
-        raise ConfigError("bad-expression", f"the time zone {zone!r} is not known") from None
+        raise ConfigError(
+            "bad-expression",
+            f"the time zone {zone!r} is not known",
+            todo="Write an offset such as +02:00, or a name such as Europe/Berlin",
+        ) from None
     return None
 
 

@@ -173,4 +173,8 @@ def _compiled(rule: str, case_sensitive: bool) -> re.Pattern[str]:  # noqa: FBT0
             warnings.simplefilter("error", FutureWarning)  # Python would read a class like [[:alpha:]] as a set
             return re.compile(rule, re.NOFLAG if case_sensitive else re.IGNORECASE)
     except (re.error, FutureWarning) as error:
-        raise ConfigError("bad-pattern", f"the pattern {rule!r} is not understood: {error}") from None
+        raise ConfigError(
+            "bad-pattern",
+            f"the pattern {rule!r} is not understood: {error}",
+            todo="Write a regular expression, such as ^_(.+)_gho$",
+        ) from None

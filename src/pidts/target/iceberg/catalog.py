@@ -51,7 +51,12 @@ class Catalog:
     def create(self, name: TableName, location: str) -> None:
         """Adds a table, and its namespace if it is new."""
         if self.location(name) is not None:
-            raise Halted("target-refused", "the table exists already", where=Where(table=str(name)))
+            raise Halted(
+                "target-refused",
+                "the table exists already",
+                where=Where(table=str(name)),
+                todo="Another program has made the table. Rename it or remove it from the catalog",
+            )
         self._run(
             "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
             "VALUES (%s, %s, 'exists', 'true') ON CONFLICT DO NOTHING",
@@ -96,7 +101,12 @@ class Catalog:
     def rename(self, old: TableName, new: TableName) -> None:
         """Gives a table another name; its files stay where they are."""
         if self.location(old) is None or self.location(new) is not None:
-            raise Halted("target-refused", f"cannot rename it to {new}", where=Where(table=str(old)))
+            raise Halted(
+                "target-refused",
+                f"cannot rename it to {new}",
+                where=Where(table=str(old)),
+                todo="The catalog may have a table of that name already: rename that table",
+            )
         self._run(
             "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
             "VALUES (%s, %s, 'exists', 'true') ON CONFLICT DO NOTHING",

@@ -107,7 +107,9 @@ class CatalogConnection:
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse
         """Opens a transaction; the first statement that writes locks the database."""
         if self._is_open:
-            raise Halted("target-refused", "a transaction is open already")
+            raise Halted(
+                "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
+            )
         self.demand_warehouse()
         self._is_open = True
 
@@ -262,12 +264,16 @@ def mapped() -> Iterator[None]:
         said = str(error).lower()
         if any(word in said for word in (*_BUSY, *_FULL)):
             raise Transient("target-busy", f"the catalog answers: {error}") from error
-        raise Halted("target-refused", f"the catalog answers: {error}") from error
+        raise Halted("target-refused", f"the catalog answers: {error}", todo="Remove what the catalog names") from error
     except sqlite3.Error as error:
-        raise Halted("target-refused", f"the catalog answers: {error}") from error
+        raise Halted("target-refused", f"the catalog answers: {error}", todo="Remove what the catalog names") from error
     except OSError as error:
         if error.errno in _REFUSED:
-            raise Halted("target-refused", f"the warehouse cannot be used: {error}") from error
+            raise Halted(
+                "target-refused",
+                f"the warehouse cannot be used: {error}",
+                todo="Let the account read and write the files of the warehouse",
+            ) from error
         raise Transient("target-busy", f"the warehouse cannot be written to: {error}") from error
 
 

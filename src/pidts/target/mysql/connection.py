@@ -108,7 +108,9 @@ class MySqlConnection:
     def begin(self, origin: str = "") -> None:
         """Begins a transaction; raises if one is open, which the server would commit silently."""
         if self.is_open:
-            raise Halted("target-refused", "a transaction is open already")
+            raise Halted(
+                "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
+            )
         self._origin = origin or self.zone
         self.exchange.later(b"START TRANSACTION")
         self.is_open = True
@@ -137,7 +139,11 @@ class MySqlConnection:
     def demand_open(self) -> None:
         """Raises if no transaction is open, because each statement would commit by itself."""
         if not self.is_open:
-            raise Halted("target-refused", "rows are written in transactions only")
+            raise Halted(
+                "target-refused",
+                "rows are written in transactions only",
+                todo="This is a fault of pidts: please report it",
+            )
 
     def mark(self) -> None:
         """Marks the zone of the open transaction in the log; does nothing without a zone.

@@ -21,7 +21,11 @@ _MAX_NAME = 64
 def identifier(name: str) -> str:
     """Quotes a name; every name in a statement is quoted by this function."""
     if not name or "\0" in name or len(name) > _MAX_NAME:
-        raise Halted("bad-identifier", f"MySQL allows names of 1 to {_MAX_NAME} characters without NUL, not {name!r}")
+        raise Halted(
+            "bad-identifier",
+            f"MySQL allows names of 1 to {_MAX_NAME} characters without NUL, not {name!r}",
+            todo="Rename it on the source and copy the table again, or leave the table out",
+        )
     return quote(name)
 
 
@@ -158,7 +162,11 @@ def render(
         case ddl.AlterDatabase() | ddl.Ignored():
             return Rendered(())
         case _:
-            raise Halted("ddl-not-understood", f"no way to follow {type(statement).__name__} on the target")
+            raise Halted(
+                "ddl-not-understood",
+                f"no way to follow {type(statement).__name__} on the target",
+                todo="Run the target's own statement: pidts ddl replace TASK SQL. Or run nothing: pidts ddl skip TASK",
+            )
 
 
 def _rename(old: TableName, new: TableName) -> list[str]:

@@ -129,7 +129,11 @@ class Exchange:
         except (pymysql.err.Error, OSError) as error:
             raise _said(error, statements[min(len(answers), len(statements) - 1)]) from error
         if len(answers) != len(statements):
-            raise Halted("target-refused", f"the target gave {len(answers)} answers to {len(statements)} statements")
+            raise Halted(
+                "target-refused",
+                f"the target gave {len(answers)} answers to {len(statements)} statements",
+                todo="Connect to the server itself, not to a proxy",
+            )
         for statement, answer in zip(statements, answers, strict=True):
             if statement.check is not None:
                 statement.check(answer)

@@ -174,6 +174,7 @@ class Writer:
                             "target-refused",
                             f"the target: {text} (warning {number})",
                             where=Where(table=str(plan.table.name)),
+                            todo="Give the target's column a type that holds the value",
                         )
 
     def _run(self, plan: Plan, texts: Iterable[_Text]) -> None:

@@ -72,7 +72,11 @@ def render(
         case ddl.AlterDatabase() | ddl.Ignored():
             return Rendered(())
         case _:
-            raise Halted("ddl-not-understood", f"no way to follow {type(statement).__name__} on PostgreSQL")
+            raise Halted(
+                "ddl-not-understood",
+                f"no way to follow {type(statement).__name__} on PostgreSQL",
+                todo="Run the target's own statement: pidts ddl replace TASK SQL. Or run nothing: pidts ddl skip TASK",
+            )
 
 
 def _emptied(name: TableName, found: PgTable | None) -> str:

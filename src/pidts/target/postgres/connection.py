@@ -86,7 +86,9 @@ class PostgresConnection:
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
         """Begins a transaction. Autocommit is on, so only these statements begin and end transactions."""
         if not self.driver.closed and self.in_transaction():
-            raise Halted("target-refused", "a transaction is open already")
+            raise Halted(
+                "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
+            )
         self.exchange.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:

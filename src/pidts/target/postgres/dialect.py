@@ -52,7 +52,11 @@ def qualified(name: TableName) -> str:
 def literal(text: str) -> str:
     """Returns a string constant (`standard_conforming_strings` is on in every session)."""
     if "\0" in text:
-        raise Halted("nul-in-text", f"PostgreSQL cannot hold NUL in text: {text!r}")
+        raise Halted(
+            "nul-in-text",
+            f"PostgreSQL cannot hold NUL in text: {text!r}",
+            todo="Remove NUL from the text on the source, or give the column a binary type, and copy the table again",
+        )
     return "'" + text.replace("'", "''") + "'"
 
 

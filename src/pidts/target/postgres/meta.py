@@ -136,7 +136,12 @@ def _not_saved(error: Refused, new: Checkpoint) -> Fenced | None:
     if error.sqlstate != _DIVISION_BY_ZERO:
         return None
     what = f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}"
-    return Fenced("fenced", what, where=Where(source=new.source))
+    return Fenced(
+        "fenced",
+        what,
+        where=Where(source=new.source),
+        todo="Another run has taken the task over. See: pidts status TASK",
+    )
 
 
 class PostgresMoves(MoveRecord):

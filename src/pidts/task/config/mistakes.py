@@ -66,7 +66,12 @@ def _together(errors: Sequence[ConfigError]) -> ConfigError:
     files = list(dict.fromkeys(error.where.file for error in alone))
     alone.sort(key=lambda error: (files.index(error.where.file), error.where.line))
     lines = "".join(f"\n  {error.where}: [{error.code}] {error.what}{_todo(error)}" for error in alone)
-    return ConfigError("several-mistakes", f"{len(alone)} mistakes{lines}", where=Where(file=alone[0].where.file))
+    return ConfigError(
+        "several-mistakes",
+        f"{len(alone)} mistakes{lines}",
+        where=Where(file=alone[0].where.file),
+        todo="Correct each of them, then check the file: pidts check TASK",
+    )
 
 
 def _todo(error: ConfigError) -> str:

@@ -180,7 +180,12 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
     if len(parts) > 1:
         names = ", ".join(part.source.source_id for part in parts)
         what = f"the task has {len(parts)} sources ({names}), and this command is for one source"
-        raise ConfigError("several-sources", what, where=Where(file=str(path)))
+        raise ConfigError(
+            "several-sources",
+            what,
+            where=Where(file=str(path)),
+            todo="Write a task file that has only the source that you mean",
+        )
     return parts[0]
 
 

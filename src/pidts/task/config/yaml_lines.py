@@ -34,16 +34,29 @@ def read_yaml(text: str, file: Path) -> Item:
         # The error's own text is about streams and positions, but the user has to know which character to remove.
         what = f"the character U+{error.character:04X} is not allowed in a file"
         raise ConfigError(
-            "bad-yaml", what, where=replace(where, line=text.count("\n", 0, error.position) + 1)
+            "bad-yaml",
+            what,
+            where=replace(where, line=text.count("\n", 0, error.position) + 1),
+            todo="Remove the character",
         ) from None
     try:
         root = loader.get_single_node()
         return _Reader(loader, file).item(root) if root is not None else Item({}, 1)
     except RecursionError:
-        raise ConfigError("bad-yaml", "values are nested too deeply", where=where) from None
+        raise ConfigError(
+            "bad-yaml",
+            "values are nested too deeply",
+            where=where,
+            todo="A task file has a few levels: look for a bracket that is not closed",
+        ) from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise ConfigError("bad-yaml", f"this is not YAML: {error.problem}", where=replace(where, line=line)) from None
+        raise ConfigError(
+            "bad-yaml",
+            f"this is not YAML: {error.problem}",
+            where=replace(where, line=line),
+            todo="Look at this line and the line before it: often a quote, a bracket or an indent is wrong",
+        ) from None
     finally:
         loader.dispose()
 
@@ -60,7 +73,9 @@ class _Reader:
         if id(node) in self._read:
             known = self._read[id(node)]
             if known is None:
-                raise self._error(node, "bad-yaml", "this value contains itself")
+                raise self._error(
+                    node, "bad-yaml", "this value contains itself", "Write the value out instead of its alias (*NAME)"
+                )
             return known
         self._read[id(node)] = None
         item = Item(self._value(node), self._line(node), node.value if isinstance(node, yaml.ScalarNode) else "")
@@ -80,22 +95,29 @@ class _Reader:
             AttributeError,
             KeyError,
         ) as error:  # a date such as 2024-13-45
-            raise self._error(node, "bad-yaml", f"this value is not understood: {error}") from None
+            raise self._error(
+                node, "bad-yaml", f"this value is not understood: {error}", "Put it in quotes, if it is a text"
+            ) from None
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Item]:
         seen: dict[str, int] = {}
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise self._error(key, "bad-yaml", "a key must be a single word")
+                raise self._error(key, "bad-yaml", "a key must be a single word", "Put it in quotes, if it is a text")
             if key.value in seen:
-                raise self._error(key, "duplicate-key", f"{key.value!r} was already given in line {seen[key.value]}")
+                raise self._error(
+                    key,
+                    "duplicate-key",
+                    f"{key.value!r} was already given in line {seen[key.value]}",
+                    "Remove one of both lines",
+                )
             seen[key.value] = self._line(key)
         # Keys that `<<` merges in come first, and are overwritten by keys of the mapping itself.
         self._loader.flatten_mapping(node)
         return {key.value: self.item(value) for key, value in node.value}
 
-    def _error(self, node: yaml.Node, code: str, what: str) -> ConfigError:
-        return ConfigError(code, what, where=Where(file=str(self._file), line=self._line(node)))
+    def _error(self, node: yaml.Node, code: str, what: str, todo: str) -> ConfigError:
+        return ConfigError(code, what, where=Where(file=str(self._file), line=self._line(node)), todo=todo)
 
     @staticmethod
     def _line(node: yaml.Node) -> int:

@@ -30,7 +30,11 @@ def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Se
         raise PrecheckFailed("not-cut-over", f"task {config.name} was not cut over yet", todo=todo)
     if (why := irreversible(parts, tables)) or not record.position:
         what = why or "the target writes no log of its own, or the account could not read where it ended"
-        raise PrecheckFailed("not-reversible", f"there is no way back by a task: {what}")
+        raise PrecheckFailed(
+            "not-reversible",
+            f"there is no way back by a task: {what}",
+            todo="Write a task file for the way back by hand, with a full copy",
+        )
     place = Position.parse(record.position)
     given = yaml.safe_load(read_small(config.path))
     routes = {

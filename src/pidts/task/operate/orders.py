@@ -334,7 +334,11 @@ def task_orders(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
 
 def _require_open(one: BlockedChange) -> BlockedChange:
     if one.is_done:
-        raise ConfigError("ddl-is-done", f"the target has the schema change at {one.lsn} already")
+        raise ConfigError(
+            "ddl-is-done",
+            f"the target has the schema change at {one.lsn} already",
+            todo="Nothing has to be done. To see what still waits: pidts ddl list TASK",
+        )
     return one
 
 

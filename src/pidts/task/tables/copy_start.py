@@ -60,7 +60,11 @@ def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Pat
             fits = AllowList.parse(meant)
             found = [one for one in named if any(map(fits, tables(one)))]
         if not found:
-            raise ConfigError("unknown-name", f"--resync: no table of this task matches {pattern!r}")
+            raise ConfigError(
+                "unknown-name",
+                f"--resync: no table of this task matches {pattern!r}",
+                todo="See which tables the task takes: pidts plan TASK",
+            )
         for one in found:
             before = taken[one]
             taken[one] = () if before == () or not meant else (*(before or ()), meant)

@@ -44,4 +44,9 @@ def _shown(session: MySqlSession, table: TableName, column: str) -> str:
     for line in session.shown(f"SHOW CREATE TABLE {qualified(table)}")[0][1].split("\n"):
         if line.strip().lower().startswith(start.lower()):
             return line.strip().removesuffix(",")
-    raise Halted("target-shape", f"the target table has no column {column}", where=Where(table=str(table)))
+    raise Halted(
+        "target-shape",
+        f"the target table has no column {column}",
+        where=Where(table=str(table)),
+        todo="Give the target's table this column again, then repeat the command",
+    )

@@ -194,7 +194,10 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
             again += [f"DROP CONSTRAINT {found[1]}", f"ADD {line}"]
         else:
             raise Halted(
-                "target-shape", f"{line} needs a column with stored values", where=Where(table=str(wanted.table))
+                "target-shape",
+                f"{line} needs a column with stored values",
+                where=Where(table=str(wanted.table)),
+                todo="Replace the column on the target by hand",
             )
     own_clauses = [f"DROP COLUMN {identifier(wanted.name)}", f"ADD COLUMN {_definition(session, wanted, row)} {place}"]
     return [*own_clauses, *columns_again, *again]
@@ -276,4 +279,9 @@ def _lines(session: MySqlSession, table: TableName) -> list[str]:
 
 def _not_shown(wanted: RemadeColumn) -> Halted:
     where = Where(table=str(wanted.table))
-    return Halted("target-shape", f"the target table has no column {wanted.name} to replace", where=where)
+    return Halted(
+        "target-shape",
+        f"the target table has no column {wanted.name} to replace",
+        where=where,
+        todo="Give the target's table this column again, then repeat the command",
+    )
