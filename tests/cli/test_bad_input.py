@@ -1,4 +1,4 @@
-"""What is wrong with a task is said by `pidts run` in words of its own, with its own exit code, before anything is written."""
+"""`pidts run` reports each mistake in a task with its own message and exit code, before it writes anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pidts: {{relay: relay}}
 
 @pytest.fixture(scope="module")
 def own_source() -> Iterator[Server]:
-    """Its settings are changed by these tests."""
+    """A server of these tests, which change its settings."""
     with start_mariadb() as server:
         yield server
 
@@ -81,7 +81,7 @@ def test_a_wrong_password(run: Any, own_source: Server, run_sql: RunSql) -> None
 
 
 def test_a_host_that_does_not_answer(run: Any) -> None:
-    """A run waits for it (tests/task/run/test_absent_servers.py); a check says so and ends."""
+    """A run waits for the server (tests/task/test_absent_servers.py); a check reports it and ends."""
     for port in ("source_port", "target_port"):
         code, error = run("check", **{port: 9})
         assert code == 3

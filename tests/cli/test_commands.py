@@ -1,4 +1,4 @@
-"""A command line ends with the exit code and the message that its failure deserves."""
+"""A command that fails ends with the exit code and the message of its failure."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def fail(error: Exception) -> None:
 
 @pytest.fixture
 def some_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file `t.yaml` in the working directory, of which commands look first whether it is one of zones."""
+    """A file `t.yaml` in the working directory: commands first look whether it is a file of zones."""
     (tmp_path / "t.yaml").write_text("name: t\n")
     monkeypatch.chdir(tmp_path)
 

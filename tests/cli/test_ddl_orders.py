@@ -1,4 +1,4 @@
-"""`pidts ddl` over a task of two sources: which change is meant, and what is put on record for a run."""
+"""`pidts ddl` for a task of two sources: which change the command finds, and what it records for a run."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class World:
             session.meta.halts.save("t", source, halt)
 
     def pidts(self, *words: str, code: int = 0) -> Any:
-        """What it says with `--json`."""
+        """Returns what the command prints with `--json`."""
         assert run_command([*words[:2], str(self.path), *words[2:], "--json"]) == code
         return json.loads(self._capsys.readouterr().out.splitlines()[-1])
 
     def said(self) -> str:
-        """What it has said since it was asked last."""
+        """Returns what the command has printed since the last call."""
         return self._capsys.readouterr().out
 
     def given(self, source: str) -> list[tuple[Lsn, str, tuple[str, ...]]]:

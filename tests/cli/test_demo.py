@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where the demo finds its temporary folder; PostgreSQL's own user must be able to enter it."""
+    """The demo's temporary folder; PostgreSQL's own user must be able to enter it."""
     with tempfile.TemporaryDirectory(prefix="demo-test-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -42,7 +42,7 @@ def start(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def output_of(demo: subprocess.Popen[str]) -> tuple[str, str]:
-    """Waits for its end and returns what it has written; one that does not end shows where all its threads are."""
+    """Waits for the program's end and returns its output; a program that does not end shows the state of all its threads."""
     try:
         return demo.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -52,7 +52,7 @@ def output_of(demo: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Its files, and processes that still use them. Java keeps a file a process in /tmp with any options."""
+    """Returns the demo's files, and the processes that still use them. Java keeps a file for each process in /tmp."""
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     return [entry.name for entry in folder.iterdir()] + [str(line) for line in commands if str(folder).encode() in line]
 

@@ -255,7 +255,7 @@ CREATE = (
 
 @pytest.fixture
 def log(mysql_like: Server, database: str, run_sql: RunSql) -> Path:
-    """A log with one table's life in it, and the server's file of it."""
+    """A log of one table, from its creation to its end, and the server's file of this log."""
     for statement in (
         CREATE,
         "INSERT INTO t VALUES (1, 18446744073709551615, 1.5, 'héy', x'00ff', '2024-01-02 03:04:05.678', 'y')",

@@ -1,4 +1,4 @@
-"""Files that are damaged or packed in part: what is sound is shown, the rest is an error, and secrets stay secret."""
+"""Files that are damaged or partly compressed: the undamaged part is shown, the rest is an error without secrets."""
 
 from __future__ import annotations
 

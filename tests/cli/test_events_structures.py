@@ -1,4 +1,4 @@
-"""`pidts events` names columns as they were at each place of the log, or says that it does not know them."""
+"""`pidts events` names the columns that a table had at each place of the log, or says that it does not know them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def files(mariadb: Server, database: str, run_sql: RunSql) -> list[Path]:
-    """A table's life in three files, and on the server behind them: its columns change their names, not their types."""
+    """Three log files and their server, on which a table's columns change their names, but not their types."""
 
     def run(*statements: str) -> Path:
         run_sql(mariadb, "FLUSH BINARY LOGS")

@@ -1,4 +1,4 @@
-"""A first task file says what was seen, holds no password, overwrites nothing, and is accepted by `pidts check`."""
+"""A first task file describes both servers, has no password, overwrites nothing, and is accepted by `pidts check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that Prometheus reads while a task runs: where it is served, and what is said where it cannot be."""
+"""The page that Prometheus reads while a task runs: where it is served, and the error if it cannot be served."""
 
 from __future__ import annotations
 

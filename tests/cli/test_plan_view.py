@@ -1,4 +1,4 @@
-"""`pidts plan` of tables that become one: what is true of all of them is shown once."""
+"""`pidts plan` of merged tables: a note that is true of all of them is shown once."""
 
 from __future__ import annotations
 

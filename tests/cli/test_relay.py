@@ -1,4 +1,4 @@
-"""`pidts relay`: what is there, what may go, and what is never given away."""
+"""`pidts relay`: it lists what the relay has, removes what no task needs, and never removes what a task needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sealed(kind: int, body: bytes) -> bytes:
 
 
 def place(number: int) -> Lsn:
-    """Behind so many transactions."""
+    """Returns the place after this number of transactions."""
     return Lsn(0, 1, 4 + 123 * number)
 
 
@@ -69,7 +69,7 @@ def relay(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def task(tmp_path: Path, relay: Path) -> Path:
-    """Its target does not answer."""
+    """A task whose target does not answer."""
     path = tmp_path / "shop.yaml"
     path.write_text(TASK.format(host="127.0.0.1", port=9))
     return path

@@ -1,4 +1,4 @@
-"""`pidts status`: what the record on a target says of a task, for people and for machines, and its exit code."""
+"""`pidts status`: the state of a task by the target's records, as text and as JSON, and the exit code."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class World:
             step(session)
 
     def is_at(self, source: str, *states: PlanState) -> None:
-        """So far are its workers."""
+        """Sets the places of the task's workers."""
 
         def step(session: TargetSession) -> None:
             session.meta.prepare()
@@ -80,7 +80,7 @@ class World:
         self.record(step)
 
     def has(self, source: str, *tables: TableName, columns: tuple[str, ...] = ("id",)) -> None:
-        """Their structures are on record."""
+        """Records the structures of these tables."""
         all_of = tuple(Column(name, ColumnType(Kind.INT)) for name in columns)
 
         def step(session: TargetSession) -> None:
@@ -333,7 +333,7 @@ def test_of_thousands_of_tables_people_see_the_first(world: World) -> None:
 def served(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: Output, run_sql: RunSql
 ) -> Iterator[tuple[World, Callable[[], bool]]]:
-    """On a server that has nothing of ours yet, and whether it has now."""
+    """Runs the command on a server without a meta schema, and looks whether the server has one afterwards."""
     server: Server = request.getfixturevalue(request.param)
     meta = f"status_{next(_numbers)}_{tmp_path.name[-20:]}".lower()
     about: dict[str, Any] = {"host": server.host, "port": server.port, "user": server.user}

@@ -1,4 +1,4 @@
-"""A running task is shown as a picture on a terminal, and as a line now and then elsewhere."""
+"""A running task is shown as a live view on a terminal, and as a line every few seconds elsewhere."""
 
 from __future__ import annotations
 

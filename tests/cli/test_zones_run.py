@@ -1,4 +1,4 @@
-"""All directions of a file are run, each by a process: in which order, and what becomes of one that ends."""
+"""Each direction of a file is run by a process of its own: the order of the starts, and what follows when one ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that has never begun waits for a server that does not answer, and ends at once where one refuses it."""
+"""A task that has never begun waits for a server that does not answer, and ends at once if a server refuses it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ block-allow-list: {{ours: {{do-dbs: ["{database}"]}}}}
 
 
 def run_until_paused(path: Path, times: int = 2) -> tuple[Progress, list[Progress], list[Any]]:
-    """Runs the task until it has reported some pauses, and stops it; returns its end, the pauses and its log."""
+    """Runs the task until it has paused a number of times, and stops it; returns its end, the pauses and its log."""
     stop, seen = threading.Event(), list[Progress]()
 
     def look(progress: Progress) -> None:

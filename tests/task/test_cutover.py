@@ -62,7 +62,7 @@ MADE = [("bought", True), ("customer", True), ("positive", True)]
 
 
 class Killed(BaseException):
-    """The process is gone: nothing is undone, and its connection is closed."""
+    """The process has died: nothing is undone, and its connection is closed."""
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def parts(
 
 
 def begin(config: TaskConfig, run_sql: RunSql, postgres: Server, database: str) -> None:
-    """Makes the tables and the records as a task does that has applied all of the log."""
+    """Creates the tables and the records of a task that has applied the whole log."""
     with closing(connect(config.source.server)) as session, closing(config.target.server.connect()) as target:
         tables = read_structures(session, config.allow)
         target.meta.prepare()
@@ -156,7 +156,7 @@ def keys(postgres: Server, database: str, run_sql: RunSql) -> list[tuple[Any, ..
 
 @pytest.fixture
 def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
-    """`killing(n)` kills the next cutover before or behind its nth effect; the list has the effects so far."""
+    """`killing(n)` kills the next cutover before or after its nth effect; the list has the effects so far."""
 
     def kill(number: int) -> list[str]:
         effects: list[str] = []
@@ -347,7 +347,7 @@ def test_a_comparison_that_was_killed_goes_on_only_while_nothing_has_moved(
         return verified(parts, "", examples=9, restart=False, stop=stop, state=state)
 
     def cut(*, dies: bool = False) -> bool:
-        """Whether the comparison began where an earlier one was; `dies`: the process does, behind the first table."""
+        """Returns whether the comparison continued an earlier one; `dies`: the process dies after the first table."""
         with monkeypatch.context() as patch, closing(parts[0].target.server.connect()) as target:
             if dies:
                 save = MemoryFile.save
@@ -448,7 +448,7 @@ def test_a_task_that_was_cut_over_says_so_before_anything_is_checked(
 def test_a_run_that_the_cutover_has_fenced_names_the_cutover(
     parts: tuple[TaskConfig, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was writing at the moment in which the cutover claimed the task, and had not seen the record yet."""
+    """The run was writing when the cutover claimed the task, and had not read the record yet."""
 
     def fenced(*_: object, **__: object) -> None:
         raise Fenced("fenced", "another run has taken the task over")
@@ -513,7 +513,7 @@ def test_nothing_is_said_to_be_left_where_nothing_was_begun(
 
 
 def narrowed(parts: tuple[TaskConfig, ...]) -> tuple[TaskConfig, ...]:
-    """The task with an account that may read, and no more."""
+    """The task with an account that may only read."""
     server = replace(parts[0].source.server, user="narrow", password="x")
     return (replace(parts[0], source=replace(parts[0].source, server=server)),)
 

@@ -75,7 +75,7 @@ routes: {{there: {{schema-pattern: shop, target-schema: {database}}}}}
 
 
 def begin(part: TaskConfig, target: TargetSession) -> None:
-    """Makes the tables and the records as a task does that has applied all of the log."""
+    """Creates the tables and the records of a task that has applied the whole log."""
     target.meta.prepare()
     with closing(connect(part.source.server)) as session:
         read, end = read_structures(session, part.allow), log_end(session)

@@ -1,4 +1,4 @@
-"""The words of the check about zones that own rows."""
+"""Messages of the check about zones that own rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that would carry changes back to where another task takes them from is refused before it writes anything."""
+"""A task that would carry changes back to the source of another task is refused before it writes anything."""
 
 from __future__ import annotations
 
@@ -429,7 +429,7 @@ def test_tables_that_end_elsewhere_make_no_ring(
 def test_a_task_without_a_record_of_its_origins_is_no_hindrance(
     ring: list[TaskConfig], mysql56: Server, database: str, run_sql: RunSql
 ) -> None:
-    """As earlier versions have left it."""
+    """The record as earlier versions have left it."""
     ab, bc, ca = ring
     begin(ab, "t", database=database)
     begin(bc, "t", database=database)

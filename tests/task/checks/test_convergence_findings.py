@@ -1,4 +1,4 @@
-"""The words of the check and of the start about tables whose versions decide between zones."""
+"""Messages of the check and of the start about tables whose versions decide between zones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def config(path: Path, conflict: str) -> TaskConfig:
 
 
 def test_locked_rows_are_resolved_before_versions_decide(tmp_path: Path) -> None:
-    """A DELETE of a locked row would be held, and yet its row be written over the locked one."""
+    """A DELETE of a locked row would be held, and the new row would still overwrite the locked row."""
     version, lock = (config(tmp_path / f"{rule}.yaml", rule) for rule in ("version", "lock"))
     counts = {FINE.name: 2, UNIQUE.name: 3}
     with pytest.raises(Halted, match=r"\[rows-locked\] 2 rows of shop\.fine are locked"):

@@ -1,4 +1,4 @@
-"""Checks and keys over expressions are made where both servers read them alike."""
+"""Checks and keys over expressions are created if both servers understand them in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pidts grants` prints is enough, and all of it is needed: a check fails by the name of whatever is taken away."""
+"""The SQL of `pidts grants` is enough, and all of it is needed: without one grant, a check fails and names this grant."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_with_all_of_it_a_check_passes_and_without_any_it_fails_by_its_name(
 
 @pytest.fixture
 def database_on(run_sql: RunSql):
-    """Makes a database of one name, with signs that a GRANT takes for patterns, on these servers."""
+    """Creates a database on these servers whose name has characters that GRANT reads as patterns."""
     made: list[tuple[Server, str]] = []
 
     def make(*servers: Server) -> str:
@@ -271,7 +271,7 @@ block-allow-list: {{one: {allow}}}
 def run_until(
     made: Accounts, claim: Callable[[], bool], meanwhile: Callable[[], None], then: Callable[[], bool]
 ) -> None:
-    """The real command: once the claim holds something else happens, and it goes on until that has arrived."""
+    """Runs the command: when the condition is true, the test makes another change, and the run continues until it has arrived."""
     with made.task.with_suffix(".log").open("wb") as log:
         run = subprocess.Popen(
             [sys.executable, "-m", "pidts", "run", str(made.task)], stdin=subprocess.DEVNULL, stdout=log, stderr=log

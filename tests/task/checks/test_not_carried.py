@@ -1,4 +1,4 @@
-"""`check` and `plan` say of each table what becomes of all that it has besides rows."""
+"""`check` and `plan` report, for each table, what happens to its triggers, keys and other objects."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...]
 
 
 def begin(part: TaskConfig, target: TargetSession) -> None:
-    """Makes the tables and the records as a task does that has applied all of the log."""
+    """Creates the tables and the records of a task that has applied the whole log."""
     target.meta.prepare()
     with closing(connect(part.source.server)) as session:
         read, end = read_structures(session, part.allow), log_end(session)

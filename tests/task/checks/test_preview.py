@@ -1,4 +1,4 @@
-"""`pidts plan` shows what a run would do to each table, and does none of it."""
+"""`pidts plan` shows what a run would do to each table, and changes nothing."""
 
 from __future__ import annotations
 

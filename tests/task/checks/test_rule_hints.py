@@ -1,4 +1,4 @@
-"""What rules do that their writer may not expect is said of the tables that it is about, and refuses nothing."""
+"""Hints about effects of rules that their writer may not expect: each names its tables, and refuses nothing."""
 
 from __future__ import annotations
 

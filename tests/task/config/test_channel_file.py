@@ -1,4 +1,4 @@
-"""A task file whose target is a datacenter: what it takes, and what it refuses with the line."""
+"""A task file whose target is a datacenter: which keys it accepts, and which it refuses, with their lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A DM task file with everything in it is taken as it is, and its rules are in force."""
+"""A DM task file with all of DM's keys is accepted unchanged, and its rules are applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each of DM's keys has its verdict here: honoured, mapped, noted or refused; none is passed over."""
+"""Each of DM's keys is in one of these lists: honoured, mapped, noted or refused."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_each_key_of_dm_s_has_its_verdict(load: Load, key: str, value: object, b
 
 
 def with_value(key: str, value: object) -> tuple[str, str]:
-    """Both files with one value more, or another one."""
+    """Returns both files with one added or changed value."""
     task, source = copy.deepcopy(PARSED)
     *way, last = key.split(".")
     place = task
@@ -297,7 +297,7 @@ IN_FULL = {"black-white-list", "column-mappings"}
 
 
 def test_no_key_is_without_a_verdict() -> None:
-    """What the reader knows is what the schemas for editors say, since they are made of it."""
+    """The schemas for editors have the keys that the reader knows, since they are made from these."""
     task, source = task_schema(), source_schema()
     known = {*keys(task), *(f"source.{key}" for key in keys(source))}
     decided = {normal(key) for key, *_ in CASES}
@@ -346,7 +346,7 @@ UNITS = ("mydumpers", "loaders", "syncers", "validators")
 
 
 def normal(key: str) -> str:
-    """Names that a writer chose are stars."""
+    """Replaces names that the user has chosen by stars."""
     parts = key.split(".")
     if parts[0] in {"routes", "filters", "expression-filter", "block-allow-list", *UNITS}:
         parts[1:2] = ["*"]

@@ -1,4 +1,4 @@
-"""The schemas for editors are those of the reader: what it takes fits them, what it does not know does not."""
+"""The schemas for editors agree with the reader: a file that it accepts fits them, a key that it does not know does not."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_mistake_does_not_fit(old: str, new: str, misfit: str) -> None:
 
 
 def misfits(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
-    """Where a value does not fit: as much of JSON Schema as is used."""
+    """Returns the places at which a value does not fit, by the part of JSON Schema that the schemas use."""
     if "anyOf" in schema and all(misfits(one, value, path) for one in schema["anyOf"]):
         return [path]
     kinds = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", list(KINDS))

@@ -1,4 +1,4 @@
-"""A task file's mistakes are reported together, each with its line, but not what only follows from one of them."""
+"""A task file's mistakes are reported together, each with its line, but without errors that only follow from a mistake."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_may_be_meant_is_said(tmp_path: Path, target: str, code: str, todo:
 
 @pytest.mark.parametrize("what", ["task", "password-file", "ssl-ca"])
 def test_a_file_without_an_end_is_refused(tmp_path: Path, what: str) -> None:
-    """`/dev/zero` is no file to read to its end."""
+    """`/dev/zero` has no end, so it must not be read to its end."""
     path = Path("/dev/zero")
     if what != "task":
         path = tmp_path / "task.yaml"

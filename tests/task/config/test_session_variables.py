@@ -1,4 +1,4 @@
-"""What a task file says of the target's sessions reaches them, and nothing is left in the schema that it does not name."""
+"""The target's sessions get the variables of the task file, and no other schema than the named one is changed."""
 
 from __future__ import annotations
 

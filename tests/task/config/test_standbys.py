@@ -1,4 +1,4 @@
-"""The standbys of a source: what the task file says of them, which one is read, and which one may take over."""
+"""The standbys of a source: their keys in the task file, which one is read, and which one may take over."""
 
 from __future__ import annotations
 

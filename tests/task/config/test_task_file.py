@@ -537,7 +537,7 @@ def test_a_task_file_that_is_not_there_is_an_error_of_the_user(tmp_path: Path) -
 
 
 def test_versions_decide_between_zones(load: Load) -> None:
-    """Tables without a version have rows that are locked, and the session locks the gaps between keys."""
+    """Rows of tables without a version are locked, and the session locks the gaps between keys."""
     ours = "pidts: {zone: a, target-zone: b, version-column: v, conflict: version}\n"
     config = load(ZONE_TASK + ours)
     assert (config.zones.converges, config.returns_to, config.target.locks_gaps) == (True, "b", True)
@@ -560,7 +560,7 @@ def test_owners_decide_between_zones(load: Load) -> None:
 
 
 def test_a_zone_is_that_of_the_source(load: Load) -> None:
-    """Nothing comes back from a PostgreSQL, so a task between a zone and it may do what it likes."""
+    """No changes come back from a PostgreSQL, so a task from a zone to it has no restrictions."""
     merged = TASK + "shard-mode: optimistic\npidts: {zone: 1}\n"
     assert load(merged).on_divergence is OnDivergence.OVERWRITE
     leaf = load(TASK + "pidts: {zone: 1}\n")

@@ -1,4 +1,4 @@
-"""YAML keeps its lines, and nothing in it is lost without a word."""
+"""Values that are read from YAML keep their lines, and nothing in the file is ignored without an error."""
 
 from __future__ import annotations
 

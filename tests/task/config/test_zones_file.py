@@ -63,7 +63,7 @@ def test_a_zone_that_joins_is_fed_by_its_seed_alone(write: Write) -> None:
 
 
 def test_the_first_zone_may_join_another_one(write: Write) -> None:
-    """It has lost its rows, and gets them back."""
+    """The zone has lost its rows, and gets them back."""
     joining = FILE.replace("feeds: ring", "feeds: mesh").replace(
         'port: 3306, user: repl, password: "${PW}"', "port: 3306, user: repl, password: x, joins: b"
     )

@@ -1,4 +1,4 @@
-"""The lag that a run reports is the lag for a reader of the target, and the slow stage is the one that was slowed."""
+"""The lag that a run reports is what a reader of the target sees, and the slow stage is the one that the test has slowed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 
 
 class Run:
-    """A task at work in a thread of this process."""
+    """A task that runs in a thread of this process."""
 
     def __init__(self, path: Path) -> None:
         self.shown: list[tuple[float, Progress]] = []
@@ -112,7 +112,7 @@ class World:
 
     @contextmanager
     def writes(self, every: float = 0.05) -> Iterator[list[tuple[int, float]]]:
-        """One row after the other; yields each one's number, and when its commit was answered."""
+        """Inserts one row after the other; yields each row's number and the time at which its commit was answered."""
         written: list[tuple[int, float]] = []
         enough = threading.Event()
 
@@ -189,7 +189,7 @@ def test_a_target_that_holds_a_lock_is_named(world: World) -> None:
 
 
 class Slow(Proxy):
-    """A line on which every piece takes longer."""
+    """A network connection on which each packet takes longer."""
 
     seconds = 0.0
 

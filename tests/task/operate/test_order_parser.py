@@ -1,4 +1,4 @@
-"""A `;` in a text, a name or a comment ends no statement, in the words of either target."""
+"""A `;` in a text, a name or a comment ends no statement, in the SQL of either target."""
 
 from __future__ import annotations
 

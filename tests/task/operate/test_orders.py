@@ -1,4 +1,4 @@
-"""Orders over all sources of a task: what waits, which one is meant, and what is put on record for a run."""
+"""Orders for all sources of a task: which changes wait, which one an order is for, and what it records for a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whichever part of a run is there publishes, one at a time."""
+"""Any part of a run publishes the warehouse, one part at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pidts status` learns what the last run on this machine has ended with, whatever the target can record."""
+"""`pidts status` shows how the last run on this machine ended, even if the target could not record it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_error_is_remembered_until_the_next_run_begins(tmp_path: Path) -> No
 
 
 def test_a_run_elsewhere_makes_it_old(tmp_path: Path) -> None:
-    """It has claimed the task since, though it may have had nothing to commit."""
+    """The run has claimed the task since, even if it had nothing to commit."""
     end(tmp_path, DAMAGED, {"one": 7})
     later = time.time() + 120
     assert last_end(config(tmp_path), later, {"one": 7}) is not None

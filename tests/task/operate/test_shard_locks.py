@@ -1,4 +1,4 @@
-"""Waiting shards are grouped by their changes, and an order says for which of them it counts."""
+"""Waiting shards are grouped by their changes, and an order is for one group."""
 
 from __future__ import annotations
 

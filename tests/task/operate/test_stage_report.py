@@ -1,4 +1,4 @@
-"""Which stage is named as the slow one, from what was measured."""
+"""Which stage is reported as the slow one, by the measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts about what a run finds: bundled, tried again, at the beginning and at the end, also across crashes."""
+"""Alerts of a run: they are bundled, repeated if they fail, sent when a condition begins and ends, also after crashes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def progress(**changes: Any) -> Progress:
 
 
 class Webhook:
-    """A receiver that answers what the test says, and keeps what it has taken."""
+    """A receiver that gives the test's answers, and keeps the alerts that it has received."""
 
     def __init__(self) -> None:
         self.status, self.asked = 200, 0
@@ -67,7 +67,7 @@ class Webhook:
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
-                """Says nothing."""
+                """Writes no log lines."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.receiver = AlertReceiver(webhook=f"http://127.0.0.1:{self._server.server_port}/secret", lag=60.0)

@@ -1,4 +1,4 @@
-"""A change of the task file under a running task: taken over, left for the next start, or refused; never half of one."""
+"""A change of the task file while the task runs: it is applied, left for the next start, or refused, always as a whole."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def write(tmp_path: Path) -> Callable[..., TaskConfig]:
 
 
 def test_every_setting_is_decided_upon() -> None:
-    """A new one has to be put on one of the lists."""
+    """A new key has to be added to one of the lists."""
     decided = {*diff._SAFE, *diff._WAITS, *diff._NOTHING}
     assert decided == {field.name for field in fields(TaskConfig)}
 

@@ -1,4 +1,4 @@
-"""Tables are copied again for a schema change only where nothing waits for the copy that it would wait for."""
+"""A table is copied again for a schema change only if the copy would not wait for something that waits for the copy."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def insert(run_sql: RunSql, server: Server, count: int) -> None:
 
 
 def receive(server: Server, relay: Path) -> None:
-    """Everything that the server has logged; the replicator has ended afterwards."""
+    """The relay has everything that the server has logged, and the replicator has ended."""
     stop = threading.Event()
     config = ReplicatorConfig(source_of(server), relay, Position("bin.000001", 4), use_gtid=True)
     replicator = Replicator(config)
@@ -76,7 +76,7 @@ def reader(relay: Path) -> Iterator[RelayReader]:
 
 
 def demand_went_back(server: Server, relay: Path, begun: ProvenGoal) -> None:
-    """Neither the first goal of a run is taken in this log, nor is a goal of before confirmed."""
+    """A run takes no first goal from this log, and confirms no earlier goal in it."""
     with reader(relay) as opened:
         for ask in (ProvenGoal(partial(end_of_same_log, source_of(server))).take, begun.is_proven):
             with pytest.raises(Halted) as caught:

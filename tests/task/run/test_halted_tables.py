@@ -98,7 +98,7 @@ def test_a_halt_that_is_taken_off_the_record_is_tried_again(
 def test_a_run_that_was_taken_over_does_not_take_the_task_back(
     target: TargetSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one, when it begins, tries what had halted again."""
+    """When the other run begins, it tries the halted table again."""
     monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
     server, start = ValuesTarget("halting"), Checkpoint(task="t", source="s", worker=0, lsn=STATE.lsn)
     halting = begun(HaltedTables("t", "s"), target)
@@ -129,7 +129,7 @@ def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
 def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_other_shards(
     target: TargetSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One shard had to skip its change, has rows of the new structure, and the others come to that change later."""
+    """One shard had to skip its change and has rows of the new structure; the other shards reach the change later."""
     monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
     shards, server = ShardGroups(), ValuesTarget("halting")
     old, new = (Table(TableName("crm", "all"), (Column("id", ColumnType(kind)),)) for kind in (Kind.INT, Kind.BIGINT))

@@ -185,7 +185,7 @@ def test_a_row_that_is_resolved_meanwhile_is_not_reported(world: World) -> None:
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Takes what is posted."""
+    """Receives what is posted."""
 
     got: list[tuple[str, bytes]]
     status = 200
@@ -197,7 +197,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Writes no log lines."""
 
 
 @pytest.mark.parametrize("status", [200, 500])

@@ -1,4 +1,4 @@
-"""The error about a lost log names a command that the task accepts."""
+"""The error about a lost log names a command that the task can run."""
 
 from __future__ import annotations
 

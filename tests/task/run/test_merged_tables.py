@@ -1,4 +1,4 @@
-"""Tables of several sources that become one: how they begin, what is refused, what is left of each on the target."""
+"""Merged tables of several sources: how they begin, what is refused, and what stays on the target."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_tables_that_differ_do_not_begin_together(task: Task, capsys: pytest.Cap
 
 
 def test_extracted_columns_that_are_alike_distinguish_nothing(task: Task) -> None:
-    """Two servers have schemas and tables of the same names, and nobody has thought of extracting the server."""
+    """Two servers have schemas and tables of the same names, and no column has the name of the server."""
     alike = Extract(r"_([ab])\d$", "of_schema")
     task.parts = tuple(
         replace(
@@ -338,7 +338,7 @@ def shared(task: Task) -> set[TableName]:
 
 
 def came(task: Task, source_id: str) -> None:
-    """The log of a source has come to what its server has."""
+    """Waits until the relay has the whole log of a source."""
     (config,) = (part for part in task.parts if part.source.source_id == source_id)
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         (stored,) = target.meta.checkpoints.read(config.name, source_id)

@@ -1,4 +1,4 @@
-"""What a table is called behind schema changes that are still to come, and whether its structure follows from them."""
+"""The name of a table after schema changes that come later in the log, and whether they determine its structure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NEW_T = "RENAME TABLE t TO old, b.new TO t"
 
 
 def pending(*statements: str) -> list[tuple[Lsn, Statement]]:
-    """At 1, 2, 3 and so on."""
+    """The transactions are at the places 1, 2, 3 and so on."""
     return [(Lsn(0, 1, at), found) for at, text in enumerate(statements, 1) for found in understood(text, "a", MYSQL)]
 
 

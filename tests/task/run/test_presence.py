@@ -1,4 +1,4 @@
-"""A run shows on the target that it is at work: a cutover on another machine sees it, for as long as it is."""
+"""A run is visible on the target as long as it runs: a cutover on another machine sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards at the place where they waited before are reported until they arrive again, and not for a moment longer."""
+"""A shard at its former place is reported as waiting until it arrives again, and not longer."""
 
 from __future__ import annotations
 

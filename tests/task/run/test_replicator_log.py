@@ -1,4 +1,4 @@
-"""A replicator's log looks the same, whatever the command line of the run that it was forked from says of logs."""
+"""A replicator's log has the same form, whatever log options the run has from which the replicator was forked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lost source comes back as a replica of the one that took its place: when it may become the source again."""
+"""A lost source comes back as a replica of its successor: when it may become the source again."""
 
 from __future__ import annotations
 

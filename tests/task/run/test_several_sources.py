@@ -1,4 +1,4 @@
-"""A task file with several sources is a part for each; what parts do side by side, and when all of them have arrived."""
+"""A task with several sources has a part for each: what the parts do at the same time, and when all have reached the goal."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_tables_to_be_copied_once_more_are_those_of_whatever_source_has_them(
 
 
 class Locks:
-    """Schema changes that wait, of one process."""
+    """The waiting schema changes of one process."""
 
     def __init__(self) -> None:
         self.waiting: tuple[ShardLock, ...] = ()
@@ -201,7 +201,7 @@ class Locks:
 
 @pytest.fixture
 def reload(write: Write, monkeypatch: pytest.MonkeyPatch) -> tuple[ConfigReload, Locks, list[str], set[str]]:
-    """Of the two sources; servers refuse what `refusing` names."""
+    """The parts of two sources, whose servers refuse what `refusing` names."""
     shown: list[str] = []
     refusing: set[str] = set()
     locks = Locks()

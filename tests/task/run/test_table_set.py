@@ -1,4 +1,4 @@
-"""Tables that join a task, leave it and are copied once more, at its starts; what the target remembers afterwards."""
+"""Tables that join a task, leave it or are copied again at its starts, and what the target then has on record."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 @dataclass
 class Task:
-    """A task without Spark: its starts, and what the target remembers of it."""
+    """A task without Spark: its starts, and its records on the target."""
 
     config: TaskConfig
     source: Server
@@ -93,7 +93,7 @@ class Task:
             self.replicators.pop().stop()
 
     def state(self) -> PlanState:
-        """As all workers have it; they all have the same."""
+        """Returns the checkpoint, which is the same for all workers."""
         with closing(self.config.target.server.connect()) as target:
             stored = target.meta.checkpoints.read(self.config.name, "s")
         assert len(stored) == 2
@@ -105,7 +105,7 @@ class Task:
             return {name.name for name in target.meta.structures.load(self.config.name, OfSource("s"))}
 
     def make(self, table: str, row: str = "") -> None:
-        """On the target, by somebody else."""
+        """Runs a statement on the target, as another program does."""
         self.there(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
         self.there(f'CREATE TABLE "{self.schema}".{table} (id integer PRIMARY KEY, a integer)')
         if row:
@@ -374,7 +374,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
 def purged(
     tmp_path: Path, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
 ) -> Iterator[Task]:
-    """A task whose relay is gone, and whose source has purged the log behind its checkpoint."""
+    """A task whose relay is lost, and whose source has purged the log after its checkpoint."""
     with start_mariadb() as source:
         run_sql(source, f"CREATE DATABASE {database}")
         task = make_task(tmp_path, source, postgres, database, run_sql, programs)
@@ -463,7 +463,7 @@ def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: 
 
 
 def run_until_it_halts(task: Task) -> None:
-    """The replicator finds out."""
+    """The replicator reports it."""
     replicator = task.replicator()
     task.replicators.append(replicator)
     replicator.start()
@@ -476,7 +476,7 @@ def run_until_it_halts(task: Task) -> None:
 
 
 def test_a_relay_that_goes_on_for_others_is_kept(purged: Task) -> None:
-    """It begins behind the task's checkpoint, and all that it lacks is on the source still."""
+    """The relay begins after the task's checkpoint, and the source still has the log that the relay lacks."""
     task = purged
     lose_relay(task)
     other = task.replicator()

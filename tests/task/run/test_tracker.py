@@ -1,4 +1,4 @@
-"""The progress of a running copy: rows, pace, time to go, the tables that are done and those that wait."""
+"""The progress of a running copy: rows, rate, remaining time, tables that are copied and tables that wait."""
 
 from __future__ import annotations
 

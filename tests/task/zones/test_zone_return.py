@@ -1,4 +1,4 @@
-"""The steps by which a zone returns: what is given up is reported first, and no task begins before the last check."""
+"""The steps by which a zone returns: the command first lists what is lost, and no task begins before the last check."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_zone_that_was_written_to_has_not_returned() -> None:
 
 
 def checkpoint(at: int, worker: int, held: int | None = None) -> Checkpoint:
-    """Returns that of a worker, with a table that waits at an earlier place."""
+    """Returns a worker's checkpoint, with a table that waits at an earlier place."""
     waits = (Held(frozenset({ORDERS}), Lsn(0, 1, held)),) if held else ()
     state = PlanState(Lsn(0, 1, at), held=waits)
     place = f"bin.000001:{at}"

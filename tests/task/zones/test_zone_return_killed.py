@@ -15,11 +15,11 @@ from pidts.task.zones import zone_return_servers
 
 
 class KilledError(BaseException):
-    """The command ends here, and nothing of it goes on."""
+    """The command dies here, and does nothing more."""
 
 
 class Points:
-    """Kills the command at one of the points that it comes to, and remembers their names."""
+    """Kills the command at one of its points, and remembers their names."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
