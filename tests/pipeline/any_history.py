@@ -119,7 +119,7 @@ def wishes(chance: random.Random, transactions: int, kinds: Sequence[str] = KIND
 
 @dataclass
 class History:
-    """What happened on the source, transaction by transaction, and what it then held."""
+    """The transactions of the source, and its rows after each of them."""
 
     table: Table
     """With all keys that hold, on the source or on the target alone."""
@@ -212,7 +212,7 @@ class History:
         return replace(batch, upstream=SHARDS[shard] if self.shards > 1 else None)
 
     def _presence(self, _: int, op: Op, before: Row | None, after: Row | None) -> bytes | None:
-        """The bitmaps of what the images hold, which lose the rest."""
+        """Removes columns from the images, and returns the bitmaps of the remaining columns."""
         names = self.structure.arrow.names
         identity = self.structure.identity
         if not self.minimal or before is None or (after and any(before[name] != after[name] for name in identity)):

@@ -9,7 +9,7 @@ _Found = TypeVar("_Found")
 
 
 class CrashError(BaseException):
-    """Stands for the death of the process: no code in it catches this."""
+    """Stands for the death of the process: no code catches this."""
 
 
 class Crashes:

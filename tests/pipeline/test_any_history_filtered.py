@@ -27,7 +27,7 @@ WHAT = ("all inserts", "some inserts", "some updates", "some deletes")
 
 
 def dropped(what: str, column: str, op: Op, before: Row | None, after: Row | None) -> bool:
-    """Said once more, as the oracle sees it."""
+    """The filter's condition, as the oracle computes it."""
     row = after if op is Op.INSERT else before
     assert row is not None
     return op.name.lower() in what and (what == "all inserts" or row[column] == 1)
@@ -44,7 +44,7 @@ def rules_of(filters: list[str], column: str) -> Rules:
 
 @dataclass
 class Filtered(History):
-    """What the target is to have, in the place of what the source has."""
+    """Returns the row that the target must have for a source's row."""
 
     filters: list[str] = field(default_factory=list)
     column: str = "v"

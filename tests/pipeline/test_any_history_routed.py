@@ -42,7 +42,7 @@ class Routed(History):
 
 class RoutedRun(Run):
     def rows(self) -> list[Row]:
-        """As the source has them."""
+        """Returns the rows in the source's form."""
         found = []
         for row in super().rows():
             assert {name: row.pop(name) for name in EXTRACTED} == EXTRACTED

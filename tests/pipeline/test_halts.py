@@ -43,7 +43,7 @@ numbers = itertools.count()
 
 @dataclass
 class Picky:
-    """A target that refuses some values until somebody mends it."""
+    """A target that refuses some values until the test removes the cause."""
 
     target: ValuesTarget
     refuses: bool = True

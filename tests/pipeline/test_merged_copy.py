@@ -133,7 +133,7 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
 def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(
     rows, steps, chunk, size, workers, crashes, is_minimal, seed
 ):
-    """Each is copied once more into a table that has rows of all, of which some are lost, wrong, or too much."""
+    """Each table is copied again into a table with rows of all, of which some are missing, wrong or extra."""
     chance, target = random.Random(seed), new_target()
     world = World(chance, steps, keyed=True, is_minimal=is_minimal)
     for _ in range(rows):
@@ -181,7 +181,7 @@ def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(
 
 
 def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
-    """Between the reading and the transaction that would remove them."""
+    """The rows change between the reading and the transaction that would remove them."""
     server, target = Server(SHARDS), new_target()
     one, gone = SHARDS[0].name, TableName("shop", "t_1x")
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.)", "shard")),)))

@@ -59,7 +59,7 @@ Changes = list[tuple[Op, Row | None, Row | None]]
 
 
 def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
-    """Draws a change that may be made to one table in its present state."""
+    """Draws a possible change of one table in its present state."""
     table, rows = server.structures[name], server.rows(name)
     new = {column.name: chance.choice(IDS) for column in table.columns}
     if not table.identity:
@@ -301,7 +301,7 @@ def test_a_copy_comes_to_its_end_while_two_zones_write_all_the_time(table, mode)
 
 
 def test_a_row_that_is_deleted_between_its_reading_and_its_writing_stays_away():
-    """Copies that write what they have read at any later time would bring it back."""
+    """A copy that writes its rows at any later time would bring the row back."""
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
     task = Task(server, target, {ORDERS.name: CopyMode.NEW})

@@ -1,4 +1,4 @@
-"""A range of rows goes to another zone while all zones write; the command that moves it dies anywhere."""
+"""A range of rows moves to another zone while all zones write; the command that moves it dies at any point."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class World:
         ]
 
     def at(self, point: str) -> None:
-        """The command dies at a chosen point; what is dead does nothing more."""
+        """The command dies at a chosen point, and then does nothing more."""
         owners = {self.owner_by(name) for name in self.names} - {""}
         assert len(owners) <= 1, f"at {point} the zones {owners} own the range"
         if self.dead:

@@ -1,4 +1,4 @@
-"""The row of one zone becomes that of all zones by one command, which dies anywhere."""
+"""One command gives all zones the row of one zone; it dies at any point."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class World:
         raise AssertionError(named)
 
     def run(self, command: ResolveInAll, dies: int | None = None) -> bool:
-        """Whether the command has come to its end."""
+        """Whether the command has ended normally."""
         self.left, self.points = dies, 0
         for zone in self.zones.values():
             zone.dies = self._at  # type: ignore[assignment]
@@ -148,7 +148,7 @@ def test_of_many_rows_each_lock_is_read_by_itself(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_on_its_way_comes_first() -> None:
-    """Zone a deletes a row; zone b deletes it and makes it anew, which has not come to a yet."""
+    """Zone a deletes a row; zone b deletes it and inserts it again, which has not arrived in a yet."""
     world = World("ab")
     world.write("a", FIRST)
     world.settle()
@@ -388,7 +388,7 @@ def recorded(world: World) -> list[str]:
 
 @pytest.mark.parametrize("take", [Take.SOURCE, Take.KEEP, Take.TARGET])
 def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(take: Take) -> None:
-    """The second command dies, too, each time behind another of its points."""
+    """The second command dies, too, each time after another of its points."""
     died = 0
     for case, (world, ids) in enumerate(killed()):
         with pytest.raises(PrecheckFailed, match="lock-being-resolved") as refused:

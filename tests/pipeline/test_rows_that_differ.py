@@ -117,7 +117,7 @@ def fits(row: Row | None, image: Row | None) -> bool:
 
 
 def is_respelled(before: Row | None, after: Row | None) -> bool:
-    """Returns whether an event gives its key other words; `b` is the text in the keys."""
+    """Returns whether an event changes the spelling of its key; `b` is the text in the keys."""
     return before is not None and after is not None and before["b"] != after["b"]
 
 
@@ -143,7 +143,7 @@ class Model:
 def written_by_somebody_else(
     run: Run, chance: random.Random, model: Model, table: Table, *, folds: bool = False, removes: float = 0.3
 ) -> None:
-    """Makes, changes or removes a row, as far as no unique key forbids it."""
+    """Inserts, changes or removes a row, unless a unique key forbids it."""
     stored = run.target.store.tables[NAME]
     row = {c.name: chance.choice(POOL[c.type][: 3 + c.nullable]) for c in table.columns}
     key = key_of(run.history, row, folds=folds)
@@ -216,7 +216,7 @@ class LockingModel(Model):
             self.held[key] = [(before, after)]
 
     def resolve(self, key: Key, take: Take, columns: int) -> bool:
-        """Resolves a lock; returns False where nobody knows the row's values in all columns."""
+        """Resolves a lock; returns False if the row's values are not known in all columns."""
         changes, row = self.held[key], self.rows.get(key)
         if take is Take.SOURCE:
             first = changes[0][0]
@@ -304,7 +304,7 @@ def test_locks_of_rows_that_are_gone_are_those_of_the_model_in_whatever_words(
     rounds: int,
     seed: int,
 ) -> None:
-    """Most of what somebody writes is that a row goes, and most changes give a key other words."""
+    """The other program mostly deletes rows, and most changes give a key another spelling."""
     compared_with_the_model(
         kind,
         transactions,
@@ -405,7 +405,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
     crashes: list[int],
     seed: int,
 ) -> None:
-    """Whatever unique values rows trade meanwhile."""
+    """This holds even if rows swap unique values meanwhile."""
     if kind.startswith("no key"):
         return
     chance = random.Random(seed)

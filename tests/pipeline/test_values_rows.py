@@ -1,4 +1,4 @@
-"""The target in memory refuses what a server refuses, row by row; else tests on it would prove little."""
+"""The target in memory refuses the same rows as a server; otherwise tests with it would prove little."""
 
 from __future__ import annotations
 

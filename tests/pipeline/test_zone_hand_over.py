@@ -1,4 +1,4 @@
-"""A zone that has joined by way of a seed is fed directly from then on, while all zones write and the command dies."""
+"""A zone that has joined through a seed gets changes directly afterwards, while all zones write and the command dies."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_the_command_may_die_anywhere() -> None:
 
 
 def test_the_check_finds_a_place_that_is_too_early_or_too_late() -> None:
-    """Where the tasks into the seed are not locked, changes come twice, or never."""
+    """If the tasks into the seed are not locked, changes arrive twice or never."""
     found = 0
     for seed in range(6):
         world = World(seed)

@@ -1,4 +1,4 @@
-"""Zones in memory, written to in each, with tasks between them that die anywhere: nothing comes back or is lost."""
+"""Zones in memory with programs that write to each zone, and tasks that die at any point: no change returns or is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def histories(
     forgets: frozenset[str] = frozenset(),
     longest: int = 40,
 ) -> None:
-    """One history, and all that has to hold of it: each zone writes rows of its own, and all end with all of them."""
+    """One history and its claims: each zone writes rows of its own, and in the end all zones have all rows."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name) for name in names}
     # A batch without rows is a transaction for each worker in the other logs, so it has to count for more than these.

@@ -46,7 +46,7 @@ class Programs:
         self._values = 0
 
     def write(self, zone: Zone, meta: list[str]) -> None:
-        """One or two rows are made, changed, deleted or get another key; each has a higher version than before."""
+        """Inserts, changes or deletes one or two rows, or gives them another key; each has a higher version than before."""
         there = zone.rows()
         for key, row in there.items():
             self._saw(zone, key, row["version"])
@@ -95,7 +95,7 @@ def histories(
     longest: int = 30,
     **broken: Any,
 ) -> None:
-    """One history, and all that has to hold of it."""
+    """One history and its claims."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     limits = Limits(transactions=2 * workers * (len(names) - 1) + size, idle_entries=10_000)

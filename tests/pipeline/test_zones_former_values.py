@@ -91,7 +91,7 @@ def test_a_row_that_another_zone_has_made_again() -> None:
 
 
 def write(chance: random.Random, zone: Zone) -> None:
-    """A row is made, changed, deleted, or given another key; its value is one of two."""
+    """Inserts, changes or deletes a row, or gives it another key; its value is one of two."""
     there = zone.rows()
     key, kind, other = chance.randrange(KEYS), chance.random(), chance.randrange(KEYS)
     if key not in there:

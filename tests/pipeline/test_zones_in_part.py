@@ -1,4 +1,4 @@
-"""Zones in memory in which sessions log parts of rows: what another zone has made of these rows cannot be seen."""
+"""Zones in memory in which sessions log parts of rows: changes of these rows by other zones cannot be detected."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_row_that_gets_another_key_in_part_is_held_at_both() -> None:
 
 
 def write(chance: random.Random, zone: Zone, values: int) -> None:
-    """A row is made, changed, deleted, or given another key, in a session that may log parts of rows."""
+    """Inserts, changes or deletes a row, or gives it another key, in a session that may log parts of rows."""
     there, key, kind = zone.rows(), chance.randrange(KEYS), chance.random()
     in_part, other = chance.random() < 0.8, chance.randrange(KEYS)
     if key not in there:

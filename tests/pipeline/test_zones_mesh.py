@@ -103,7 +103,7 @@ def test_what_all_zones_delete_is_locked_nowhere() -> None:
 
 
 def write(chance: random.Random, zone: Zone) -> None:
-    """One or two rows are made, changed, deleted, or given another key."""
+    """Inserts, changes or deletes one or two rows, or gives them another key."""
     there = zone.rows()
     rows: list[Row] = []
     removed: list[Row] = []
@@ -125,7 +125,7 @@ def write(chance: random.Random, zone: Zone) -> None:
 
 
 def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool, longest: int = 40) -> None:
-    """One history, and all that has to hold of it: what differs in the end is locked."""
+    """One history and its claim: rows that differ in the end are locked."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))

@@ -56,7 +56,7 @@ class Programs:
         """The zones that have written a key though the row before or behind was not theirs."""
 
     def write(self, zone: Zone) -> None:
-        """One or two rows are made, changed, deleted or get another key."""
+        """Inserts, changes or deletes one or two rows, or gives them another key."""
         there, chance = zone.rows(), self._chance
         rows: list[Row] = []
         removed: list[Row] = []
@@ -108,7 +108,7 @@ def histories(
     foreign: float = 0.1,
     longest: int = 30,
 ) -> int:
-    """One history, and all that has to hold of it; returns how many keys were locked."""
+    """One history and its claims; returns how many keys were locked."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     owners = owners_of(names)
@@ -188,7 +188,7 @@ def test_many_histories(part: int) -> None:
 
 @pytest.mark.parametrize("broken", ["nothing", "the row before", "the row behind"])
 def test_the_check_finds_writes_of_zones_that_do_not_own_the_row(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zones in which nothing is judged, or one of the two images."""
+    """Zones in which no image, or only one of the two images, is checked."""
     judged = check.foreign_events
 
     def partly(events: KeyEvents, owners: Owners, writer: str, known: KnownColumns | None) -> Mapping[int, str]:

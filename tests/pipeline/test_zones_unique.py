@@ -65,7 +65,7 @@ def test_both_rows_are_set_aside_and_a_person_makes_the_zones_equal() -> None:
 
 
 def write(chance: random.Random, zone: Zone) -> None:
-    """One or two rows are made, changed or deleted, and no value is that of two rows."""
+    """Inserts, changes or deletes one or two rows; no two rows have one value."""
     there = zone.rows()
     rows: dict[int, Row] = {}
     removed: list[Row] = []
@@ -82,7 +82,7 @@ def write(chance: random.Random, zone: Zone) -> None:
 
 
 def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool, longest: int = 30) -> int:
-    """One history, and all that has to hold of it; returns how many keys were locked for a unique value."""
+    """One history and its claims; returns how many keys were locked for a unique value."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, STAMPED) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))

@@ -65,7 +65,7 @@ class ValuesSource:
 
     @property
     def position(self) -> Position:
-        """The same as the server would say it."""
+        """Returns the same as the server names it."""
         return self.received.position(self.log_base)
 
     @property
@@ -118,7 +118,7 @@ class ValuesSource:
         return self._append(begin, tables=tuple(structures), ddl=statement, ddl_schema=schema)
 
     def rotate(self) -> LogEntry:
-        """The next log file, which is a mark in the log."""
+        """Begins the next log file."""
         begin = self._lsn()
         self._log_index += 1
         self._offset = _FIRST_OFFSET

@@ -253,7 +253,7 @@ class Direction:
         """Whether the target knows the zone of the source."""
 
     def step(self) -> bool:
-        """Whether there was something to do; True after a crash."""
+        """Returns whether there was something to do; True after a crash."""
         self.target.meta, self.target.writer, self.target.marks = ["checkpoint"], self.source.name, self.marks
         try:
             return self._step()
@@ -262,7 +262,7 @@ class Direction:
             return True
 
     def begin(self) -> None:
-        """Claims the task: it has a checkpoint from here on."""
+        """Claims the task, which then has a checkpoint."""
         self.process = self._begun()
 
     def _step(self) -> bool:

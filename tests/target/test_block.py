@@ -1,4 +1,4 @@
-"""Rows for COPY BINARY: what the format says, and that compiled and plain code give the same."""
+"""Rows for COPY BINARY have the documented format, and compiled and plain code give the same bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_compiled_and_plain_code_give_the_same(seed, count, skipped, has_nulls):
     random = Random(seed)
 
     def column():
-        """Behind others, as a part of a larger array is."""
+        """An array that is a slice of a larger array."""
         size = skipped + count
         there = [not has_nulls or random.random() < 0.7 for _ in range(size)]
         if random.random() < 0.5:

@@ -1,4 +1,4 @@
-"""A checkpoint's row says by itself whether it is as a task has written it."""
+"""A checkpoint's row shows whether it still is as a task has written it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no target is given is said, and what a partition gives away is followed to the table that gets it."""
+"""Objects that no target gets are reported, and rows that a partition exchanges are followed to the other table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A check and a foreign key of one name are two constraints, and one is not taken for the other."""
+"""A check and a foreign key of the same name are two constraints, and are not confused."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def changed(before: tuple[Any, ...], after: tuple[Any, ...]) -> set[str]:
 
 
 def asked(server: Server, database: str) -> list[set[str]]:
-    """Carries out each UPDATE on a fresh row, and returns the columns that got another value."""
+    """Runs each UPDATE on a new row, and returns the columns whose values changed."""
     found = []
     place = f"{database}.t"
     session = connect(server, database)
@@ -161,7 +161,7 @@ def test_the_time_is_cut_and_not_rounded(
 def test_a_trigger_of_others_is_seen(
     on_postgres: TargetSession, postgres: Server, database: str, run_sql: RunSql, name: str
 ) -> None:
-    """Also where its function has a name like ours, or the very name: the automatic timestamp is only listed then."""
+    """This holds even if a trigger's function has our function's name: then the automatic timestamp is only listed."""
     table = TableName(database, "t")
     assert isinstance(on_postgres, PostgresSession)
     seen, exact = both(database)

@@ -1,4 +1,4 @@
-"""A CHECK constraint is carried to PostgreSQL only where it lets in the same rows as on its source."""
+"""A CHECK constraint is created on PostgreSQL only if it accepts the same rows as on the source."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_what_the_servers_may_see_differently_is_not_carried(source: Server, run
 
 
 def test_a_text_whose_letters_are_not_certain_is_left_to_a_person(source: Server, run_sql: RunSql) -> None:
-    """MySQL's catalogue encodes them twice: a check made of that would refuse the letters that it lets in."""
+    """MySQL's catalogue encodes these letters twice: a check made from its text would refuse the accepted letters."""
     run_sql(source, "CREATE DATABASE checked CHARACTER SET utf8mb4")
     try:
         run_sql(

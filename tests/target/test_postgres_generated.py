@@ -1,4 +1,4 @@
-"""A generated column is made as such on PostgreSQL only where both servers compute the same for every row."""
+"""A generated column is created as generated on PostgreSQL only if both servers compute the same for every row."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def hostile(seed: int, number: int, *, unreal: bool) -> tuple[Any, ...]:
 
 
 def filled(source: Server, rows: list[tuple[Any, ...]]) -> None:
-    """Inserts rows as a session without strict mode does: what does not fit becomes what the server makes of it."""
+    """Inserts rows as a session without strict mode does: the server converts values that do not fit."""
     with (
         closing(
             pymysql.connect(
@@ -206,7 +206,7 @@ def test_what_is_not_certain_is_a_plain_column_and_said(source: Server, place: S
 
 
 def test_rows_are_written_without_what_the_target_computes(source: Server, place: Server, run_sql: RunSql) -> None:
-    """By the copy, by the log with a key and without one, and in safe mode by a unique key over such a column."""
+    """Rows are written by the copy, by the log with and without a key, and in safe mode with a unique key over the column."""
     run_sql(source, "CREATE TABLE computing.t (id INT PRIMARY KEY, a INT, g BIGINT AS (a + 1) STORED, UNIQUE (g))")
     table = structure(source)
     keyless = Table(TableName("computing", "k"), table.columns)

@@ -1,4 +1,4 @@
-"""A generated column of PostgreSQL fits only where PostgreSQL computes it as the source does."""
+"""A generated column of PostgreSQL fits only if PostgreSQL computes it as the source does."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def pg_column(name: str, kind: str = "integer", base: str = "") -> PgColumn:
 
 
 def numeric(field: bytes) -> Decimal:
-    """What the server's documentation says of a numeric in binary: count, weight, sign, scale, digits of base 10,000."""
+    """Encodes a numeric as the server documents its binary form: count, weight, sign, scale, digits of base 10,000."""
     count, weight, sign, scale = struct.unpack_from(">hhHh", field)
     digits = struct.unpack_from(f">{count}h", field, 8)
     assert all(0 <= digit < 10_000 for digit in digits)
@@ -118,7 +118,7 @@ def test_in_safe_mode_rows_give_way_for_each_unique_key_but_the_identity(unique,
     ],
 )
 def test_a_primary_key_for_another_unique_key_of_the_source_goes_with_that_key(clause, expected):
-    """Somebody else has made the table, with a primary key over the second unique key of the source."""
+    """Another program has created the table, with a primary key over the second unique key of the source."""
     name = TableName("d", "t")
     before = {}
     before |= apply(

@@ -1,4 +1,4 @@
-"""A column is on a target of the source's family what it is on the source: the whole table shows the same text."""
+"""On a target of the source's product, a column is the same as on the source: SHOW CREATE TABLE gives the same text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and partitions of a table are on a target of the source's family what they are on the source."""
+"""On a target of the source's product, keys and partitions of a table are the same as on the source."""
 
 from __future__ import annotations
 

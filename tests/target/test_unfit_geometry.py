@@ -36,7 +36,7 @@ POINT = b"\x01\x01\x00\x00\x00" + bytes(16)
 def test_it_is_reported_with_table_and_key(
     postgres: Server, database: str, run_sql: RunSql, value: bytes, expected: str, by: str
 ) -> None:
-    """An extension is not needed: any type of this name is taken for the one of PostGIS."""
+    """No extension is needed: any type of this name is treated as the type of PostGIS."""
     run_sql(postgres, "CREATE SCHEMA drawn", database=database)
     run_sql(postgres, "CREATE TYPE drawn.geometry AS ENUM ()", database=database)
     run_sql(postgres, "CREATE TABLE drawn.t (id INT PRIMARY KEY, g drawn.geometry)", database=database)

@@ -38,7 +38,7 @@ WAITING = (
 
 
 def tinkered(chance: Random, table: Table) -> str:
-    """A change of one of them."""
+    """Changes one of the shards."""
     own = [column.name for column in table.columns if column.name in POOL]
     new = [name for name in POOL if name not in own]
     keys = [key.name for key in table.keys if not key.primary and key.name != "uu"]
@@ -62,7 +62,7 @@ def _form(chance: Random, name: str) -> str:
 
 
 def happens_to_one(shards: Shards) -> None:
-    """It changes, goes, is made anew, gets another name, or another one comes."""
+    """A shard changes, is dropped, created anew or renamed, or another shard is created."""
     chance, shard = shards.chance, shards.chance.choice(shards.everyone)
     kind = chance.choice(("change",) * 6 + ("create", "drop", "anew", "anew", "empty", "rename"))
     mates = [one for one in shards.everyone if one.group is shard.group]
@@ -93,7 +93,7 @@ def _made(shards: Shards, beside: Shard, name: TableName, like: Table) -> Shard:
 
 
 def check_rows(world: World) -> None:
-    """Each table of the target has what the shards have that land there."""
+    """Checks that each table of the target has the rows of its shards."""
     for name in world.target.store.tables:
         there = {world._key(row): row for row in world.content(name)}
         rows = {world._key(row): row for row in _rows(world, name)}
@@ -118,7 +118,7 @@ def _rows(world: World, name: TableName) -> Iterator[Row]:
 
 
 def _left(world: World, name: TableName, *, certain: bool) -> Iterator[Row]:
-    """Rows that nobody has taken away; nobody has touched those that are `certain` to be there."""
+    """Returns the rows that no transaction has removed; no transaction has touched those that are `certain`."""
     for left in world.shards.left:
         source, group = left.shard.source, left.shard.group
         destination = world.rules[source.name].routes.destination(left.name)
@@ -137,7 +137,7 @@ def _of(world: World, group: object) -> list[Shard]:
 
 
 def check_told(world: World) -> None:
-    """Whoever has not come to the end of its log is on record with what it waits for."""
+    """Checks that each shard that is not at the end of its log has a record of what it waits for."""
     for name, source in world.shards.sources.items():
         place = world.place(name)
         with closing(world.target.connect()) as session:

@@ -22,7 +22,7 @@ class GoneError(BaseException):
 
 
 class Fiber:
-    """One of the threads that take turns."""
+    """One of the threads of which one runs at a time."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self.name, self._work = name, work
@@ -139,7 +139,7 @@ class Time:
 
 
 class Threading:
-    """In the place of the module `threading`: nobody is interrupted but where he waits, so locks have nothing to do."""
+    """Stands in for the module `threading`: threads are interrupted only where they wait, so locks have nothing to do."""
 
     def __init__(self, scheduler: Callable[[], Scheduler]) -> None:
         self._scheduler = scheduler
@@ -228,7 +228,7 @@ class Event:
 
 
 class Lock:
-    """A lock that keeps others out while its holder waits for something else."""
+    """A lock that stays locked while its holder waits for something else."""
 
     def __init__(self, scheduler: Callable[[], Scheduler], *, again: bool = False) -> None:
         self._scheduler, self._again = scheduler, again

@@ -47,7 +47,7 @@ def created(text: str, name: TableName) -> Table:
 
 @dataclass
 class Version:
-    """A version of a group's structure, and how it comes about from the one before."""
+    """A version of a group's structure, and the statement that leads to it from the version before."""
 
     text: str
     table: Table
@@ -56,7 +56,7 @@ class Version:
 
 
 class Group:
-    """What all shards of one group do to their structure, in one order; each when it likes."""
+    """The schema changes of all shards of one group, in one order; each shard makes them at its own time."""
 
     def __init__(self, target: TableName, chance: random.Random) -> None:
         self.target, self._chance = target, chance
@@ -222,7 +222,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Left:
-    """Rows that a shard has left behind on the target, where no event says that they are gone."""
+    """Rows of a former shard that stay on the target, since no event removes them."""
 
     shard: Shard
     name: TableName
@@ -241,7 +241,7 @@ class Left:
 
 
 class Shards:
-    """All servers, and what happens on them."""
+    """All servers and their histories."""
 
     def __init__(self, layout: Mapping[str, Sequence[str]], chance: random.Random, *, keyed: bool = False) -> None:
         """`layout` names each server's tables: those of one letter are one group, but `alone` ones are none.

@@ -117,7 +117,7 @@ def _decoded(
 
 @contextmanager
 def driven() -> Iterator[None]:
-    """Takes away everything that would make one run unlike another."""
+    """Removes everything that would make two runs differ."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (stream, ddl_threads, decoding):
             patch.setattr(module, "RelayReader", MemoryRelay)
@@ -221,7 +221,7 @@ class World:
         self._folder.cleanup()
 
     def start(self, left: Iterable[Fiber] = ()) -> None:
-        """Starts a new process; `left` are threads of one that does not know yet that another has taken over."""
+        """Starts a new process; `left` are threads of a process that does not know yet that another has taken over."""
         if not left:
             self.scheduler.end()
         self.scheduler = Scheduler(self.chance, left)
@@ -231,7 +231,7 @@ class World:
             self.scheduler.spawn(f"part {name}", partial(self._part, name))
 
     def take_over(self) -> None:
-        """Starts another process while this one is at work."""
+        """Starts another process while this one runs."""
         self.start([*self.scheduler.fibers, *self.scheduler.left])
 
     def go(self, steps: int) -> None:
@@ -438,7 +438,7 @@ class World:
         return row["id"], *(value for name, value in sorted(row.items()) if name.startswith("of_"))
 
     def check_nobody_waits(self) -> None:
-        """Checks that every change has come."""
+        """Checks that every change is on the target."""
         for name, source in self.shards.sources.items():
             place = self.place(name)
             assert (place.needs, place.held) == (source.received, ()), name

@@ -51,7 +51,7 @@ def ends(world: Story, name: str) -> None:
 
 @pytest.mark.parametrize(("first", "apart"), [("insert", False), ("delete", False), ("delete", True)])
 def test_its_old_shard_waits(story: MakeStory, first: str, *, apart: bool) -> None:
-    """The INSERT finds the row of the other shard."""
+    """The INSERT finds the row of the other shard on the target."""
     world = begun(story)
     world.plan(f"ALTER TABLE {{t}} {WIDER}")
     world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})

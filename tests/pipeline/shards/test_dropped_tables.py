@@ -126,7 +126,7 @@ def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_t
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story: MakeStory, mode: str) -> None:
-    """No shard has to come, so an operator is needed; the rows of the shard before it stay."""
+    """The change waits for no shard, so an operator is needed; the rows of the dropped shard stay."""
     world = story({"one": ("shard_1.t_1",)}, mode=mode)
     world.looks = False
     source = world[A].source

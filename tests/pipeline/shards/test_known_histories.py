@@ -175,7 +175,7 @@ def test_rows_of_who_waits_and_who_does_not_in_one_transaction(story: MakeStory)
 @pytest.mark.parametrize("transactional_ddl", [True, False])
 @pytest.mark.parametrize("change", [C, GONE] if not EXAMPLES else [C, D, GONE, E, "ALTER TABLE {t} MODIFY v BIGINT"])
 def test_the_process_dies_anywhere(change: str, *, transactional_ddl: bool) -> None:
-    """Before the statement, behind it, before it is reported as done, and while the waiting shards catch up."""
+    """The process dies before the statement, after it, before it is reported as done, and while waiting shards catch up."""
     step = 1 if EXAMPLES else 31
     for crash in itertools.count(len(change) % step, step):
         with stories() as story:

@@ -100,7 +100,7 @@ def check(world: World) -> None:
 @pytest.mark.parametrize("first", ["insert", "delete"])
 @pytest.mark.parametrize("apart", [False, True])
 def test_from_one_that_waits(story: MakeStory, first: str, *, apart: bool) -> None:
-    """Its DELETE comes when the other shard has had the row for long."""
+    """The DELETE comes long after the other shard has got the row."""
     world = begun(story)
     move(world, FIRST, SECOND, first=first, apart=apart)
     world.finish()
@@ -111,7 +111,7 @@ def test_from_one_that_waits(story: MakeStory, first: str, *, apart: bool) -> No
 
 
 def test_in_the_very_batch_in_which_it_begins_to_wait(story: MakeStory) -> None:
-    """Before this batch no shard of the table waited."""
+    """No shard of the table waited before this batch."""
     world = begun(story, finishes=False)
     move(world, FIRST, SECOND)
     world.finish()
@@ -162,7 +162,7 @@ def test_what_was_done_to_it_before_it_moved_is_older(story: MakeStory) -> None:
 
 
 def test_changed_in_the_very_transaction_that_moves_it(story: MakeStory) -> None:
-    """The later change belongs to the row that goes: nothing of it is left."""
+    """The later change belongs to the row that moves away, and leaves nothing."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
     insert, delete = moved(a, b)
@@ -201,7 +201,7 @@ def test_over_three_shards_and_gone_in_the_end(story: MakeStory, waiting: tuple[
 
 
 def test_with_another_key(story: MakeStory) -> None:
-    """Of an update that gives a row another key, one side may be set aside and the other not."""
+    """One side of an update that gives a row another key may be set aside, and the other side not."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
     move(world, FIRST, SECOND, to=8)
@@ -257,7 +257,7 @@ def test_a_shard_that_leaves_with_what_it_has_got(story: MakeStory) -> None:
 
 @pytest.mark.parametrize("text", ["RENAME TABLE {t} TO {new}", "ALTER TABLE {t} RENAME TO {new}"])
 def test_one_that_has_got_it_is_renamed(story: MakeStory, text: str) -> None:
-    """Under its old name no shard would ever give the row away."""
+    """No shard has the old name any more, so no shard would ever give the row away."""
     world = begun(story)
     b = world[SECOND]
     move(world, FIRST, SECOND)
@@ -282,7 +282,7 @@ def test_optimistic(story: MakeStory) -> None:
 
 
 def test_one_that_goes_on_alone(story: MakeStory) -> None:
-    """An operator has ordered it; then the others wait for nobody."""
+    """An operator has ordered the change; then the other shards do not wait."""
     world = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
     move(world, FIRST, SECOND)
     world.finish()

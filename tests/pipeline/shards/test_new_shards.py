@@ -1,4 +1,4 @@
-"""Shards that come when the task has begun: what the target remembers of them, and whose rows they would overwrite."""
+"""Shards that join after the task has begun: their records on the target, and whose rows they would overwrite."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shared(world: Story) -> set[TableName]:
 
 
 def come(world: Story, options: str = "") -> None:
-    """Makes a table that numbers its rows itself."""
+    """Creates a table with AUTO_INCREMENT."""
     columns = ", ".join(
         f"{column.name} INT" + (" NOT NULL AUTO_INCREMENT PRIMARY KEY" if column.name == "id" else "")
         for column in world[A].table.columns

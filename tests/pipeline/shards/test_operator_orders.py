@@ -1,4 +1,4 @@
-"""Shards that come, go, take other names, or do not agree, and the orders of an operator about them."""
+"""Shards that join, leave, are renamed or disagree, and the orders of an operator about them."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def test_a_shard_takes_another_name(story: MakeStory, text: str) -> None:
 
 
 def test_a_shard_leaves_the_group_by_another_name(story: MakeStory) -> None:
-    """What the others have put into the target's table must not go along with it."""
+    """The rows of other shards in the target's table must not be renamed with it."""
     world = story(TWO)
     world.finish_and_check()
     rows = world.content(T)

@@ -94,7 +94,7 @@ def test_the_last_shard_runs_only_what_the_target_lacks(story: MakeStory, first:
 
 @pytest.mark.parametrize("kind", ["INT", "INT NOT NULL DEFAULT 7", "BIGINT DEFAULT 5, ADD INDEX i (w)"])
 def test_a_drop_beside_an_added_column_waits_for_nobody(story: MakeStory, kind: str) -> None:
-    """The added column is there at once; the other one goes with the last shard, also behind a restart."""
+    """The column is added at once; the other column is dropped with the last shard, also after a restart."""
     world = story(THREE)
     names = sorted(world.names)
     for name in names:
@@ -162,7 +162,7 @@ def test_shards_that_put_a_renamed_column_elsewhere_go_on(story: MakeStory) -> N
 
 
 def test_a_column_that_comes_again_waits_until_it_was_gone(story: MakeStory) -> None:
-    """On the target its old values are still there, which the source has not any more."""
+    """The target still has the old values, which the source does not have any more."""
     world = story(TWO)
     say(world, A, "DROP COLUMN v")
     finish_and_check(world)
@@ -238,7 +238,7 @@ def test_rows_of_both_structures_lie_in_one_batch(story: MakeStory) -> None:
 
 
 def test_the_others_stand_while_one_s_change_is_made(story: MakeStory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their rows would wait for it on the target, and all other tables of their batches with them."""
+    """Their rows would wait for this lock on the target, and so would all other tables of their batches."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1", "alone.x")})
     made: list[list[str]] = []
     begins = DdlRunner.run

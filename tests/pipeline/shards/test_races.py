@@ -1,4 +1,4 @@
-"""Several shards come to a change at once, of which each would be let pass for the others' sake."""
+"""Several shards reach a change at once; each of them could pass because of the others, but not all of them."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def happens(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_any_history(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Those who catch up come in a part of their own, if parts are small."""
+    """Shards that catch up are in a part of their own, if parts are small."""
     if seed % 3:
         monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with driven():

@@ -40,7 +40,7 @@ numbers = itertools.count()
 
 
 class Picky:
-    """A target that refuses one value until somebody mends it."""
+    """A target that refuses one value until the test removes the cause."""
 
     def __init__(self, target: ValuesTarget) -> None:
         self.target, self.refuses = target, True

@@ -1,4 +1,4 @@
-"""What is run without some shards is that one change: they come to it by themselves, and all others wait for them."""
+"""An unlocked change runs without some shards: they reach it later, and for all other changes the shards wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
 
 
 def unlocked(world: Story, *names: str) -> None:
-    """All that these wait for is run without the others."""
+    """Runs everything that these shards wait for without the others."""
     world.looks = False  # what one has dropped, and others have not, is still there
     for name in names:
         world.order(name, OrderKind.UNLOCK)
@@ -140,7 +140,7 @@ def test_what_is_injected_is_run_before_a_change_that_passes(story: MakeStory) -
 @pytest.mark.parametrize("back", [GONE, "ALTER TABLE {t} DROP COLUMN c, ADD INDEX k (v)"])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_there_and_back_again(story: MakeStory, back: str, *, restarts: bool) -> None:
-    """Those who have not begun look like those who are through."""
+    """Shards that have not begun look like shards that have made the change."""
     world = story(THREE)
     world.plan(C, back)
     world.alter(A, A)
@@ -236,7 +236,7 @@ def test_nobody_waits_for_one_who_is_gone(story: MakeStory) -> None:
 
 @pytest.mark.parametrize("transactional_ddl", [False, True])
 def test_the_process_dies_anywhere(*, transactional_ddl: bool) -> None:
-    """What is owed is on record with what makes it so, and with what ends it."""
+    """A missed change is recorded together with the change that was run, and removed together with the change that ends it."""
     step = 1 if EXAMPLES else 17
     for crash in itertools.count(0, step):
         with stories() as story:

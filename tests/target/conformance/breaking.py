@@ -29,12 +29,12 @@ CALLS = frozenset(
 
 
 class Died(BaseException):
-    """The process is gone: nothing catches this."""
+    """Stands for the death of the process: no code catches this."""
 
 
 @dataclass
 class Breaking:
-    """Each call of interest is two points, before and after; `broken` is the number of the one that fails, once."""
+    """Each observed call is two points, before and after; the point with the number `broken` fails once."""
 
     target: Target
     broken: int = -1
@@ -55,7 +55,7 @@ class Breaking:
 
 
 class _Watched:
-    """The session, or one of the objects in it, such as `meta.checkpoints`; `path` is where it is."""
+    """The session, or one of its objects, such as `meta.checkpoints`; `path` is the object's place in the session."""
 
     def __init__(self, owner: Breaking, session: Any, watched: Any, path: str) -> None:
         self._owner, self._session, self._watched, self._path = owner, session, watched, path

@@ -1,4 +1,4 @@
-"""The same claims over every target: each test that asks for `target` runs once for each kind."""
+"""Every target must fulfil the same claims: each test with the fixture `target` runs once for each kind."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 
 @pytest.fixture(params=[*KINDS, pytest.param(IN_STORE, marks=pytest.mark.long)])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which target this run is about."""
+    """The kind of target of this run."""
     return "iceberg" if request.param == IN_STORE else str(request.param)
 
 
 @pytest.fixture
 def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
-    """With its meta tables made."""
+    """A session whose target has the meta tables."""
     made: Target
     if kind.startswith("values"):
         made = ValuesTarget(f"conformance-{next(_numbers)}", transactional_ddl=kind == "values")

@@ -1,4 +1,4 @@
-"""Schema changes as sources run them, in MariaDB's words."""
+"""Schema changes as sources run them, in MariaDB's SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wire between client and server that can be cut around one message."""
+"""A network connection between client and server that can be cut before or after one message."""
 
 from __future__ import annotations
 

@@ -64,12 +64,12 @@ def change(
 
 
 def lsn(offset: int) -> Lsn:
-    """A place in the source's log."""
+    """Returns a place in the source's log."""
     return Lsn(0, 1, offset)
 
 
 def checkpoint(offset: int, **more: Any) -> Checkpoint:
-    """A checkpoint there; the committer fills in whose it is."""
+    """Returns a checkpoint at this place; the committer adds task and worker."""
     return Checkpoint(**{"task": "", "source": "", "worker": 0, "lsn": lsn(offset), **more})
 
 

@@ -1,4 +1,4 @@
-"""A chunk is loaded while no worker has gone behind the moment of its reading, whole or not at all."""
+"""A chunk is loaded as a whole or not at all, and only if no worker is after the place at which the chunk was read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def structure(session: TargetSession, task: str, name: TableName) -> Table:
-    """Of a task with two workers at 100."""
+    """A request of a task with two workers at place 100."""
     made = table(name, {"id": INT, "v": INT})
     for sql in session.schema.create_statements(made).statements:
         session.execute(sql)

@@ -1,4 +1,4 @@
-"""A batch is in once, whatever happens to the connection and whoever else tries."""
+"""A batch is written once, whatever happens to the connection, even if another process writes it, too."""
 
 from __future__ import annotations
 

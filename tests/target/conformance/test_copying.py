@@ -1,4 +1,4 @@
-"""What a copy asks of a target besides loading: an empty table, checkpoints that stay, keys that come last."""
+"""What a copy needs from a target besides loading: emptying a table, keeping checkpoints, creating keys at the end."""
 
 from __future__ import annotations
 

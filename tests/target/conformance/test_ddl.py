@@ -1,4 +1,4 @@
-"""Schema changes happen once, together with every worker's checkpoint, wherever they are broken off."""
+"""Schema changes are made once, together with every worker's checkpoint, wherever they are interrupted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def claimed(target: Target, task: str, workers: int = 2) -> int:
 
 
 def schema_change(sql: str, known: Structures, name: TableName, executed_at: int = 1_700_000_000) -> SchemaChange:
-    """As the planner makes it: the statement, and the structures around it."""
+    """Returns a change as the planner makes it: the statement, and the structures before and after it."""
     statement = classify(sql, name.schema)
     changed = apply(statement, known, {name.schema: ("utf8mb4", "utf8mb4_bin")})
     before = {each: known.get(each) for each in {*changed, *statement.tables}}
@@ -44,7 +44,7 @@ def schema_change(sql: str, known: Structures, name: TableName, executed_at: int
 
 
 class World:
-    """A target and what the source would look like, moved one statement at a time."""
+    """A target, and the structures of the source, both changed by one statement at a time."""
 
     def __init__(self, target: Target, task: str, name: TableName, *tables: Table) -> None:
         self.target, self.task, self.name = target, task, name
@@ -71,7 +71,7 @@ class World:
         return outcome
 
     def write(self, structure: Table, *rows: tuple[Any, ...], worker: int = 0) -> None:
-        """Rows that do not move the checkpoints, which all workers share here."""
+        """Writes rows without moving the checkpoints, which all workers share here."""
         session = self.target.connect()
         session.begin()
         session.write(change(structure, upserts=rows))
@@ -85,7 +85,7 @@ class World:
         return found
 
     def check(self) -> None:
-        """Target and its record say what the source says, and the journal that all is done."""
+        """Checks that target and record have the source's structures, and that the journal says that all is done."""
         session = self.target.connect()
         for structure in self.known.values():
             assert session.schema.misfits(structure) == [], structure.name
@@ -229,7 +229,7 @@ def test_an_older_run_changes_nothing_any_more(world: World) -> None:
 
 
 def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_once(world: World) -> None:
-    """The old run is in the middle of its statement when the new one takes over, writes rows and asks for the change."""
+    """The old run is executing its statement when the new run takes over, writes rows and begins the same change."""
     if isinstance(world.target, IcebergTarget):
         pytest.skip(
             "the catalog's database has one writer at a time: a take-over and a commit wait for a schema change"
@@ -251,7 +251,7 @@ def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_o
 
 
 def test_rows_of_others_are_committed_while_a_change_runs(world: World) -> None:
-    """Also where the change is a part of a transaction: it locks no checkpoint for longer than it takes to commit."""
+    """This holds also if the change is part of a transaction: it locks checkpoints only while it commits."""
     if isinstance(world.target, IcebergTarget):
         pytest.skip(
             "the catalog's database has one writer at a time: a take-over and a commit wait for a schema change"

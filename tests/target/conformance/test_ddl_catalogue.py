@@ -34,7 +34,7 @@ DIALECT = Dialect.of("10.11.6-MariaDB")
 
 
 class Pair:
-    """The source and a target that follows it."""
+    """A source and a target that gets its changes."""
 
     def __init__(self, source: Server, target: Target, schema: str) -> None:
         self.schema = schema
@@ -58,7 +58,7 @@ class Pair:
                 cursor.execute(sql)
 
     def follow(self, sql: str) -> None:
-        """As a run does: the statement, the structures around it, what the target makes of it."""
+        """Makes the change as a run does: with the statement, and the structures before and after it."""
         statement = classify(sql, self.schema, dialect=DIALECT)
         changed = apply(statement, self.known, {self.schema: ("utf8mb4", "utf8mb4_general_ci")}, dialect=DIALECT)
         before = {name: self.known.get(name) for name in changed}
@@ -69,7 +69,7 @@ class Pair:
         self.known = {name: table for name, table in {**self.known, **changed}.items() if table is not None}
 
     def copy(self) -> None:
-        """All rows of all tables, as changes would bring them."""
+        """Returns all rows of all tables, in the form that changes have."""
         for table in self.known.values():
             there, here = self.source.read_rows(table), self.target.read_rows(table)
             none = table.arrow.empty_table()

@@ -1,4 +1,4 @@
-"""Between zones, a row that comes behind its own deletion, which another task has brought, is set aside."""
+"""Between zones, a row that arrives after its own deletion, which another task has carried, is set aside."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 
 class ZoneTask(Task):
-    """A task of which others know that it is one between zones."""
+    """A task between zones, as other tasks know it."""
 
     def __init__(self, target: Target, task: str, zone: str = "b") -> None:
         super().__init__(target, task, zone)
@@ -57,7 +57,7 @@ class ZoneTask(Task):
             session.commit()
 
     def leave(self) -> None:
-        """Ends to be one: the tests that follow would wait for it, or compare their rules with its own."""
+        """Removes the task's records: later tests would wait for the task, or compare their rules with the task's rules."""
         with closing(self.target.connect()) as session:
             session.begin()
             session.meta.notes.write(self.task, OfSource("s"), ZONE_NOTE, "")
@@ -65,7 +65,7 @@ class ZoneTask(Task):
 
 
 class At:
-    """Says that all changes were made at one time."""
+    """Returns the same time for all changes."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
@@ -76,7 +76,7 @@ class At:
 
 @pytest.fixture
 def tasks(target: Target, task: str, structure: Table) -> Iterator[tuple[ZoneTask, ZoneTask]]:
-    """A task that brings a zone's rows, and one that brings what another zone does to them."""
+    """One task carries a zone's rows, and another task carries the changes that another zone makes to them."""
     del structure
     pair = ZoneTask(target, f"{task} ac", "a"), ZoneTask(target, f"{task} bc")
     yield pair

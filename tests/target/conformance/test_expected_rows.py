@@ -1,4 +1,4 @@
-"""Where the target compares rows while it writes them, the outcome is that of reading them first."""
+"""If the target compares rows while it writes them, the result is the same as if they are read first."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def reads(target: Target, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of keys of each time that rows were read under a lock."""
+    """Records, for each reading of rows under a lock, the number of keys."""
     found: list[int] = []
     with closing(target.connect()) as session:
         kind = type(session)
@@ -302,7 +302,7 @@ def test_new_rows_are_compared_without_a_further_round_trip(target: Target, task
 def test_a_row_that_differs_in_the_last_of_several_statements_is_set_aside(
     target: Target, session: TargetSession, task: str, name: TableName, kind: str, reads: list[int]
 ) -> None:
-    """A statement has ten thousand rows: those before it are rolled back, and written once."""
+    """One statement writes ten thousand rows: the rows of the statements before it are rolled back, and then written once."""
     structure = table(name, {"id": INT, "v": INT})
     create(session, structure)
     rows = 10_500
@@ -364,7 +364,7 @@ def test_values_are_equal_as_the_target_has_them(
 def test_documents_and_texts_with_a_loose_collation_are_read(
     target: Target, session: TargetSession, task: str, name: TableName, reads: list[int]
 ) -> None:
-    """For these, what is equal to the server need not be the same."""
+    """Values of these types may be equal for the server without being the same."""
     structure = table(name, {"id": INT, "s": text(), "j": ColumnType(Kind.JSON)})
     create(session, structure)
     before = (1, "a", '{"a": 1}')

@@ -1,4 +1,4 @@
-"""A new generated column on a target of the source's own kind: the target computes it, before and behind the change."""
+"""A new generated column on a target of the source's product: the target computes it, for old and new rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIPES_AS_CONCAT = 1 << 1
 
 
 class Pair:
-    """A table of the source and the one of the target, in two schemas of one server."""
+    """A table of the source and its target table, in two schemas of one server."""
 
     def __init__(self, server: Server, target: Target, schema: str) -> None:
         place = (server.host, server.port, server.user, server.password)
@@ -39,7 +39,7 @@ class Pair:
             return tuple(cursor.fetchall())
 
     def follow(self, sql: str, sql_mode: int = 0, charset: str = "utf8mb4") -> None:
-        """`sql` is said of `{t}`, in a session of this charset; the target follows it under its own name."""
+        """Runs `sql` for the table `{t}` in a session of this charset; the target makes the change under its own name."""
         self.run(f"SET NAMES {charset}")
         self._user.encoding = "utf8" if charset == "utf8mb4" else charset
         self.run(sql.format(t=self.here))
@@ -54,7 +54,7 @@ class Pair:
         self.known = {name: table for name, table in {**self.known, **changed}.items() if table is not None}
 
     def insert(self, columns: str, values: str) -> None:
-        """On both; a column that the target computes is not written there."""
+        """Writes a row to both tables; the target's computed columns are not written."""
         self.run(*(f"INSERT INTO {name} ({columns}) VALUES {values}" for name in (self.here, self.there)))
 
     def rows(self, name: TableName) -> tuple[tuple[object, ...], ...]:

@@ -1,4 +1,4 @@
-"""A row of the target whose key is the same value as a change's, in other words: it is compared, never overwritten."""
+"""A row of the target whose key equals a change's key in another spelling is compared, and never overwritten."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def structure(session: TargetSession, name: TableName, words: tuple[str, ...]) -
 def test_a_change_of_words_removes_no_row_that_differs(
     session: TargetSession, target: Target, task: str, structure: Table, words: tuple[str, ...]
 ) -> None:
-    """DELETE Ada, the half of UPDATE Ada -> ADA, would remove the row ADA that somebody else has written."""
+    """DELETE Ada, one half of UPDATE Ada -> ADA, would remove the row ADA that another program has written."""
     _, one, two, three = words
     put(session, structure, (two, 99, 1))
     running = Task(target, task)
@@ -125,7 +125,7 @@ def test_a_row_that_somebody_has_given_other_words_is_resolved(
 def test_a_locked_row_that_is_gone_comes_back_in_other_words(
     session: TargetSession, target: Target, task: str, structure: Table, words: tuple[str, ...], together: bool
 ) -> None:
-    """The target has no row of either: DELETE Ada, which is held, must not remove the row ADA when it follows."""
+    """The target has no row of either spelling: the held DELETE Ada must not remove the row ADA when the lock is resolved."""
     _, one, two, three = words
     running = Task(target, task)
     changes: list[Change] = [
@@ -169,7 +169,7 @@ def test_later_changes_of_a_missing_row_in_other_words_are_held(
     together: bool,
     removed: bool,
 ) -> None:
-    """The UPDATE that gives the row other words is held: the next batch knows the key by these words alone."""
+    """The UPDATE that changes the key's spelling is held: the next batch knows the key only in the new spelling."""
     spelled = dict(zip(("one", "two", "three"), words[1:], strict=True))
     running = Task(target, task)
     if removed:
@@ -296,7 +296,7 @@ COLLATIONS = {
 def test_texts_that_a_collation_holds_equal_have_one_form(
     session: TargetSession, name: TableName, collation: str
 ) -> None:
-    """The join of the server itself says which are equal. Another form would let a change of a locked row through."""
+    """The server's own join decides which keys are equal. With another form, a change of a locked row would be written."""
     charset = collation.split("_", maxsplit=1)[0]
     structure = table(name, {"id": INT, "a": text(20)}, key=("a",))
     create(session, structure)
@@ -358,7 +358,7 @@ def test_a_unique_value_that_only_the_collation_holds_equal_is_waited_for(
 def test_a_lock_that_an_earlier_version_made_is_found_in_other_words(
     session: TargetSession, target: Target, task: str, name: TableName, kind: str
 ) -> None:
-    """It has no form. The first batch gives it one."""
+    """The lock has no form. The first batch adds one."""
     key = ColumnType(Kind.CHAR, length=36, charset="ascii", collation="ascii_general_ci")
     structure = table(name, {"id": key, "v": INT})
     create(session, structure)
@@ -387,7 +387,7 @@ def test_a_lock_that_an_earlier_version_made_is_found_in_other_words(
 def test_somebody_alters_the_collation_of_a_key_while_rows_are_locked(
     session: TargetSession, target: Target, task: str, name: TableName
 ) -> None:
-    """Ada and ADA are one row from then on: ADA would be written, and removed with what is held of Ada."""
+    """From then on, Ada and ADA are one row: ADA would be written, and then removed by the held changes of Ada."""
     exact = ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_bin")
     structure = table(name, {"id": exact, "v": INT})
     create(session, structure)
@@ -436,7 +436,7 @@ def test_what_a_batch_asks_does_not_grow_with_the_locks(
 def test_a_row_that_waits_for_a_value_is_one_row_in_whatever_words(
     session: TargetSession, target: Target, task: str, name: TableName, *, together: bool
 ) -> None:
-    """Bob needs a unique value of a locked row. As BOB it gives the value up, but its row is still that of Bob."""
+    """Bob needs a unique value of a locked row. As BOB it does not need the value any more, but it is still the row of Bob."""
     text = ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_general_ci")
     structure = table(name, {"id": text, "v": INT, "u": INT}, unique=["u"])
     create(session, structure)

@@ -1,4 +1,4 @@
-"""Rows that a batch has locked and knows are written as they should be, whatever of them is written."""
+"""Rows that a batch has locked and read are written correctly, whichever of their columns change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The statements that PostgreSQL got while changes were written."""
+    """Returns the statements that PostgreSQL received while changes were written."""
     found: list[str] = []
     now = Exchange.now
 
@@ -60,7 +60,7 @@ def updates(sent: list[str], structure: Table) -> list[str]:
 
 
 def changed(rows: dict[int, Row], chance: random.Random) -> list[Change]:
-    """Changes of all kinds: NULL and back, a negative zero, values that move between rows, rows that go and come."""
+    """Changes of all kinds: to NULL and back, to a negative zero, values that move between rows, rows that go and come."""
     made: list[Change] = []
 
     def become(key: int, after: Row | None) -> None:

@@ -1,4 +1,4 @@
-"""Rows that nobody has are loaded whole, as they are, or not at all."""
+"""Rows that the target does not have are loaded unchanged, all of them or none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASES = [*KINDS, *(f"{kind} by statement" for kind in SERVERS if kind != "postgr
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> str:
-    """MySQL's family has two ways, of which the server's settings choose one."""
+    """MySQL and MariaDB can load in two ways; the server's settings decide which is used."""
     return str(request.param)
 
 

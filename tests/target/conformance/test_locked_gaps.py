@@ -1,4 +1,4 @@
-"""Sessions that lock gaps: nobody writes a key of which one has read that nothing is there, and few others wait."""
+"""Sessions that lock gaps: no other session writes a key that one has read as absent, and few others wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gaps(mysql_like: Server) -> MySqlTarget:
 
 @pytest.fixture
 def sessions(gaps: MySqlTarget) -> Iterator[tuple[MySqlSession, MySqlSession]]:
-    """The first one locks gaps, and so does the second; neither waits long."""
+    """Both sessions lock gaps, and neither waits long."""
     with ExitStack() as stack:
         one, two = (stack.enter_context(closing(gaps.connect())) for _ in range(2))
         one.meta.prepare()
@@ -41,7 +41,7 @@ def sessions(gaps: MySqlTarget) -> Iterator[tuple[MySqlSession, MySqlSession]]:
 def test_a_key_without_a_row_is_locked(
     gaps: MySqlTarget, sessions: tuple[MySqlSession, MySqlSession], name: TableName
 ) -> None:
-    """Without gaps, a program writes the row behind the back of the session that found none."""
+    """Without locked gaps, a program writes the row after the session has found none."""
     structure = table(name, {"id": INT, "v": INT})
     reader, _ = sessions
     create(reader, structure)

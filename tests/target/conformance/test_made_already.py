@@ -1,4 +1,4 @@
-"""Between zones, a change behind one that was made already is set aside: it may have been made without knowing."""
+"""Between zones, a change after one that was made already is set aside: its program may not have seen that change."""
 
 from __future__ import annotations
 

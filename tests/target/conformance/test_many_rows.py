@@ -1,4 +1,4 @@
-"""Rows that compiled code reads are those that the driver reads, whatever type, size and number they have."""
+"""Compiled code reads the same rows as the driver, of every type, size and number."""
 
 from __future__ import annotations
 

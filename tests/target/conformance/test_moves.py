@@ -1,4 +1,4 @@
-"""Who has got which key is remembered in the transaction of its rows, whatever the keys and the members are called."""
+"""The record of moved keys is written in the transaction of their rows, whatever names the keys and members have."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_tasks_sources_and_tables_have_each_their_own(target: Target, task: str)
 
 
 def test_members_get_other_names_all_at_once(target: Target, task: str) -> None:
-    """Two swap theirs; and a name that a table had which is no more is taken, with its entries."""
+    """Two tables swap their names; and a table takes the name of a dropped table, which still has entries."""
     session = target.connect()
     committed(session, task)
     session.begin()
@@ -97,7 +97,7 @@ def test_thousands_of_keys(target: Target, task: str) -> None:
 
 
 def test_keys_of_every_kind_are_distinguished(target: Target, task: str) -> None:
-    """Bars, trailing spaces, case, long texts, bytes that are no text, and signs of zero."""
+    """Keys with bars, trailing spaces, case, long texts, bytes that are no text, and signs of zero."""
     kinds = {"s": text(300), "b": ColumnType(Kind.VARBINARY, length=20), "f": ColumnType(Kind.DOUBLE)}
     structure = table(LANDED, kinds, key=tuple(kinds))
     texts = [

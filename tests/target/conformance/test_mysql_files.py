@@ -1,4 +1,4 @@
-"""LOAD DATA LOCAL: the client answers with its own text and nothing else, where the server asks at all."""
+"""LOAD DATA LOCAL: if the server asks for a file, the client sends its own text and nothing else."""
 
 from __future__ import annotations
 

@@ -45,14 +45,14 @@ def some_row(random: Random) -> Row:
 
 
 def collide(one: Row, other: Row) -> bool:
-    """As the server sees it."""
+    """Returns the value that the server treats as equal."""
     texts = [None if row[1] is None else row[1].lower().rstrip(" ").replace("é", "e") for row in (one, other)]
     pair = one[2:4] == other[2:4] and None not in one[2:4]
     return one[0] == other[0] or (texts[0] is not None and texts[0] == texts[1]) or pair
 
 
 def history(random: Random, length: int, *, key: bool) -> tuple[list[Change], list[Row]]:
-    """What a source could have done, and the rows that it has at the end."""
+    """Returns changes that a source could have made, and its rows at the end."""
     rows: list[Row] = []
     changes: list[Change] = []
     while len(changes) < length:

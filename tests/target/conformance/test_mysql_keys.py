@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: keys and columns of the target's own make a collision an error, never another row's end."""
+"""MySQL and MariaDB: a collision in a key or column that only the target has is an error, and removes no other row."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_unique_key_over_an_expression_refuses(session: TargetSession, name: T
 
 
 def _refuses(session: TargetSession, name: TableName, body: str) -> None:
-    """Texts that differ on the source and are equal in the target's key: the other row is never lost for it."""
+    """Texts that differ on the source and are equal in the target's key: no row is lost."""
     made(session, name, body)
     structure = table(name, {"id": INT, "u": text(), "v": INT})
     folds = "general_ci" in body or "left" in body or "(4)" in body
@@ -266,7 +266,7 @@ def test_null_is_never_replaced_by_what_the_server_makes_up(
 @pytest.mark.parametrize("kind", ["mariadb"])
 @pytest.mark.parametrize("key", ["int AUTO_INCREMENT", "bigint unsigned", "varchar(40) COLLATE utf8mb4_bin"])
 def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, kind: str, key: str) -> None:
-    """Its form of the condition, which holds no subquery, on a server that has the same syntax."""
+    """The form of the condition without a subquery, on a server with the same syntax."""
     del kind
     made(session, name, f"id {key} PRIMARY KEY, u int UNIQUE, v int")
     kind_of_key = text() if "varchar" in key else ColumnType(Kind.BIGINT, unsigned="unsigned" in key)

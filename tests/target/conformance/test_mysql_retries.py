@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: a deadlock, a held lock, a server turned read-only and a killed connection cost an attempt, no row."""
+"""MySQL and MariaDB: a deadlock, a held lock, a read-only server and a killed connection cost an attempt, but no row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOTH = pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
 
 @pytest.fixture
 def structure(target: MySqlTarget, name: TableName) -> Table:
-    """Holds 60 rows of value 0."""
+    """A table with 60 rows of value 0."""
     made = table(name, {"id": INT, "v": INT})
     session = target.connect()
     for sql in session.schema.create_statements(made).statements:
@@ -77,7 +77,7 @@ class Attempts:
 def committed(
     target: MySqlTarget, task: str, attempts: Attempts, *, pause: Callable[[], object] = lambda: None
 ) -> tuple[Outcome, list[Any]]:
-    """`pause` is what happens before the second attempt."""
+    """`pause` is called before the second attempt."""
     session = target.connect()
     epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     with Committer(target, task, "s", epoch, retry=Retry(attempts=3), sleep=lambda _: pause() and None) as writer:

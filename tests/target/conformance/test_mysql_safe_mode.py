@@ -80,7 +80,7 @@ def test_prefixes_and_collations_are_the_targets(
 
 
 def test_a_row_is_not_its_own_rival(session: TargetSession, name: TableName) -> None:
-    """The identity is compared by bytes: a row that differs from it in case alone is another one."""
+    """The identity is compared by bytes: a row whose key differs only in case is another row."""
     made(session, name, "k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, u int UNIQUE, own int DEFAULT 7")
     structure = table(name, {"k": text(20), "u": INT}, key=["k"], unique=["u"])
     session.execute(f"INSERT INTO {name} VALUES ('a', 1, 1), ('A', 2, 2)")
@@ -133,7 +133,7 @@ def test_prefixes_of_bytes(session: TargetSession, name: TableName) -> None:
 
 
 def test_a_rival_in_the_middle_of_many_rows(session: TargetSession, name: TableName) -> None:
-    """What was written before it was met is written again, and nothing of it twice."""
+    """The changes before the collision are written again, and none of them twice."""
     made(session, name, "id int PRIMARY KEY, u int UNIQUE")
     structure = table(name, {"id": INT, "u": INT}, unique=["u"])
     write(session, change(structure, upserts=[(90_000, 8_500), (90_001, 90_001), (9, 3)]))

@@ -1,4 +1,4 @@
-"""What an operator orders about a schema change happens once, wherever it is broken off."""
+"""An operator's order about a schema change is carried out once, wherever it is interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT = lsn(110)
 
 
 class Desk(World):
-    """A table `t`, a source that adds a column `late` to it, and somebody who has another idea."""
+    """A table `t`, a source that adds a column `late` to it, and an operator who orders another statement."""
 
     def __init__(self, target: Target, task: str, name: TableName) -> None:
         super().__init__(target, task, name, table(name, {"id": INT}))
@@ -49,7 +49,7 @@ class Desk(World):
         return found
 
     def carry_out(self, through: object = None) -> Outcome:
-        """As a run does it: the orders that are in force now."""
+        """Makes the change as a run does, with the orders that are in force now."""
         made = replace(schema_change(self.sql, self.known, self.name), order=self.order())
         return runner(through or self.target, self.task, self.epoch).run(made, AT)
 
@@ -185,7 +185,7 @@ def test_halts_are_reported_and_resolved(target: Target, task: str, name: TableN
 
 @pytest.mark.parametrize("clause", ["late INT NOT NULL DEFAULT 7", "late INT DEFAULT 7"])
 def test_a_column_that_is_there_already_is_not_taken_for_the_new_one(desk: Desk, clause: str) -> None:
-    """Somebody has added it by hand, and rows have nothing in it."""
+    """An operator has added the column by hand, and it is empty in all rows."""
     session = desk.target.connect()
     for sql in desk.words(desk.sql):
         session.execute(sql)

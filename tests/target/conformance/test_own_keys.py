@@ -1,4 +1,4 @@
-"""Unique keys that only the target has, over columns, prefixes, expressions or some of the rows: values may go round."""
+"""Unique keys that only the target has, over columns, prefixes, expressions or some of the rows: rows may swap values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between zones, a change of which the log holds only a part of the row is set aside: what it crosses cannot be seen."""
+"""Between zones, a change with a partial row image is set aside: conflicting changes of other zones cannot be detected."""
 
 from __future__ import annotations
 

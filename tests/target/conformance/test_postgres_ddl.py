@@ -1,4 +1,4 @@
-"""PostgreSQL: schema changes of tables that somebody has made part of a larger database."""
+"""PostgreSQL: schema changes of tables that other objects of the database depend on."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_depends_on_a_table_keeps_it_and_nothing_else_happens(session: Post
 
 
 def test_values_that_do_not_fit_stop_it(session: PostgresSession, structure: Table) -> None:
-    """Only a source without strict mode gets here; it has made other values of them in its own way."""
+    """Only a source without strict mode makes this change; it has converted the values in its own way."""
     with pytest.raises(Halted, match="target-refused"):
         follow(session, structure, "ALTER TABLE {t} MODIFY w VARCHAR(40) NOT NULL")
     with pytest.raises(Halted, match="target-refused"):

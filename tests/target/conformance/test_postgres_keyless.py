@@ -98,7 +98,7 @@ def test_columns_of_other_types_and_partitions_are_no_obstacle(session: TargetSe
 
 
 def test_many_rows_are_removed_in_time(session: TargetSession, name: TableName) -> None:
-    """Comparing each row with each would take hours."""
+    """Comparing each row with each other row would take hours."""
     structure = create(session, keyless(name, {"a": INT, "b": text()}))
     write(session, structure, upserts=[[number % 5000, "x"] for number in range(40_000)])
     write(session, structure, [([number, "x"], 7) for number in range(5000)])

@@ -1,4 +1,4 @@
-"""PostgreSQL: what may pass on a second try is tried again, the batch is written once; what may not stops at once."""
+"""PostgreSQL: an error that a retry can end is retried, and the batch is written once; other errors stop at once."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_stays_stops_at_once_and_names_the_table(
 def test_a_deadlock_is_tried_again(
     target: Target, session: PostgresSession, structure: Table, task: str, postgres: Server
 ) -> None:
-    """Somebody holds row 2 and wants row 1, which this batch writes before row 2."""
+    """Another session has locked row 2 and waits for row 1, which this batch writes before row 2."""
     session.begin()
     session.write(change(structure, upserts=[(1, 1), (2, 2)]))
     session.commit()
@@ -114,7 +114,7 @@ def test_a_deadlock_is_tried_again(
 
 
 def test_a_standby_is_waited_for(target: Target, session: PostgresSession, structure: Table, task: str) -> None:
-    """A role that may only read at the first try is one that may write at the second."""
+    """A role that may only read in the first attempt may write in the second."""
     epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     tries: list[int] = []
 

@@ -262,7 +262,7 @@ def test_triggers_do_not_write_what_the_log_shows_anyway(session: PostgresSessio
 
 @pytest.fixture
 def limited(session: PostgresSession, postgres: Server, name: TableName) -> Iterator[PostgresSession]:
-    """Of a role that may do little."""
+    """A session of a role with few privileges."""
     role = f"limited_{name.name[-6:]}"
     session.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
     made = PostgresTarget(postgres.host, postgres.port, role, "x", "postgres").connect()

@@ -1,4 +1,4 @@
-"""Who owns a range of rows is read in the transaction of the rows, and changes when such transactions have ended."""
+"""The owner of a range of rows is read in the transaction of the rows, and changes after such transactions have ended."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_record_is_overwritten_and_locked(target: Target, task: str) -> None:
 
 
 def test_a_change_waits_for_transactions_that_have_read_the_owner(target: Target, task: str) -> None:
-    """The worker's transaction has asked; the record changes when it has ended, and the next one sees it."""
+    """The worker's transaction has read the owner; the record changes when it has ended, and the next transaction reads it."""
     if isinstance(target, IcebergTarget) or not hasattr(target, "host"):
         pytest.skip("a busy lock is an error at once there")
     wanted = replace(OWNER, table=task)
@@ -94,4 +94,4 @@ def _no_hold(zone: str) -> Any:
 
 class _Nothing:
     def close(self) -> None:
-        """Nothing was held."""
+        """No change was held."""

@@ -41,7 +41,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 
 class Task:
-    """A task between zones, whose batches go the way of every batch."""
+    """A task between zones, whose batches are committed like all batches."""
 
     def __init__(self, target: Target, task: str, zone: str = "b", source: str = "s") -> None:
         self.target, self.task, self.source = target, task, source

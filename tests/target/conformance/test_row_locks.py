@@ -1,4 +1,4 @@
-"""Rows that differ are set aside with the batch's checkpoint, and resolved once, whoever else tries."""
+"""Rows that differ are set aside together with the batch's checkpoint, and resolved once, even by two commands."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Task:
     """A task that locks rows, batch by batch."""
 
     def __init__(self, target: Any, task: str, limit: int = 1000, *, expects: bool = True) -> None:
-        """Without `expects` it reads rows also where the target could compare them."""
+        """Without `expects`, the task reads rows even if the target could compare them."""
         self.target, self.task, self.at, self.expects = target, task, 100, expects
         with closing(target.connect()) as session:
             self.epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
@@ -162,7 +162,7 @@ def test_the_targets_row_keeps_what_the_held_changes_leave_alone(
 def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
     target: Target, session: TargetSession, task: str, structure: Table, take: Take
 ) -> None:
-    """Column s is dropped, u is wider, and w comes, which has 5 in all rows that were there."""
+    """Column s is dropped, u becomes wider, and w is added, with 5 in all existing rows."""
     put(session, structure, (1, "theirs", 1), (2, "theirs", 2), (3, "theirs", 3), (4, "theirs", 4))
     running = Task(target, task)
     running.apply(structure, *((Op.UPDATE, (key, "a", key), (key, "a", key + 10)) for key in (1, 2, 3)))
@@ -197,7 +197,7 @@ def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
 def test_a_column_that_has_come_counts_while_another_one_is_on_its_way(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
-    """The row was locked before column b came, b was changed, and column c is on record, and not on the target yet."""
+    """The row was locked before column b was added; b was changed; and column c is recorded, but not yet on the target."""
     put(session, structure, (1, "theirs", 1))
     running = Task(target, task)
     running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 2)))
@@ -448,7 +448,7 @@ def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(
 def test_wherever_a_resolution_breaks_all_of_it_has_happened_or_nothing(
     target: Target, session: TargetSession, task: str, structure: Table, take: Take
 ) -> None:
-    """Row 1 differs, and row 2 needs its u: it follows row 1 where the source's values are taken."""
+    """Row 1 differs, and row 2 needs its u: with the source's values for row 1, row 2 is resolved, too."""
     if isinstance(target, IcebergTarget):
         pytest.skip("an Iceberg table has no unique keys besides its identity")
     running, broken, is_whole = Task(target, task), 0, False

@@ -1,4 +1,4 @@
-"""Rows arrive as they are: every type, every awkward name, every awkward string, once or twice."""
+"""Rows arrive unchanged: every type, names and texts with special characters, also if they arrive twice."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def keys(differing: Divergence | None) -> list[Any]:
 
 
 def moved_on(structure: Table, before: pa.Table) -> pa.Table:
-    """Rows behind an update that no target has."""
+    """Rows after an update that no target has."""
     last = structure.columns[-1].name
     assert last == "v"
     return before.set_column(len(structure.columns) - 1, last, pa.array([-7] * len(before), pa.int32()))

@@ -1,4 +1,4 @@
-"""What is remembered of an online schema change moves in the commit that says "done" of the statement that moved it."""
+"""The record of an online schema change is updated in the commit that records its statement as done."""
 
 from __future__ import annotations
 

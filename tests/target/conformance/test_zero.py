@@ -1,4 +1,4 @@
-"""The sign of zero: every way of writing keeps it where the server can hold it, and rows are found without it."""
+"""The sign of zero: all ways of writing keep it if the server can store it, and rows are found without it."""
 
 from __future__ import annotations
 
