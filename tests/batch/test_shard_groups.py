@@ -418,6 +418,6 @@ def test_who_looks_without_the_lock_has_what_was_true_at_one_moment() -> None:
     known = begun("a", "b").known
     behind = known.missed
     known.note_missed({Member("a", NAME): (V1,)})
-    owed = known.missed
+    missed_changes = known.missed
     known.note_missed({Member("a", NAME): ()})
-    assert (behind, owed, known.missed) == ({}, {Member("a", NAME): (V1,)}, {})
+    assert (behind, missed_changes, known.missed) == ({}, {Member("a", NAME): (V1,)}, {})

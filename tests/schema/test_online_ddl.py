@@ -84,21 +84,21 @@ class Task:
         logged = LoggedStatement(text, "a", 0, utf8_literals=self.utf8_literals)
         statement = classify(text, "a", dialect=DIALECT.of_session(logged))
         known = {"shadows": self.shadows, "structures": self.structures, "charsets": {}, "dialect": DIALECT}
-        heard = translate(self.online, statement, logged, **known)
-        # A crash before the commit: the same is heard again.
-        assert translate(self.online, statement, logged, **known) == heard
-        self.shadows = {name: one for name, one in {**self.shadows, **heard.shadows}.items() if one is not None}
+        translation = translate(self.online, statement, logged, **known)
+        # A crash before the commit: the same is translated again.
+        assert translate(self.online, statement, logged, **known) == translation
+        self.shadows = {name: one for name, one in {**self.shadows, **translation.shadows}.items() if one is not None}
         self.shadows = {
             name: Shadow.from_json(json.loads(json.dumps(one.to_json()))) for name, one in self.shadows.items()
         }
-        if heard.statement is not None:
-            changed = heard.structures
+        if translation.statement is not None:
+            changed = translation.structures
             if changed is None:
-                changed = apply(heard.statement, self.structures, {}, dialect=DIALECT)
+                changed = apply(translation.statement, self.structures, {}, dialect=DIALECT)
             self.structures = {n: one for n, one in {**self.structures, **changed}.items() if one is not None}
-            if render_statement(heard.statement):
-                self.ran.append(heard.statement)
-        return heard.statement
+            if render_statement(translation.statement):
+                self.ran.append(translation.statement)
+        return translation.statement
 
     def hear_all(self, *texts: str) -> Task:
         for text in texts:

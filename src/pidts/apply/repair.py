@@ -69,7 +69,7 @@ class Remedy:
     shared: int
 
 
-class Crowded(Exception):
+class PendingChanges(Exception):
     """The error that changes of the table have not reached the target yet; nothing was written."""
 
 
@@ -87,8 +87,9 @@ def repair(
 
     It works even if the task never ran.
 
-    `table` has the columns that the origins have in common. Raises `Crowded`, unless `insist` is true. `compares`: the
-    task compares the target's rows before it changes them, and must know how far these are ahead of its log.
+    `table` has the columns that the origins have in common. Raises `PendingChanges`, unless `insist` is true.
+    `compares`: the task compares the target's rows before it changes them, and must know how far these are ahead of its
+    log.
     """
     known = [
         source
@@ -166,7 +167,7 @@ def _with_room(change: NetChange) -> NetChange:
 def _remember(session: TargetSession, held: list[Checkpoint], high: Lsn, *, insist: bool) -> None:
     """Records, in the open transaction, the place up to which the next start needs safe mode."""
     if not insist:
-        raise Crowded
+        raise PendingChanges
     task, source = held[0].task, held[0].source
     until = session.meta.safe_range.read(task, source)
     if until is None or until < high:

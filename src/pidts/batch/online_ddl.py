@@ -45,7 +45,7 @@ def followed(
 ) -> Followed:
     """Returns the statement in the form in which the task follows it; `shadows` are the target's records."""
     known, dialect = context.structures, context.dialect
-    heard = translate(
+    translation = translate(
         online_of(allow),
         statement,
         logged,
@@ -54,13 +54,13 @@ def followed(
         charsets=context.charsets,
         dialect=dialect,
     )
-    if heard.statement is None:
-        return Followed(None, logged.sql, {}, heard.shadows)
-    runs = _only(heard.statement, is_ours)
-    structures = heard.structures
+    if translation.statement is None:
+        return Followed(None, logged.sql, {}, translation.shadows)
+    runs = _only(translation.statement, is_ours)
+    structures = translation.structures
     if structures is None:
         structures = made_of(context, runs, dialect.of_session(logged), is_ours)
-    return Followed(runs, heard.text or logged.sql, structures, heard.shadows)
+    return Followed(runs, translation.text or logged.sql, structures, translation.shadows)
 
 
 def made_of(

@@ -99,7 +99,7 @@ class Interpreter:
         remembered = self.shadows() if online.is_on else {}
         logged = LoggedStatement(query.sql, query.schema, query.sql_mode, query.time_zone, query.utf8_literals)
         try:
-            heard = followed(self._context, allow, statement, logged, remembered, due.is_ours)
+            result = followed(self._context, allow, statement, logged, remembered, due.is_ours)
         except Halted:
             if order is None or not overrides(order):
                 raise
@@ -109,7 +109,7 @@ class Interpreter:
             return DueStatement(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
         # A statement of another zone reaches the target from that zone: only the structure of the source's rows
         # changes.
-        runs = None if due.comes_back else heard.statement
+        runs = None if due.comes_back else result.statement
         if not overrides(order):
             self._demand_owned(runs)
             if runs is not None and self.sharing.looks_at(runs):
@@ -118,13 +118,13 @@ class Interpreter:
                     return Waits(wait=Wait(absent=absent), targets=targets)
                 runs = self.sharing.runs(runs, work, due.where, self._context.structures)
             self._demand_same_rows(work.renamed)
-            runs = self._taken(runs, heard.text) if runs is not None else None
-        known, name = self._context.structures, _one_table(heard.statement)
-        joining = heard.structures.get(name) if name is not None and name not in known else None
+            runs = self._taken(runs, result.text) if runs is not None else None
+        known, name = self._context.structures, _one_table(result.statement)
+        joining = result.structures.get(name) if name is not None and name not in known else None
         keyed = self.keyed_by(joining) if joining is not None else frozenset[TableName]()
         rules = self._context.rules.with_keyed(keyed)
-        change = self._change(rules, heard.statement, runs, heard.structures, heard.shadows)
-        return DueStatement(replace(change, renamed=self._renamed(work)), heard.statement, keyed)
+        change = self._change(rules, result.statement, runs, result.structures, result.shadows)
+        return DueStatement(replace(change, renamed=self._renamed(work)), result.statement, keyed)
 
     def _demand_owned(self, statement: Statement | None) -> None:
         """Halts if a zone removes or replaces all rows of a table by a statement, and does not own all of them."""

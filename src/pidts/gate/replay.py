@@ -63,7 +63,7 @@ class ReplayedTable:
     """The number of later ALTER TABLE statements."""
     has_key: bool = True
     """Whether the present key identifies one row at that place."""
-    is_blind: bool = False
+    may_lack_changes: bool = False
     """Whether rows may have come, gone or changed later without a record."""
     identity: tuple[str, ...] = field(init=False)
     """The present key."""
@@ -101,7 +101,7 @@ class ReplayedTable:
             names,
             self.age + 1,
             self.has_key and columns not in added_keys and all(names[name] is not None for name in self.identity),
-            self.is_blind or not any(document.get(part) for part in _PARTS),
+            self.may_lack_changes or not any(document.get(part) for part in _PARTS),
         )
 
 
@@ -137,7 +137,7 @@ class Lineage:
                 tables[record.table] = tables[record.table].before(json.loads(record.data))
             case "CREATETABLE" | "TRUNCATE" if record.table in tables:
                 begun = tables.pop(record.table)
-                if begun.has_key and not begun.is_blind:
+                if begun.has_key and not begun.may_lack_changes:
                     name = begun.table.name
                     return Lineage(tables, self.whole | {name}, {**self.first, name: record.id})
         return replace(self, tables=tables)

@@ -135,7 +135,7 @@ class BinlogStream:
     def whole_at(self) -> float:
         """Returns when the source last sent anything, by a monotonic clock; 0 if the last event is still incomplete."""
         reader = self._blocks or self._packets
-        return 0.0 if reader.here else reader.heard
+        return 0.0 if reader.here else reader.received_at
 
     def close(self) -> None:
         """Closes the connection; the server notices this when it next sends."""
@@ -156,7 +156,7 @@ class BinlogStream:
 
     def _expect_news(self, packets: PacketReader) -> None:
         packets.check_frame()
-        silent = time.monotonic() - packets.heard
+        silent = time.monotonic() - packets.received_at
         if silent > (max(self._silence, _SEARCH_SECONDS) if self._searching else self._silence):
             what = f"the source has not even sent a heartbeat for {silent:.0f} seconds"
             raise Transient("source-silent", what, where=self._where)

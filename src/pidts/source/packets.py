@@ -68,7 +68,7 @@ class PacketReader:
         """Whether the last read filled the buffer, so that more data may be waiting."""
         self._long: list[bytes] = []
         self._long_size = 0
-        self.heard = time.monotonic()
+        self.received_at = time.monotonic()
         """The time when the last bytes came. (A large event may take minutes to arrive.)"""
 
     def read(self, timeout: float) -> list[bytes]:
@@ -101,7 +101,7 @@ class PacketReader:
 
     def silent(self) -> float:
         """Returns the seconds since the last bytes arrived."""
-        return time.monotonic() - self.heard
+        return time.monotonic() - self.received_at
 
     @property
     def here(self) -> memoryview:
@@ -167,7 +167,7 @@ class PacketReader:
             self._end += count
         self._filled = self._end == len(view)
         if self._end > before:
-            self.heard = time.monotonic()
+            self.received_at = time.monotonic()
         return self._end > before
 
     def _make_room(self) -> None:

@@ -346,12 +346,12 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
     task.there(f'INSERT INTO "{task.schema}".u VALUES (1, 1)')
     task.sql("INSERT INTO u VALUES (1, 1), (2, 2)", "ALTER TABLE u ADD b INT", "UPDATE u SET a = 3 WHERE id = 2")
     halt = Halt(tables=(task.name("u"),), lsn=task.state().lsn, code="target-refused", what="no")
-    owed = {name: Table(name, ()) for name in (task.name("t"), task.name("u"))}
+    missed_changes = {name: Table(name, ()) for name in (task.name("t"), task.name("u"))}
     with closing(task.config.target.server.connect()) as target:
         target.meta.halts.save(task.config.name, "s", halt)
         for place in range(2):
             target.begin()
-            target.meta.structures.save(task.config.name, MissedBy("s", place), halt.lsn, owed)
+            target.meta.structures.save(task.config.name, MissedBy("s", place), halt.lsn, missed_changes)
             target.commit()
     with pytest.raises(Halted, match="lacks column b"):
         task.start(resync=("*.u",))

@@ -103,10 +103,10 @@ class Members:
         there.
         """
         tables = [table for _, table in self.of(target)]
-        owes = any(member in self.missed for member, _ in self.of(target))
+        has_missed = any(member in self.missed for member, _ in self.of(target))
         recorded = self.recorded.get(target) if self._mode == "optimistic" else None
         more = recorded is not None and bool(names_of(recorded) - names_of(*tables))
-        return not (owes or more) and all(same_version(tables[0], other) for other in tables)
+        return not (has_missed or more) and all(same_version(tables[0], other) for other in tables)
 
     def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
         """Takes the recorded dropped columns of a source that has not begun; other sources report their own."""

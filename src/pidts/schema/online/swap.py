@@ -282,10 +282,10 @@ class _Step:
 
     def _unknown(self, name: TableName, shadow: Shadow | None, real: TableName) -> Halted:
         seen = [logged.sql[:200] for logged in shadow.statements] if shadow is not None else []
-        heard = f"; the statements about it: {'; '.join(seen)}" if seen else ""
+        seen_text = f"; the statements about it: {'; '.join(seen)}" if seen else ""
         return Halted(
             "online-ddl-unknown",
-            f"{name} takes the table's place, and the statements that altered {name} are not known{heard}",
+            f"{name} takes the table's place, and the statements that altered {name} are not known{seen_text}",
             where=Where(table=str(real)),
             todo="The task began in the middle of this online schema change, or a statement about it was not "
             "understood. Replace this statement by the ALTER TABLE that the tool was started for: `pidts ddl "

@@ -258,11 +258,11 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
     """
     recorded = target.meta.structures.load(task, OfGroups())
     known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}
-    owed = load_missed(target, task, sources)
+    missed_changes = load_missed(target, task, sources)
     found = []
     for one in begun:
         stood, agreed = known.get(one.source, {}).get(one.table.name), recorded.get(one.target_table.name)
-        if stood is None or agreed is None or Member(one.source, one.table.name) in owed:
+        if stood is None or agreed is None or Member(one.source, one.table.name) in missed_changes:
             continue
         target_table = replace(one, table=stood).target_table
         if not same_version(target_table, agreed):

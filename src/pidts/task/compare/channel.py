@@ -257,7 +257,7 @@ class _Comparison:
         columns = followed.identity if step.after is None else tuple(step.after)
         known = followed.table.name, followed.age, columns
         if (group := self.groups.get(known)) is None:
-            group = self.groups[known] = followed.table.name, followed.known(columns), followed.is_blind
+            group = self.groups[known] = followed.table.name, followed.known(columns), followed.may_lack_changes
         facts = self.waiting.setdefault(group, [])
         facts.append(Fact(step.key, step.after))
         self.waiting_bytes += taken.size
@@ -273,7 +273,7 @@ class _Comparison:
             self._compare(group, self.waiting.pop(group))
 
     def _compare(self, group: tuple[TableName, Columns, bool], facts: Sequence[Fact]) -> None:
-        name, columns, is_blind = group
+        name, columns, may_lack_changes = group
         whole = self.present.tables[name].table
         texts = text_table(whole, columns)
         matcher = Matcher(texts, EXACT)
@@ -281,7 +281,7 @@ class _Comparison:
         rows = list(_rows(texts, facts))
         self.recorded_rows[name] += len(rows)
         wrong = sorted(matcher.verdicts(keys, self._texts(whole).find(texts, keys), text_rows(texts, rows)))
-        if is_blind:
+        if may_lack_changes:
             self._add(name, rows=len(facts) - len(wrong), not_compared=len(wrong))
             return
         self._add(name, rows=len(facts))

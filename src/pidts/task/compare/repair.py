@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import has_others
-from pidts.apply.repair import Crowded, RepairSource, as_changes, repair
+from pidts.apply.repair import PendingChanges, RepairSource, as_changes, repair
 from pidts.copy import read_keys
 from pidts.model import Lsn, OnDivergence, StructureChanged, TableName, Where
 from pidts.reduce import NetChange
@@ -150,7 +150,7 @@ class Repairs:
                 compares = any(one.part.config.on_divergence is not OnDivergence.OVERWRITE for one in members)
                 insist = name in self._never_quiet
                 done = repair(self.target, self.task, group.table, origins, keys, insist=insist, compares=compares)
-            except Crowded:
+            except PendingChanges:
                 if time.monotonic() > deadline:
                     self._never_quiet.add(name)
                 if self.stop.wait(_CROWDED_PAUSE):
