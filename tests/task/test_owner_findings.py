@@ -44,7 +44,7 @@ def test_what_leaves_a_row_without_one_owner_is_refused(
 
 def test_a_key_alone_needs_no_whole_rows_and_a_gap_is_reported() -> None:
     first, gap = owner_findings(owners(("a", "id < 5"), ("b", "id > 5")), [TABLE], "MINIMAL", resumed=False)
-    assert (first.ok, first.message) == (True, "1 tables have owners")
+    assert (first.ok, first.message) == (True, "1 table has an owner")
     assert gap.ok
     assert "no zone owns a row of shop.orders with id=5" in gap.message
 

@@ -169,13 +169,13 @@ def test_a_lost_delete_is_distinguished_from_what_a_shard_that_is_gone_has_left(
     show_report("task", report, as_json=False)
     assert "rows  3 extra (1 of no existing shard)" in capsys.readouterr().out
     assert said(shards, capsys) == [
-        "-- 2 extra rows of merged tables remain: --remove-extra deletes them",
-        f"-- 1 rows of no existing shard remain: {PURPOSE}",
+        "-- 2 extra rows of merged tables left: --remove-extra deletes them",
+        f"-- 1 row of no existing shard left: {PURPOSE}",
         f"{name}: 3 rows are not equal; --apply would not change them",
     ]
     assert said(shards, capsys, removes=True) == [
         "-- 2 extra rows of merged tables would be deleted",
-        "-- 1 rows of no existing shard (of dropped tables, or written by others) would be deleted",
+        "-- 1 row of no existing shard (of dropped tables, or written by others) would be deleted",
         f"{name}: 3 rows are not equal; --apply repairs them",
     ]
     shards.on_target(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from pidts.cli.relay.view import in_units
+from pidts.model.errors import plural
 
 if TYPE_CHECKING:
     from pidts.task.operate.backlog import Backlog, HeldTables
@@ -33,11 +34,6 @@ def backlog_size(backlog: Backlog) -> str:
         return f"no transaction waits for it{'' if backlog.is_whole else ' in the part of the log that was searched'}"
     verb = "waits" if backlog.transactions == 1 else "wait"
     return f"{least}{count} ({in_units(backlog.own_bytes)}) {verb} for it, the first from {time_text(backlog.since)}"
-
-
-def plural(noun: str, count: int) -> str:
-    """Returns the count with its noun: 1 row, 2 rows."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def shard_name(one: BlockedChange) -> str:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from pidts.cli.backlog_text import plural
 from pidts.cli.view import row_counts
 from pidts.model import Halted, PrecheckFailed
-from pidts.model.errors import listed
+from pidts.model.errors import listed, plural
 from pidts.source.finding import Finding
 from pidts.task.operate.progress import Progress
 from pidts.verify import Report, TableReport

@@ -13,6 +13,7 @@ import typer
 from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, PrecheckFailed, Where
+from pidts.model.errors import plural
 
 
 def init(
@@ -64,7 +65,7 @@ def init(
     for finding in look.findings:
         if not finding.ok:
             print(f"to be fixed: {finding.item}: {finding.message}\n  fix: {finding.fix}", file=sys.stderr)
-    print(f"{path}: {len(look.taken)} tables; next: pidts check {shlex.quote(str(path))}")
+    print(f"{path}: {plural('table', len(look.taken))}; next: pidts check {shlex.quote(str(path))}")
     return 0
 
 

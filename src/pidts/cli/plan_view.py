@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pidts.model import PrecheckFailed
-from pidts.model.errors import listed
+from pidts.model.errors import listed, plural
 from pidts.task.checks.preview import FirstRunAction, TablePreview
 from pidts.task.config.task_file import TaskConfig
 
@@ -59,7 +59,7 @@ def show_plan(
         console.print(Text.assemble((f"note on {len(names):,} tables: {note}", "yellow"), f"  ({listed(names)})"))
     rows = sum(table.size.rows for table in tables if table.size)
     size = sum(table.size.bytes for table in tables if table.size)
-    count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
+    count = plural("table", len(tables))
     total = f"{config.name}: {count}, about {rows:,} rows in {size / 1e6:,.1f} MB"
     console.print(Text(total + (f"; {refused} refused" if refused else "")))
     if not with_sql and any(table.statements for table in tables):

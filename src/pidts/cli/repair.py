@@ -15,6 +15,7 @@ import typer
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
 from pidts.cli.verify import Tables, demand_tables, progress_line, with_retries
 from pidts.model import PidtsError, TableName
+from pidts.model.errors import plural
 
 if TYPE_CHECKING:
     from pidts.model import Table
@@ -137,10 +138,8 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
         for wait in one.waits:
             print(f"-- {one.table}: {wait}", file=sys.stderr)
         if one.locked:
-            print(
-                f"-- {one.table}: {one.locked:,} locked rows are left as they are; see: pidts locks list {config.path}",
-                file=sys.stderr,
-            )
+            unchanged = plural("locked row", one.locked, "stays unchanged", "stay unchanged")
+            print(f"-- {one.table}: {unchanged}; see: pidts locks list {config.path}", file=sys.stderr)
         if one.problem:
             print(f"-- {one.table}: {one.problem}", file=sys.stderr)
         elif one.differences and not one.has_key:
@@ -155,34 +154,41 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
             f"-- {work.shared:,} keys are in several shards of one merged table, and are not repaired", file=sys.stderr
         )
     if work.apply:
-        left = "all rows are equal now" if report.equal else f"{report.differences:,} rows are still not equal"
-        print(f"{name}: {work.written:,} rows written, {work.removed:,} extra rows deleted, {left}")
+        left = (
+            "all rows are equal now"
+            if report.equal
+            else plural("row", report.differences, "is still not equal", "are still not equal")
+        )
+        print(f"{name}: {plural('row', work.written)} written, {plural('extra row', work.removed)} deleted, {left}")
     else:
-        print(f"{name}: {report.differences:,} rows are not equal{_if_applied(work, report)}", file=sys.stderr)
+        print(
+            f"{name}: {plural('row', report.differences, 'is', 'are')} not equal{_if_applied(work, report)}",
+            file=sys.stderr,
+        )
     return exit_code(report)
 
 
 def _left(left: ExtraRows) -> Iterator[str]:
     if left.of_shards:
-        yield f"{left.of_shards:,} extra rows of merged tables remain: --remove-extra deletes them"
+        yield f"{plural('extra row', left.of_shards)} of merged tables left: --remove-extra deletes them"
     if left.of_no_shard:
         todo = "rows of dropped tables stay on purpose; --remove-extra deletes them, too"
-        yield f"{left.of_no_shard:,} rows of no existing shard remain: {todo}"
+        yield f"{plural('row', left.of_no_shard)} of no existing shard left: {todo}"
     if left.unattributed:
         todo = "rows of dropped or emptied tables stay on purpose; --remove-extra deletes all of these rows"
-        yield f"{left.unattributed:,} rows that no shard has remain: {todo}"
+        yield f"{plural('row', left.unattributed)} left that no shard has: {todo}"
 
 
 def _removing(work: Repairs) -> Iterator[str]:
     """Returns a line for each kind of extra row that `--remove-extra` deletes or would delete."""
-    verb = "were to be deleted" if work.apply else "would be deleted"
-    for count, what in (
-        (work.removing.of_shards, "extra rows of merged tables"),
-        (work.removing.of_no_shard, "rows of no existing shard (of dropped tables, or written by others)"),
-        (work.removing.unattributed, "rows that no shard has"),
+    verb = "had to be deleted" if work.apply else "would be deleted"
+    for count, noun, what in (
+        (work.removing.of_shards, "extra row", "of merged tables"),
+        (work.removing.of_no_shard, "row", "of no existing shard (of dropped tables, or written by others)"),
+        (work.removing.unattributed, "row", "that no shard has"),
     ):
         if count:
-            yield f"{count:,} {what} {verb}"
+            yield f"{plural(noun, count)} {what} {verb}"
 
 
 def _if_applied(work: Repairs, report: Report) -> str:

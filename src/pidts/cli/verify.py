@@ -13,6 +13,7 @@ import typer
 
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
 from pidts.model import ConfigError, PidtsError, Transient
+from pidts.model.errors import plural
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
@@ -69,7 +70,8 @@ def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
     key = AlertKey("verify-differences", "", asked or "all tables")
     problems = [one.problem for one in report.tables if one.problem]
     if report.differences or problems:
-        what = "; ".join([*([f"{report.differences:,} rows differ"] if report.differences else []), *problems])
+        differing = [plural("row", report.differences, "differs", "differ")] if report.differences else []
+        what = "; ".join([*differing, *problems])
         todo = "pidts verify TASK shows them, pidts repair TASK prints what puts the target right"
         alerts.fire(Condition(key=key, what=what, todo=todo, since=time.time()))
     elif report.equal:

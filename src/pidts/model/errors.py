@@ -50,6 +50,12 @@ def listed(names: Iterable[object], most: int = 5) -> str:
     return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def plural(noun: str, count: int, one: str = "", many: str = "") -> str:
+    """Returns the count with its noun, and with the verb for one or for many: 1 row differs, 2 rows differ."""
+    words = f"{count:,} {noun} {one}" if count == 1 else f"{count:,} {noun}s {many}"
+    return words.rstrip()
+
+
 def sentence(text: str) -> str:
     """Returns the text with a full stop at its end, unless it already ends a sentence."""
     return text if text.endswith((".", "!", "?")) else f"{text}."

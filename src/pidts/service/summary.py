@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from pidts.model.errors import plural
 from pidts.service.watched_task import WatchedTask
 
 
@@ -58,6 +59,6 @@ def _message(task: WatchedTask, error: dict[str, Any] | None) -> str:
     halted, locked = len(task.progress.get("halted") or ()), task.progress.get("locked_rows", 0)
     waits = [
         *([f"halted tables: {halted} (pidts ddl list)"] if halted else []),
-        *([f"{locked} locked rows wait for a decision (pidts locks)"] if locked else []),
+        *([f"{plural('locked row', locked, 'waits', 'wait')} for a decision (pidts locks)"] if locked else []),
     ]
     return str(task.progress.get("message", "")) or "; ".join(waits)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pidts.login import Mode
 from pidts.model import Column, PidtsError, Position, PrecheckFailed, Table, TableName
-from pidts.model.errors import Transient
+from pidts.model.errors import Transient, plural
 from pidts.source.connection import ServerInfo, Session, SourceConfig, encryption, named, query, server_info, variables
 from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants, global_privileges, holds
@@ -229,7 +229,7 @@ def _dump_privilege(asked: _Asked) -> Iterator[Finding]:
     for name in refused:
         yield Finding("dump_privilege", ok=False, message=f"SELECT on {name} is missing", fix=grants)
     if not refused:
-        yield Finding("dump_privilege", ok=True, message=f"SELECT on {len(asked.tables)} tables")
+        yield Finding("dump_privilege", ok=True, message=f"SELECT on {plural('table', len(asked.tables))}")
 
 
 def _readable(connection: Session, name: TableName) -> bool:
@@ -311,7 +311,7 @@ def _table_schema(asked: _Asked) -> Iterator[Finding]:
             )
             yield Finding("table_schema", ok=False, message=what, fix=fix)
         fine += not columns and name not in versioned
-    yield Finding("table_schema", ok=True, message=f"{fine} tables whose structure is known in full")
+    yield Finding("table_schema", ok=True, message=f"{plural('table', fine)} whose structure is known in full")
 
 
 def _rule(name: TableName) -> str:

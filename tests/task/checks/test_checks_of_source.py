@@ -262,7 +262,7 @@ def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
     config = write()
     begin_on_target(config)
     found = [finding.message for finding in check_one_source(config) if finding.item == "target_tables"]
-    assert found == ["the task continues from its checkpoint; 1 tables join it"]
+    assert found == ["the task continues from its checkpoint; 1 table joins it"]
     run_sql(postgres, f'CREATE SCHEMA "{database}"', database=database)
     run_sql(postgres, f'CREATE TABLE "{database}".t (id int PRIMARY KEY)', database=database)
     run_sql(postgres, f'INSERT INTO "{database}".t VALUES (1)', database=database)
@@ -311,7 +311,7 @@ def test_a_version_column_must_guard_something(write: Write, mariadb: Server, da
         f.message for f in check_one_source(write(extra="pidts: {version-column: v}")) if f.item == "version_column"
     ]
     assert found == [
-        "1 tables are guarded by v",
+        "1 table is guarded by v",
         f"not guarded: {database}.other has no column v: every event is applied",
     ]
     assert "no table" in failed(write(extra="pidts: {version-column: w}"))["version_column"]

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from pidts.apply.locks.resolve import Outlook, Values
 from pidts.apply.rows.shown_values import value_text
-from pidts.cli.backlog_text import SHOWN, moment, plural
+from pidts.cli.backlog_text import SHOWN, moment
+from pidts.model.errors import plural
 
 if TYPE_CHECKING:
     from pidts.task.operate.row_locks import Chosen, LockedRow, TaskLocks

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pidts.apply.rows.convergence import why_not
 from pidts.apply.rows.version_column import can_be_version
 from pidts.model import Kind, Table
+from pidts.model.errors import plural
 from pidts.source.finding import Finding
 
 _ITEM = "version_column"
@@ -28,7 +29,7 @@ def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> 
         table, reason = next(iter(reasons.items()))
         what = f"no table of this task can be decided by {name}: {table.name}: {reason}"
         return [Finding(_ITEM, ok=False, message=what, fix=_fix(table, name))]
-    found = [Finding(_ITEM, ok=True, message=f"in {len(fine)} tables {name} decides between zones")]
+    found = [Finding(_ITEM, ok=True, message=f"in {plural('table', len(fine))} {name} decides between zones")]
     found += [
         Finding(_ITEM, ok=True, message=f"rows that differ are locked in {table.name}: {reason}")
         for table, reason in reasons.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pidts.model import ConfigError, RangeOwner, Table
+from pidts.model.errors import plural
 from pidts.rules.border_rows import border_rows
 from pidts.rules.ownership import Owners, check_conditions
 from pidts.source.finding import Finding
@@ -33,7 +34,13 @@ def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, r
             found.append(_finding(ok=False, message=what, fix=image))
         found += _border_findings(owners, table, fix)
     if all(one.ok for one in found):
-        found.insert(0, _finding(ok=True, message=f"{len(tables)} tables have owners"))
+        found.insert(
+            0,
+            _finding(
+                ok=True,
+                message=f"{plural('table', len(tables), 'has an owner', 'have owners')}",
+            ),
+        )
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pidts.apply import TargetSession, can_be_version
 from pidts.model import Halted, OfSource, PidtsError, Position, Table, TableName, Transient
-from pidts.model.errors import listed
+from pidts.model.errors import listed, plural
 from pidts.relay.permissions import is_open_to_others
 from pidts.source import Session
 from pidts.source.connection import connect, variables
@@ -204,14 +204,18 @@ def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resum
         fix = "SET GLOBAL binlog_row_image = 'FULL';   -- or NOBLOB; open sessions keep theirs"
         what = f"with binlog_row_image = MINIMAL the log does not contain the {name} that a row had before"
         return [Finding("version_column", ok=False, message=what, fix=fix)]
-    fine = Finding("version_column", ok=True, message=f"{guarded} tables are guarded by {name}")
+    fine = Finding(
+        "version_column",
+        ok=True,
+        message=f"{plural('table', guarded, 'is', 'are')} guarded by {name}",
+    )
     return [fine, *(Finding("version_column", ok=True, message=f"not guarded: {other}") for other in others)]
 
 
 def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: bool, resumed: bool) -> Finding:
     if count:
         rows = sum(size.rows for size in sizes.values())
-        return Finding("table_list", ok=True, message=f"{count} tables, about {rows:,} rows")
+        return Finding("table_list", ok=True, message=f"{plural('table', count)}, about {plural('row', rows)}")
     if unseen:
         what = "the account sees no table of this task: SELECT is missing"
         return Finding("table_list", ok=False, message=what, fix="See dump_privilege")
@@ -294,9 +298,9 @@ def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
 
 def _fine(count: int, missing: int, *, resumed: bool) -> str:
     if resumed:
-        joining = f"; {count} tables join it" if count else ""
+        joining = f"; {plural('table', count, 'joins', 'join')} it" if count else ""
         return f"the task continues from its checkpoint{joining}"
-    return f"{missing} tables will be created, {count - missing} exist and fit"
+    return f"{plural('table', missing)} will be created, {count - missing} exist and fit"
 
 
 def _relay(directory: Path, source_id: str) -> Finding:

@@ -54,7 +54,7 @@ from pidts.model import (
     TableName,
     Transient,
 )
-from pidts.model.errors import listed
+from pidts.model.errors import listed, plural
 from pidts.source import connect, position, read_structures
 from pidts.source import read_only as source_read_only
 from pidts.source.connection import SourceConfig
@@ -209,7 +209,9 @@ class Switch:
                 raise CutoverStopped
             if not report.equal:
                 raise Different(report)
-            self._done(StepName.VERIFY, f"{report.rows:,} rows of {len(report.tables)} tables are equal")
+            self._done(
+                StepName.VERIFY, f"{plural('row', report.rows)} of {plural('table', len(report.tables))} are equal"
+            )
         else:
             self._add(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wished")
         inventory = read_inventory(self._parts, self._target, texts=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pidts.login import Tls
+from pidts.model.errors import plural
 from pidts.source import Finding
 from pidts.task.draft.inspect import FirstLook, SeenTable
 
@@ -127,7 +128,7 @@ class Draft:
     def _seen(self) -> Iterator[str]:
         for schema in _schemas(self.look.taken):
             tables = [table for table in self.look.taken if table.name.schema == schema]
-            count = "1 table" if len(tables) == 1 else f"{len(tables)} tables"
+            count = plural("table", len(tables))
             yield from _wrapped((f"{schema}: {count}, {_counted(tables)}",))
             largest = sorted(tables, key=lambda table: (-(table.size.bytes if table.size else 0), table.name))
             lines = [f"  {table.name.name}: {_counted([table])}{_remarks(table)}" for table in largest[:_SHOWN]]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pidts.model.errors import sentence
+from pidts.model.errors import plural, sentence
 from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import Progress, SourceProgress, Stage
 
@@ -96,7 +96,7 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
     for table, count in progress.locked.items():
         yield Condition(
             key=AlertKey("rows-locked", "", table),
-            what=f"{count:,} rows differ from the source and are set aside",
+            what=f"{plural('row', count, 'differs', 'differ')} from the source, set aside for a decision",
             todo="pidts locks list TASK",
             reported_separately=True,
         )

@@ -57,7 +57,7 @@ from pidts.model import (
     TableName,
     Where,
 )
-from pidts.model.errors import listed
+from pidts.model.errors import listed, plural
 from pidts.plan import CopyMode, CopyState, Held, Phase, PlanState, copied_at, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
@@ -323,7 +323,9 @@ class TableSet:
             **changed_target_tables(self._target, config.rules, known, read.structures),
         }
         self.notes += [f"the source has no table {name} any more, and its rows stay on the target" for name in left]
-        self.notes.append(f"{loss.reason}; {len(fits)} tables are copied again, from {read.position} on")
+        self.notes.append(
+            f"{loss.reason}; {plural('table', len(fits), 'is', 'are')} copied again, from {read.position} on"
+        )
         self.notes += row_notes(fits)
         copy = copy_states(self._source, read.structures, {fit.name: fit.mode for fit in fits})
         text = PlanState(read.lsn, copy).copy_json()

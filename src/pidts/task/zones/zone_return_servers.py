@@ -24,6 +24,7 @@ from pidts.model import (
     Transient,
     Where,
 )
+from pidts.model.errors import plural
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
@@ -169,7 +170,10 @@ class ReturningZone:
             with closing(self._servers()[one.target_zone].target.server.connect()) as session:
                 locked = session.meta.row_locks.recorded(one.task, one.source)
             for table, number in locked.items():
-                self.say(f"zone {one.target_zone} has {number} locked rows of {table} by changes of zone {self.zone}")
+                self.say(
+                    f"zone {one.target_zone} has {plural('locked row', number)} of {table} by changes of zone "
+                    f"{self.zone}"
+                )
                 found[table] += number
         return found
 
@@ -189,7 +193,7 @@ class ReturningZone:
             assert isinstance(session, MySqlSession)  # noqa: S101 - a zone of which a log is read
             locked = session.meta.row_locks.recorded(task.task, task.source)
             if locked:
-                self.say(f"{sum(locked.values())} locked rows of task {task.task} go with it")
+                self.say(f"with it end {plural('locked row', sum(locked.values()))} of task {task.task}")
             session.begin()
             session.rows("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task.task, task.source))
             session.commit()
