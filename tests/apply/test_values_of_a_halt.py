@@ -1,10 +1,11 @@
-"""A halt at a row that differs has the row's values on both sides, for commands that show halts and for no log line."""
+"""Rows that differ: a halt has the row's values on both sides, which no log line has; each locked row has its reason."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -94,3 +95,29 @@ def test_a_few_columns_and_the_beginning_of_each_value_are_enough() -> None:
     assert error.values[0].endswith("x and 4 more columns")
     error = halted(WITH_BYTES, [{"id": 1, "file": b"\0" * 300}], [(Op.DELETE, {"id": 1, "file": b"\1" * 300}, None)])
     assert error.values[1] == f"the target has: file=0x{'00' * 29}"
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        (
+            [{**row(a=9), "id": 2}],
+            "id=1: the target does not have the row; id=2: the target's row has other values in a",
+        ),
+        ([], "the target does not have the row"),
+    ],
+)
+def test_each_locked_row_is_logged_with_its_own_reason(there: list[Row], why: str) -> None:
+    changes: list[Change] = [(Op.UPDATE, {**row(), "id": key}, {**row(a=2), "id": key}) for key in (1, 2)]
+    target = ValuesTarget("reasons of locks")
+    with closing(target.connect()) as session, capture_logs() as logged:
+        session.meta.prepare()
+        for sql in session.schema.create_statements(PLAIN).statements:
+            session.execute(sql)
+        rows = pa.Table.from_pylist(there, PLAIN.arrow)
+        session.begin()
+        session.write(NetChange(PLAIN, rows.select(["id"]).slice(0, 0), rows, Counts(), None))
+        prepared(session, [batch_of(PLAIN, changes, 0)], replace(RULES, on_divergence=OnDivergence.LOCK))
+    (line,) = [one for one in logged if "are set aside" in one["event"]]
+    assert (line["rows"], line["keys"], line["why"]) == (2, "id=1; id=2", why)
+    target.forget()
