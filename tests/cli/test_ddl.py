@@ -239,7 +239,11 @@ def test_a_row_that_is_refused_is_reported_with_its_key_and_its_source(capsys: O
     text = said(capsys)
     assert "s: shop.b: halted at" in text
     assert "because    [target-refused] Data too long (key id=7)\n" in text
-    assert f"pidts ddl retry {TASK} --table shop.b --source s --yes. " in text
+    assert (
+        "  do         Compare the tables\n"
+        f"             Then: pidts ddl retry {TASK} --table shop.b --source s --yes\n"
+        "             If a row can never fit: correct it on the source, stop the task, then: pidts run"
+    ) in text
     show_halt(replace(ROWS, key="id=7"), TASK, "s")
     assert "key id=7" in capsys.readouterr().err
     show_ddl_list("t", TASK, [row], [], [HeldTables("s", {}, 0)], as_json=True)

@@ -50,40 +50,45 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
 
     The commands are complete, so that an operator can paste them into a shell.
     """
+    return ". ".join(_steps(halt, task, source))
+
+
+def _steps(halt: Halt, task: str, source: str) -> list[str]:
+    """Returns the advice as sentences without a full stop."""
     task = shlex.quote(task)
     todo = with_task(halt.todo.rstrip("."), task)
-    return ". ".join(filter(None, (todo, _commands(halt, task, source))))
+    return [*([todo] if todo else []), *_commands(halt, task, source)]
 
 
-def _commands(halt: Halt, task: str, source: str) -> str:
+def _commands(halt: Halt, task: str, source: str) -> list[str]:
     at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
     tables = shlex.quote(_of_source(halt.tables, source))
     resync = f"stop the task, then: pidts run {task} --resync {tables} {_WITH_SERVICE}"
     if is_waiting_for_shards(halt):
-        return f"See: pidts ddl list {task}"
+        return [f"See: pidts ddl list {task}"]
     if halt.statement and halt.code in _NEEDS_COPY:
         first = f"First: pidts ddl replace {task} {_prefilled(halt, at)}"
-        return f"{first}. If rows then have wrong values, copy the table again: {resync}"
+        return [first, f"If rows then have wrong values, copy the table again: {resync}"]
     if halt.statement and halt.code in _MOVES_ROWS:
         # After the statement both sides have the same structure. A copy then adds the missing rows and removes the
         # extra rows.
-        return f"By a copy: pidts ddl skip {task} {at} --yes; {resync}"
+        return [f"By a copy: pidts ddl skip {task} {at} --yes; {resync}"]
     if halt.statement:
         words = "" if halt.instead else ", with the target's own words and names"
         commands = (
             f"Then: pidts ddl retry {task} {at} --yes; or instead: pidts ddl skip {task} {at} --yes, "
             f"or{words}: pidts ddl replace {task} {_prefilled(halt, at)}"
         )
-        return commands if halt.tables else f"{commands}. Then run the task again"
+        return [commands] if halt.tables else [commands, "Then run the task again"]
     if halt.tables:
         table = shlex.quote(str(halt.tables[0]))
         again = (
             f"Then: pidts ddl retry {task} --table {table}{f' --source {shlex.quote(source)}' if source else ''} --yes"
         )
         if halt.code in _TARGET_DIFFERS:
-            return again
-        return f"{again}. If a row can never fit: correct it on the source, {resync}"
-    return f"Then run the task again: pidts run {task} {_WITH_SERVICE}"
+            return [again]
+        return [again, f"If a row can never fit: correct it on the source, {resync}"]
+    return [f"Then run the task again: pidts run {task} {_WITH_SERVICE}"]
 
 
 def _prefilled(halt: Halt, at: str) -> str:
@@ -307,7 +312,8 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
         print(f"  {'' if number else 'values':<10} {line}")
     if one.backlog is not None:
         print(f"  backlog    {backlog_size(one.backlog)}")
-    print(f"  do         {advice(halt, str(task), one.source if several else '')}")
+    for number, step in enumerate(_steps(halt, str(task), one.source if several else "")):
+        print(f"  {'' if number else 'do':<10} {step}")
 
 
 def _place(one: BlockedChange, *, several: bool) -> str:
