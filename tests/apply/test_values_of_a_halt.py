@@ -16,7 +16,7 @@ from pidts.apply import ApplyRules, prepared
 from pidts.model import Column, ColumnType, Halted, Key, Kind, OnDivergence, Op, Table, TableName
 from pidts.reduce import Counts, NetChange
 
-from .table_history import PLAIN, Change, Row, batch_of
+from .table_history import PLAIN, Change, Row, batch_of, minimal
 
 RULES = ApplyRules(task="t", source="s", on_divergence=OnDivergence.HALT)
 WIDE = Table(
@@ -35,7 +35,7 @@ def row(a: int = 1, b: str = "x") -> Row:
     return {"id": 1, "a": a, "b": b, "u": 1}
 
 
-def halted(table: Table, there: Sequence[Row], changes: list[Change]) -> Halted:
+def halted(table: Table, there: Sequence[Row], changes: list[Change], *, is_minimal: bool = False) -> Halted:
     target = ValuesTarget(f"values of a halt {table.name}")
     try:
         with closing(target.connect()) as session:
@@ -44,8 +44,9 @@ def halted(table: Table, there: Sequence[Row], changes: list[Change]) -> Halted:
             rows = pa.Table.from_pylist(list(there), table.arrow)
             session.begin()
             session.write(NetChange(table, rows.select(list(table.identity)).slice(0, 0), rows, Counts(), None))
+            columns = [minimal(table, one) for one in changes] if is_minimal else ()
             with pytest.raises(Halted) as found:
-                prepared(session, [batch_of(table, changes, 0)], RULES)
+                prepared(session, [batch_of(table, changes, 0, columns)], RULES)
         assert found.value.code == "row-diverged"
         return found.value
     finally:
@@ -88,9 +89,16 @@ def test_a_halt_has_the_values_in_which_the_row_differs(
         assert "a=" not in text
 
 
+def test_columns_that_the_log_does_not_have_are_left_out() -> None:
+    error = halted(PLAIN, [], [(Op.UPDATE, row(), row(a=2))], is_minimal=True)
+    assert error.values == ("before the change, the source had: id=1", "the target has no such row")
+    error = halted(PLAIN, [row(a=9)], [(Op.INSERT, None, row(a=7, b="z"))], is_minimal=True)
+    assert error.values == ("the change inserts: a=7, b='z'", "the target has: a=9, b='x'")
+
+
 def test_a_few_columns_and_the_beginning_of_each_value_are_enough() -> None:
     whole: Row = {"id": 1, **{f"c{n}": "x" * 200 for n in range(11)}}
-    error = halted(WIDE, [], [(Op.DELETE, whole, None)])
+    error = halted(WIDE, [], [(Op.UPDATE, whole, {**whole, "c0": "y"})])
     assert len(error.values[0]) < 800
     assert error.values[0].endswith("x and 4 more columns")
     error = halted(WITH_BYTES, [{"id": 1, "file": b"\0" * 300}], [(Op.DELETE, {"id": 1, "file": b"\1" * 300}, None)])

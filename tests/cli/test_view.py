@@ -271,5 +271,6 @@ def test_rows_of_a_task_that_does_not_run_wait(capsys: pytest.CaptureFixture[str
     table = TableReport(TableName("a", "t"), rows=5, waiting=2, waits=(why,))
     assert show_report("t", Report((table,), ()), as_json=False) == 5
     said = capsys.readouterr().out
-    assert f"2 waiting; {why}" in said
+    assert "  2 waiting (not equal now; " in said
+    assert f"; {why}\n" in said
     assert "unsettled" not in said
