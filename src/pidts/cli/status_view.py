@@ -8,13 +8,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pidts.cli.backlog_text import moment, plural, retained_log
+from pidts.cli.backlog_text import moment, retained_log
 from pidts.cli.ddl.lock_view import show_lock
 from pidts.cli.ddl.view import advice, halted_json, show_halted_tables
 from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
 from pidts.model import Halted, Lsn, TableName
-from pidts.model.errors import listed
+from pidts.model.errors import listed, plural
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import applied_json

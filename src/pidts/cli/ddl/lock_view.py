@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pidts.cli.backlog_text import backlog_size, first_of, plural, position_of, shard_name, since
+from pidts.cli.backlog_text import backlog_size, first_of, position_of, shard_name, since
 from pidts.model import Halt
-from pidts.model.errors import listed
+from pidts.model.errors import listed, plural
 from pidts.task.operate.orders import is_joining
 from pidts.task.operate.shard_locks import by_statement, split_by_agreement
 

@@ -14,7 +14,6 @@ from pidts.cli.backlog_text import (
     backlog_size,
     first_of,
     moment,
-    plural,
     position_of,
     retained_log,
     shard_name,
@@ -23,7 +22,7 @@ from pidts.cli.backlog_text import (
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
 from pidts.cli.errors import show_error, with_task
 from pidts.model import Halt, Halted, OrderKind, TableName, Where
-from pidts.model.errors import listed
+from pidts.model.errors import listed, plural
 from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
 

@@ -234,17 +234,6 @@ class PreviousHalts:
         for halt in self._kept:
             target.meta.halts.save(self.task, self.source, _as_before(halt))
 
-    def _position(self, place: str, at: Lsn) -> str:
-        """Returns the source's own name of the place that an error names, which may be an Lsn; else of `at`."""
-        lsn = at
-        if place:
-            try:
-                lsn = Lsn.parse(place)
-            except ValueError:
-                return place
-        found = self._relay.position(lsn) if self._relay is not None else None
-        return str(found or place)
-
     def drop_past_records(self, target: Target, at: At, tables: Collection[TableName]) -> None:
         """Removes the records of shards that have passed their change."""
         left = _still_waiting(self._kept, at, tables)
