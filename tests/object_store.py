@@ -5,9 +5,7 @@ It is S3Proxy, which checks signatures as other servers do. `mvn` gets it.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.java_packages import packages
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-store"
@@ -63,23 +62,6 @@ class ObjectStore:
         os.kill(self.process, signal.SIGCONT)
 
 
-def packages() -> Path:
-    """Returns the folder with the server's packages."""
-    if shutil.which("mvn") is None:
-        pytest.skip("mvn is missing, which gets the server of S3: apt-get install maven")
-    made_of = FOLDER / "made-of"
-    with PACKAGES.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # another worker of the tests may get them now
-        wanted = file.read()
-        if not made_of.exists() or made_of.read_bytes() != wanted:
-            shutil.rmtree(FOLDER, ignore_errors=True)
-            get = ["mvn", "-q", "-B", "-f", PACKAGES, "dependency:copy-dependencies", f"-DoutputDirectory={FOLDER}"]
-            done = subprocess.run(get, capture_output=True, text=True, timeout=600, check=False)
-            assert done.returncode == 0, done.stdout[-3000:]
-            made_of.write_bytes(wanted)
-    return FOLDER
-
-
 def free_port() -> int:
     """Returns a port of loopback that is free now."""
     with socket.socket() as probe:
@@ -113,7 +95,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
         "-Xmx512m",
         f"-Dlogback.configurationFile={folder}/logback.xml",
         "-cp",
-        f"{packages()}/*",
+        f"{packages(PACKAGES, FOLDER)}/*",
         "org.gaul.s3proxy.Main",
         "--properties",
     ]

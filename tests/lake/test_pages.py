@@ -86,6 +86,21 @@ def test_pages_of_a_table_are_its_rows_in_the_order_of_their_keys(
     assert found == [(*key, value) for key, value in sorted(expected.items())]
 
 
+def test_parts_of_a_table_are_its_rows(target: IcebergTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of committed files, without removed ones, and those of the open transaction."""
+    monkeypatch.setattr(open_table, "ROW_GROUP", 1000)
+    filled(target, KEYED)
+    with closing(target.connect()) as session:
+        session.begin()
+        session.write(change(KEYED, deletes=[(1,), (MANY - 1,)], upserts=[(2, 7), (MANY, 9)]))
+        parts = list(session.read_parts(KEYED))
+        whole = session.read_rows(KEYED)
+        session.rollback()
+    assert max(map(len, parts)) == 1000
+    assert pa.concat_tables(parts).sort_by("id").to_pylist() == whole.to_pylist()
+    assert len(whole) == MANY - MANY // 5 - 1
+
+
 def filled(target: IcebergTarget, structure: Table) -> None:
     with closing(target.connect()) as session:
         create(session, structure)

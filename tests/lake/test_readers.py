@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.java_packages import packages
+from tests.spark.older_spark import environment_of
 from tests.target.conformance.samples import INT, change, create, table
 
 from pidts.model import TableName
@@ -16,6 +19,8 @@ from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
 
 pytest.importorskip("pyiceberg")
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parents[2]
 NAME = TableName("shop", "t")
@@ -30,16 +35,41 @@ for name in ("avro", "iceberg"):
     session.execute(f"LOAD '{found}'")
 print(session.execute(f"SELECT * FROM iceberg_scan('{sys.argv[1]}') ORDER BY id").fetchall())
 """
+SPARK = """
+import sys
+from pyspark.sql import SparkSession
+place, jars = sys.argv[1:]
+settings = {
+    "spark.master": "local[1]",
+    "spark.ui.enabled": "false",
+    "spark.jars": jars,
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "jdbc",
+    "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{place}/catalog.db",
+    "spark.sql.catalog.lake.jdbc.schema-version": "V1",
+    "spark.sql.catalog.lake.warehouse": f"file://{place}",
+}
+builder = SparkSession.builder
+for name, value in settings.items():
+    builder = builder.config(name, value)
+session = builder.getOrCreate()
+print([tuple(row) for row in session.sql("SELECT * FROM lake.shop.t ORDER BY id").collect()])
+session.stop()
+"""
+ROWS = "[(3, 0, 7), (5, 5, 5), (100, 3, 7)]"
 
 
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_duckdb_reads_the_rows_that_are_there(tmp_path: Path) -> None:
-    folder = ROOT / ".venv-readers"
-    command = [ROOT / "setup" / "folder_of.sh", "requirements/readers/readers.txt", folder]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
-    assert made.returncode == 0, made.stderr
-    with closing(IcebergTarget(str(tmp_path / "lake")).connect()) as session:
+@dataclass(frozen=True)
+class Lake:
+    folder: Path
+    location: str
+    """The table's metadata file."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    folder = tmp_path / "lake"
+    with closing(IcebergTarget(str(folder)).connect()) as session:
         session.meta.prepare()
         structure = table(NAME, {"id": INT, "v": INT})
         create(session, structure)
@@ -55,12 +85,28 @@ def test_duckdb_reads_the_rows_that_are_there(tmp_path: Path) -> None:
         session.write(change(after[NAME], upserts=[(5, 5, 5)]))
         session.commit()
         place = session.tables.location(NAME)
-    read = subprocess.run(
-        [sys.executable, "-c", DUCKDB, place],
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert read.stdout.strip() == "[(3, 0, 7), (5, 5, 5), (100, 3, 7)]", read.stderr
+    assert place is not None
+    return Lake(folder, place)
+
+
+def read(program: str, environment: dict[str, str], *words: str) -> str:
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip()
+
+
+def test_duckdb_reads_the_rows_that_are_there(lake: Lake) -> None:
+    folder = ROOT / ".venv-readers"
+    command = [ROOT / "setup" / "folder_of.sh", "requirements/readers/readers.txt", folder]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert made.returncode == 0, made.stderr
+    assert read(DUCKDB, {**os.environ, "PYTHONPATH": str(folder)}, lake.location) == ROWS
+
+
+@pytest.mark.spark
+def test_spark_reads_the_rows_that_are_there_by_iceberg_s_own_catalog(lake: Lake) -> None:
+    """On the oldest Spark, since Iceberg's classes are made for one version of Spark, and there are none for 4.3."""
+    folder = packages(ROOT / "requirements" / "readers" / "pom.xml", ROOT / ".venv-readers-java")
+    jars = ",".join(map(str, sorted(folder.glob("*.jar"))))
+    assert read(SPARK, environment_of("4.0"), str(lake.folder), jars) == ROWS

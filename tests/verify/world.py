@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,7 +62,9 @@ class World:
 
     def asked(self, question: str) -> None:
         self.questions.append(question)
-        self.tick(self)
+        # The target's rows are read on another thread, while the questions to the source move the time.
+        if threading.current_thread() is threading.main_thread():
+            self.tick(self)
 
     def handed(self, rows: Sequence[Row]) -> pa.Table:
         self.largest = max(self.largest, len(rows))
@@ -181,11 +184,11 @@ class Target:
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         self.world.asked("target.keys")
-        backwards = self.world.order is Order.OTHER
-        keys = sorted(self.world.target, reverse=backwards)
+        backwards, target = self.world.order is Order.OTHER, dict(self.world.target)
+        keys = sorted(target, reverse=backwards)
         if after is not None:
             keys = [key for key in keys if (key < after[0] if backwards else key > after[0])]
-        found = arrow(table, [self.world.target[key] for key in keys[:rows]]).select(list(table.identity))
+        found = arrow(table, [target[key] for key in keys[:rows]]).select(list(table.identity))
         return found, [keys[:rows][-1]] if keys else None
 
     def all(self, table: Table) -> Iterator[pa.Table]:
@@ -194,7 +197,8 @@ class Target:
 
 
 def _found(rows: Mapping[Any, Row], keys: pa.Table) -> list[Row]:
-    return [rows[key] for key in keys.column(0).to_pylist() if key in rows]
+    found = (rows.get(key) for key in keys.column(0).to_pylist())
+    return [row for row in found if row is not None]
 
 
 def _sum(rows: Rows, span: KeySpan) -> Sum:

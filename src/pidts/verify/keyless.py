@@ -1,10 +1,11 @@
 """Compares tables without a key as multisets, in which only whole rows can be distinguished.
 
-First each server computes a checksum of its side. If the sums differ, both sides are read, and the copies of each
-distinct row are counted. A row whose change is still pending differs now and is equal later. So a row counts as
-different only if several readings find the same two unequal numbers of copies; between the source's and the target's
-reading, the target catches up. A row that was equal in the first reading and is unequal later was written meanwhile,
-and does not count. If the log had no change of the table during a reading, all differences of this reading count.
+First each server computes a checksum of its side. If one of them cannot, both sides are read part by part, and the sums
+are computed here. If the sums differ, both sides are read once more, and the copies of each distinct row are counted. A
+row whose change is still pending differs now and is equal later. So a row counts as different only if several readings
+find the same two unequal numbers of copies; between the source's and the target's reading, the target catches up. A row
+that was equal in the first reading and is unequal later was written meanwhile, and does not count. If the log had no
+change of the table during a reading, all differences of this reading count.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from pidts.verify.match import Matcher
 from pidts.verify.report import TableReport
-from pidts.verify.side import CatchUp, KeySpan, SourceSide, TargetSide
+from pidts.verify.side import CatchUp, KeySpan, SourceSide, Sum, TargetSide
 
 _READINGS = 4
 _PAUSE = 0.5
@@ -36,19 +37,17 @@ def compare_multisets(
     """Compares one table. Counts missing and extra copies of rows; there are no different rows."""
     table = matcher.table
     report = TableReport(table.name, has_key=False)
-    there = source.sum(table, _WHOLE)
-    if there is not None:
-        behind = catch_up.behind(table.name, catch_up.place(table.name))
-        if not behind and there == target.sum(table, _WHOLE):
-            return replace(report, rows=there.rows)
+    there, here = _servers_sums(source, target, catch_up, matcher) or _sums(source, target, catch_up, matcher)
+    if there == here:
+        return replace(report, rows=there.rows)
     wrong: Copies | None = None
     for _ in range(_READINGS):
         low = catch_up.settled(table.name)
         rows = _counted(matcher, source.all(table))
         behind = catch_up.behind(table.name, catch_up.place(table.name))
-        here = _counted(matcher, target.all(table))
+        copies = _counted(matcher, target.all(table))
         report = replace(report, rows=rows.total())
-        now = {row: (rows[row], here[row]) for row in rows.keys() | here.keys() if rows[row] != here[row]}
+        now = {row: (rows[row], copies[row]) for row in rows.keys() | copies.keys() if rows[row] != copies[row]}
         if not now or (not behind and catch_up.untouched(table.name, low, catch_up.place(table.name))):
             return _with_copies(report, now)
         again = now if wrong is None else {row: now[row] for row in wrong.keys() & now.keys()}
@@ -65,6 +64,37 @@ def compare_multisets(
             break
     lasting = {row: numbers for row, numbers in (wrong or {}).items() if row not in moving}
     return replace(_with_copies(report, lasting), unsettled=_distance({row: (wrong or {})[row] for row in moving}))
+
+
+def _servers_sums(
+    source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher
+) -> tuple[Sum, Sum | None] | None:
+    """Returns the checksums of both servers, the target's only if it has all changes. None if a server has none."""
+    table = matcher.table
+    there = source.sum(table, _WHOLE) if target.has_sums else None
+    if there is None:
+        return None
+    if catch_up.behind(table.name, catch_up.place(table.name)):
+        return there, None
+    here = target.sum(table, _WHOLE)
+    return None if here is None else (there, here)
+
+
+def _sums(source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher) -> tuple[Sum, Sum | None]:
+    """Reads both sides; returns the sums of the digests of their rows, the target's only if it has all changes."""
+    table = matcher.table
+    there = _summed(matcher, source.all(table))
+    if catch_up.behind(table.name, catch_up.place(table.name)):
+        return there, None
+    return there, _summed(matcher, target.all(table))
+
+
+def _summed(matcher: Matcher, parts: Iterator[pa.Table]) -> Sum:
+    rows = digest = 0
+    for part in parts:
+        rows += len(part)
+        digest += sum(int.from_bytes(stamp) for stamp in matcher.stamps(matcher.conform(part), normal=True))
+    return Sum(rows, digest)
 
 
 def _with_copies(report: TableReport, copies: Copies) -> TableReport:

@@ -2,8 +2,8 @@
 
 The source's rows are divided into spans by its own order. Both servers compute a checksum of the rows of a span; if the
 sums are equal, so are the rows. If the sums differ, or a server cannot compute one, the span is divided into smaller
-spans. The rows of spans that still differ are read and looked up on the target. Rows that differ at first are
-*doubtful*: `settle` decides about many of them at a time.
+spans. The rows of spans that still differ are read and looked up on the target, while the next rows are read from the
+source. Rows that differ at first are *doubtful*: `settle` decides about many of them at a time.
 
 Rows that only the target has are found in one of three ways:
 
@@ -16,8 +16,8 @@ Rows that only the target has are found in one of three ways:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ _LEAF_ROWS = 1_000
 """The rows of a span that is not divided any more, because its sums differ."""
 _PAGE_BYTES = 16 << 20
 _KEY_ROWS = 10_000
+_PARTS = 16
+"""The number of reads in a span of which no sums are computed; between two spans, the place may be saved."""
 _MANY_DOUBTFUL = 5_000
 _VAIN = 4
 """After this number of spans with different sums but equal rows, sums of this table are not computed any more."""
@@ -49,6 +51,17 @@ class Hooks:
     save: Callable[[ComparisonPlace], None]
     due: Callable[[], bool]
     """Returns whether it is time to save. Raises if the work is to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The first comparison of a span."""
+
+    rows: int
+    doubtful: pa.Table
+    """The keys of the source's rows that are missing or different on the target."""
+    alone: Sequence[pa.Table]
+    """The target's keys that the source's rows lack."""
 
 
 @dataclass(slots=True)
@@ -97,7 +110,7 @@ class Walk:
 
     @property
     def _span_rows(self) -> int:
-        return _SPAN_ROWS if self._sums else self._page * 4
+        return _SPAN_ROWS if self._sums else self._page * _PARTS
 
     @property
     def _walks_all(self) -> bool:
@@ -111,19 +124,34 @@ class Walk:
                 self._count(there.rows)
                 return
             self._sums = there is not None and here is not None
-        if self._order is Order.LIKELY:
-            self.place = replace(self.place, walk_all=True)
         before = len(self._doubtful)
-        for part in self.source.spans(table, span, self._page, read=True):
-            if self._sums:
-                there, here = self._both(part)
-                if there is not None and there == here:
-                    self._count(there.rows)
-                    continue
-            self._compare_rows(part)
+        self._compare_parts(self.source.spans(table, span, self._page, read=True))
         if self._sums and len(self._doubtful) == before:
             self._vain += 1
             self._sums = self._vain < _VAIN
+
+    def _compare_parts(self, parts: Iterable[KeySpan]) -> None:
+        """Reads and compares the rows of adjacent spans, unless their sums are equal."""
+        table = self.matcher.table
+        if self._order is Order.LIKELY:
+            self.place = replace(self.place, walk_all=True)
+        comparing: Future[_Compared] | None = None
+        try:
+            for part in parts:
+                if self._sums:
+                    there, here = self._both(part)
+                    if there is not None and there == here:
+                        self._count(there.rows)
+                        continue
+                rows = self.matcher.conform(self.source.rows(table, part))
+                last, comparing = comparing, self.pool.submit(self._compare_rows, part, rows)
+                if last is not None:
+                    self._take(last.result())
+        finally:
+            if comparing is not None:  # whatever follows needs the target's connection
+                wait([comparing])
+        if comparing is not None:
+            self._take(comparing.result())
 
     def _both(self, span: KeySpan) -> tuple[Sum | None, Sum | None]:
         here = self.pool.submit(self.target.sum, self.matcher.table, span)
@@ -132,17 +160,15 @@ class Walk:
         finally:
             here.exception()
 
-    def _compare_rows(self, span: KeySpan) -> None:
+    def _compare_rows(self, span: KeySpan, rows: pa.Table) -> _Compared:
+        """Looks up the source's rows of a span on the target; another thread reads the source meanwhile."""
         matcher = self.matcher
-        rows = matcher.conform(self.source.rows(matcher.table, span))
         found = matcher.conform(self.target.find(matcher.table, matcher.keys(rows)))
-        self._count(len(rows))
-        self._doubt(matcher.doubtful(rows, found))
-        if self._order is Order.SAME:
-            self._look_up(span)
+        alone = list(self._alone(span, rows)) if self._order is Order.SAME else []
+        return _Compared(len(rows), matcher.doubtful(rows, found), alone)
 
-    def _look_up(self, span: KeySpan) -> None:
-        """Looks up the target's keys of a span on the source; keys that the source lacks become doubtful."""
+    def _alone(self, span: KeySpan, rows: pa.Table) -> Iterator[pa.Table]:
+        """Yields the target's keys of a span that these rows of the source lack."""
         table, after = self.matcher.table, span.after
         end = None if span.upto is None else rank(table, span.upto)
         while True:
@@ -152,9 +178,16 @@ class Walk:
             is_last = after is None or (end is not None and rank(table, after) >= end)
             # Keys after this span belong to the next one: a key that is looked up twice might be counted twice.
             keys = keys.cast(self._key_types)
-            self._doubt_lacking(upto(table, keys, span.upto) if is_last and span.upto is not None else keys)
+            keys = upto(table, keys, span.upto) if is_last and span.upto is not None else keys
+            yield self.matcher.lacking(keys, rows)
             if is_last:
                 return
+
+    def _take(self, compared: _Compared) -> None:
+        self._count(compared.rows)
+        self._doubt(compared.doubtful)
+        for keys in compared.alone:
+            self._doubt_lacking(keys)
 
     def _walk_target(self) -> None:
         table = self.matcher.table

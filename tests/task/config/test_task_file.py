@@ -173,7 +173,7 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (LAKE_TASK + "pidts: {zone: a}\n", "not-supported", 11, "warehouse of Iceberg tables"),
         (LAKE_TASK + "pidts: {zone: a, target-zone: b}\n", "not-supported", 11, "warehouse of Iceberg tables"),
         (LAKE_TASK.replace("/lake", "/lake, files: 's3://B/x?y'"), "bad-value", 3, "s3://bucket/folder"),
-        (HIVE_TASK.replace("/lake", "/lake, files: 's3://bucket/x'"), "unknown-key", 3, "files"),
+        (HIVE_TASK.replace("/lake", "/lake, files: 's3://bucket/x'"), "not-supported", 3, "not in an object store"),
         (LAKE_TASK + "pidts: {hive: {refresh: 1m}}\n", "not-supported", 11, "type hive"),
         (HIVE_TASK + "pidts: {hive: {refresh: 1}}\n", "bad-value", 11, "length of time"),
         (HIVE_TASK + "pidts: {hive: {refresh: 100ms}}\n", "bad-value", 11, "every second"),

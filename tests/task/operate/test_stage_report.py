@@ -63,6 +63,16 @@ def test_the_slow_stage_is_named_with_the_reason(found: StageMeasures, name: str
     assert why in slow.why
 
 
+def test_a_warehouse_has_no_server_and_no_network() -> None:
+    found = report_stages("s", replace(BEHIND, is_warehouse=True))
+    assert found.slow is not None
+    assert found.slow.why == "reading and writing the warehouse's files takes 60% of the time, 60.0 ms for each commit"
+    assert found.stages[-1].detail == ""
+    slow = slow_stage(replace(working(round_trip_seconds=0.03, no_core=0.9), is_warehouse=True))
+    assert slow is not None
+    assert slow.why.endswith("other work takes this machine's cores")
+
+
 def test_a_task_that_is_not_behind_has_no_slow_stage_however_busy_it_is() -> None:
     assert slow_stage(replace(BEHIND, lag_seconds=0.4)) is None
     assert slow_stage(replace(BEHIND, lag_seconds=None)) is None

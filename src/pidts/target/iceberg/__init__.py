@@ -51,5 +51,6 @@ def with_packages(kind: str) -> Iterator[None]:
         raise PrecheckFailed(
             "missing-package",
             f"a target of type {kind} needs a package that is not installed: {error.name}",
-            todo="pip install 'pidts[lake]'; in a clone of the repository: .venv/bin/pip install '.[lake]'",
+            todo="In the clone from which PiDTS was installed: pip install -r requirements/lake.txt, with the pip of "
+            "the environment that has PiDTS",
         ) from error

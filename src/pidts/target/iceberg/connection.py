@@ -97,7 +97,7 @@ class CatalogConnection:
             raise Halted(
                 "no-warehouse",
                 f"there is no warehouse at {self.warehouse}: it has no {CATALOG}",
-                todo="Is the path right, and is the disk mounted? pidts run makes a new warehouse at its start",
+                todo="If the task has run before, correct the path or mount the disk; otherwise start it: pidts run",
             )
 
     def clock(self) -> float:

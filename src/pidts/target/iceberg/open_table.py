@@ -21,7 +21,7 @@ from pidts.model import Column, Halted, Table, Transient, Where
 from pidts.reduce import NetChange
 from pidts.schema.column_defaults import default_value
 from pidts.target.iceberg.columns import decode, encode, scalar
-from pidts.target.iceberg.files import ascending, exists, key_columns, matches, rows_at, tuples
+from pidts.target.iceberg.files import ROW_GROUP, ascending, exists, key_columns, matches, rows_at, tuples
 from pidts.target.iceberg.snapshot import Positions, Snapshot, in_order
 
 OnUnreal = Callable[[Table, str, int], None]
@@ -186,7 +186,14 @@ class OpenTable:
             rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in identity]))
         if limit is not None:
             rows = rows.slice(0, limit)
-        return pa.table([decode(column.type, rows[column.name]) for column in table.columns], schema=table.arrow)
+        return _decoded(table, rows)
+
+    def parts(self, table: Table) -> Iterator[pa.Table]:
+        """Yields all rows in the source's types, some tens of thousands at a time, in any order."""
+        names = [column.name for column in table.columns]
+        for read, _, places in self._sides(names[:1], None):
+            for start in range(0, len(places), ROW_GROUP):
+                yield _decoded(table, read(names, places[start : start + ROW_GROUP]))
 
     def read_stored(self, names: list[str], keys: pa.Table | None = None) -> pa.Table:
         """Returns columns of all rows, or of those with some keys, in the form of the files."""
@@ -380,6 +387,11 @@ class OpenTable:
                 places = pa.array([at.get(key) for key in tuples(given.select(identity))], pa.int64())
             columns.append(pc.if_else(places.is_valid(), old[column.name].combine_chunks().take(places), fill))
         return pa.table(columns, schema=pa.schema(fields))
+
+
+def _decoded(table: Table, rows: pa.Table) -> pa.Table:
+    """Returns rows of the files in the source's types."""
+    return pa.table([decode(column.type, rows[column.name]) for column in table.columns], schema=table.arrow)
 
 
 def filling(column: Column, goal: pa.DataType) -> pa.Array:

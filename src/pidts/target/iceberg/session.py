@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import structlog
@@ -125,11 +125,11 @@ class IcebergSession(CatalogConnection):
         """Returns committed rows and the transaction's own rows, ordered by identity."""
         if lock:
             self.own_database()
-        found = self._known(table.name)
-        have = {column.name for column in found.base.table.columns}
-        if missing := [column.name for column in table.columns if column.name not in have]:
-            raise unfit(table.name, [f"it lacks column {', '.join(missing)}"])
-        return found.read(table, keys=keys, after=after, limit=limit, only=only)
+        return self._with_columns(table).read(table, keys=keys, after=after, limit=limit, only=only)
+
+    def read_parts(self, table: Table) -> Iterator[pa.Table]:
+        """Yields all rows of the present snapshot in parts that fit into memory, in any order."""
+        yield from self._with_columns(table).parts(table)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - as of the port
         """Returns the keys unchanged: in files, texts are equal only if their bytes are."""
@@ -158,6 +158,14 @@ class IcebergSession(CatalogConnection):
 
     def _known(self, name: TableName) -> OpenTable:
         return self._open.get(name) or self._loading.get(name) or self._readable(name)
+
+    def _with_columns(self, table: Table) -> OpenTable:
+        """Opens a table for reading some of its columns."""
+        found = self._known(table.name)
+        have = {column.name for column in found.base.table.columns}
+        if missing := [column.name for column in table.columns if column.name not in have]:
+            raise unfit(table.name, [f"it lacks column {', '.join(missing)}"])
+        return found
 
     def _readable(self, name: TableName) -> OpenTable:
         found = self._snapshot(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -26,6 +27,9 @@ from pidts.verify import Key, KeySpan, MergedTable, Order, Sum
 from pidts.verify.keys import is_ordered, native
 from pidts.verify.merged import Groups
 
+if TYPE_CHECKING:
+    from pidts.target.iceberg.session import IcebergSession
+
 _LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 RowSum = Callable[[Table, Sequence[object] | None, Sequence[object] | None], tuple[int, int] | None]
@@ -42,10 +46,13 @@ class TargetRows:
         *,
         is_postgres: bool,
         orders_text: bool,
+        read_parts: Callable[[Table], Iterator[pa.Table]] | None = None,
     ) -> None:
         self._session, self._row_sum, self._groups, self._is_postgres = session, row_sum, groups, is_postgres
         self._orders_text = orders_text
         """Whether the target may order texts in the same way as the source."""
+        self._read_parts = read_parts
+        """Reads a whole table part by part, if the target can."""
 
     def order(self, table: Table) -> Order:
         """Returns whether the target orders keys as the source does.
@@ -143,8 +150,11 @@ class TargetRows:
         return found.select(list(table.identity)), last_key(found, table)
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        """Yields all rows at once."""
-        yield self._session.read_rows(table)
+        """Yields all rows; at once if the target cannot read them part by part."""
+        if self._read_parts is None:
+            yield self._session.read_rows(table)
+        else:
+            yield from self._read_parts(table)
 
     def _values(self, table: Table, key: Key | None) -> Sequence[object] | None:
         """Returns a key's values for a statement; PostgreSQL takes bits as text."""
@@ -163,10 +173,10 @@ def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetR
         return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True, orders_text=False)
     if isinstance(session, MySqlSession):
         return TargetRows(session, partial(mysql_sum, session), groups, is_postgres=False, orders_text=True)
-    if isinstance(
-        session, CatalogConnection
-    ):  # rows are read and compared, since a warehouse cannot compute the source's sums
-        return TargetRows(session, None, groups, is_postgres=False, orders_text=False)
+    if isinstance(session, CatalogConnection):
+        # A warehouse cannot compute the source's sums, so rows are read and compared.
+        read = cast("IcebergSession", session).read_parts  # the only sessions with a catalog
+        return TargetRows(session, None, groups, is_postgres=False, orders_text=False, read_parts=read)
     raise TypeError(session)
 
 

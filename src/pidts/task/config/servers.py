@@ -203,14 +203,18 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
     text = section.text("warehouse")
     if "://" in text:
         what = "the warehouse, with the catalog's database, is a directory of this machine"
-        more = " The files of Iceberg tables may be in an object store: files: s3://bucket/folder."
-        raise section.error("warehouse", "not-supported", what, f"Write a path.{more if kind == 'iceberg' else ''}")
+        more = "With type: iceberg, the files of tables may be in an object store: files: s3://bucket/folder."
+        raise section.error("warehouse", "not-supported", what, f"Write a path. {more}")
     warehouse = os.path.normpath(section.file("warehouse"))
     if any(each in warehouse for each in "?#%"):
         what = f"the path {warehouse} has one of ? # %, which mean something else in the addresses of its files"
         raise section.error("warehouse", "bad-value", what, "Choose another directory.")
     catalog = section.text("catalog", "lake")
-    files = section.text("files", "").rstrip("/") if kind == "iceberg" else ""
+    files = section.text("files", "").rstrip("/")
+    if files and kind == "hive":
+        what = "published tables are in the warehouse's directory, not in an object store"
+        todo = "Remove files. Or use type: iceberg, whose tables may be in a store; Spark and Trino read them."
+        raise section.error("files", "not-supported", what, todo)
     if files and not _STORE.fullmatch(files):
         what = f"expected s3://bucket/folder, without any of ? # %, not {files!r}"
         raise section.error("files", "bad-value", what, "Without it, the files are in the warehouse.")

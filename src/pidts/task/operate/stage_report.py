@@ -7,8 +7,8 @@ the task is behind. Each stage has a share of time in which it works, and the st
 - If the log comes into the relay too late: if the replicator waits for the source nearly all the time, the source or
   the network is slow. Otherwise the replicator's processor or its disk is slow.
 - If the log is in the relay, and the run works: the time in which commits wait belongs to the target. If the round
-  trips explain this time, the target's network is slow, else the target's server. All other time is our own: planning,
-  or applying.
+  trips explain this time, the target's network is slow, else the target's server. A warehouse has no server: there, the
+  commits wait for files. All other time is our own: planning, or applying.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class StageMeasures:
     source: str = ""
     """The source's product and address."""
     target: str = ""
+    is_warehouse: bool = False
+    """Whether the target is files instead of a server."""
     lag_seconds: float | None = None
     """The lag from the commit on the source until the target has it."""
     apply_seconds: float | None = None
@@ -206,7 +208,9 @@ def report_stages(source_id: str, found: StageMeasures) -> StageReport:
             place=found.target,
             rate=found.rows_a_second,
             busy=waited if working.steps else None,
-            detail=_sentences(
+            detail=""
+            if found.is_warehouse
+            else _sentences(
                 _round_trip(working.round_trip_seconds),
                 f"{working.trips_a_second:,.0f} round trips a second" if working.trips_a_second >= 1 else "",
                 _clock(working.clock_ahead_seconds),
@@ -272,7 +276,8 @@ def _slow_working(found: StageMeasures) -> SlowStage | None:
     if share < _HALF / 2:
         return None
     if name == "target":
-        return SlowStage("target", _why_target(working, waited, step, seconds))
+        why = _why_warehouse(working, waited) if found.is_warehouse else _why_target(working, waited, step, seconds)
+        return SlowStage("target", why)
     crowded = "; other work takes this machine's cores" if (working.no_core or 0.0) > _CROWDED else ""
     doing = "planning" if name == "plan" else "decoding and preparing rows"
     return SlowStage(name, f"this machine's own processor is busy with {doing} {share:.0%} of the time{crowded}")
@@ -288,9 +293,19 @@ def _why_target(working: RunMeasures, waited: float, step: str, seconds: float) 
         )
     if step in _WORK and seconds > _LONG_STEP_SECONDS:
         return f"the target's server has not answered for {seconds:,.0f} seconds: a lock or a long statement holds it"
-    each = f", {_millis(waited / working.commits_a_second)} for each commit" if working.commits_a_second else ""
+    each = _each_commit(working, waited)
     network = f"; a round trip takes only {_millis(trip)}" if trip is not None else ""
     return f"the target's server is busy: its answers take {waited:.0%} of the time{each}{network}"
+
+
+def _why_warehouse(working: RunMeasures, waited: float) -> str:
+    each = _each_commit(working, waited)
+    crowded = "; other work takes this machine's cores" if (working.no_core or 0.0) > _CROWDED else ""
+    return f"reading and writing the warehouse's files takes {waited:.0%} of the time{each}{crowded}"
+
+
+def _each_commit(working: RunMeasures, waited: float) -> str:
+    return f", {_millis(waited / working.commits_a_second)} for each commit" if working.commits_a_second else ""
 
 
 def _backlog(found: StageMeasures) -> str:

@@ -504,9 +504,10 @@ class Attempts:
 
     def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Measuring:
         """Returns the objects that measure this attempt."""
-        server, target = self._config.source.server, self._config.target
+        server = self._config.source.server
         self._lag = LagMeter(relay.folder)
-        return _Measuring(self._lag, StageMeter(server.source_id, f"{server.host}:{server.port}", target.place), ping)
+        meter = StageMeter(server.source_id, f"{server.host}:{server.port}", self._config.target)
+        return _Measuring(self._lag, meter, ping)
 
     def _watch(
         self,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from pidts.model import Lsn, PidtsError
 from pidts.relay import RelayReader
+from pidts.task.config.servers import TargetSpec
 from pidts.task.operate.stage_report import Receiving, RunMeasures, StageMeasures, StageReport, report_stages
 from pidts.task.run.target_ping import Ping
 from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
@@ -52,7 +53,7 @@ class _Reading:
 class StageMeter:
     """Measures the stages of one attempt. The task's thread uses it."""
 
-    def __init__(self, source_id: str, source: str, target: str) -> None:
+    def __init__(self, source_id: str, source: str, target: TargetSpec) -> None:
         self._source_id, self._source, self._target = source_id, source, target
         self._readings: deque[_Reading] = deque()
         self._receiving = Receiving()
@@ -89,7 +90,8 @@ class StageMeter:
             self._source_id,
             StageMeasures(
                 source=self._source,
-                target=self._target,
+                target=self._target.place,
+                is_warehouse=bool(self._target.warehouse),
                 lag_seconds=lag,
                 apply_seconds=applying,
                 rows_a_second=rate,
