@@ -139,7 +139,7 @@ class DyingTarget:
     """A target whose first sessions die."""
 
     def __init__(self, target: Target, *deaths: bool) -> None:
-        self.target, self.deaths = target, list(deaths)
+        self.target, self.deaths, self.piece_rows = target, list(deaths), target.piece_rows
 
     def connect(self) -> Any:
         session = self.target.connect()

@@ -147,6 +147,19 @@ def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: 
     assert report["equal"], report
 
 
+def test_a_copy_without_spark_makes_few_snapshots(world: World) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    world.sql("INSERT INTO t SELECT seq, seq FROM seq_1_to_40000")
+    world.run()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{world.folder}/warehouse/catalog.db")
+    table = catalog.load_table((world.database, "t"))
+    catalog.engine.dispose()
+    assert len(table.scan().to_arrow()) == 40_000
+    assert len(table.metadata.snapshots) <= 5  # a commit for each 10,000 rows; a slow machine reads fewer rows at once
+
+
 def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world: World) -> None:
     """Each run has committed something before it is killed, at any point of a later commit."""
     chance = random.Random(os.environ.get("PIDTS_SEED", "1"))

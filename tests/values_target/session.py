@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 from tests.values_target.connection import ValuesConnection
@@ -42,6 +43,8 @@ class ValuesTarget:
     folds: bool = False
     expects: bool = True
     refuses_known_keys: bool = False
+
+    piece_rows: ClassVar[int] = 2_500
 
     @property
     def store(self) -> Store:

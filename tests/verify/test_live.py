@@ -7,7 +7,6 @@ with its checkpoint in the same transaction.
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -116,7 +115,7 @@ def _net(table: Table, last: dict[int, tuple[int, ...] | None]) -> NetChange:
 def test_a_loss_is_found_and_repaired_while_everything_is_written_to(
     pair_of: Callable[[Server, Server], Pair], mariadb: Server, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["pidts.task.compare.repair"], "_CROWDED_SECONDS", 0.3)
+    monkeypatch.setattr("pidts.task.compare.repair._CROWDED_SECONDS", 0.3)
     pair = pair_of(mariadb, postgres)
     name = pair.config.name
     pair.on_source(

@@ -180,5 +180,9 @@ class TargetSession(Protocol):
 class Target(Protocol):
     """The data for connecting to a target; picklable, since it travels to Spark's tasks."""
 
+    @property
+    def piece_rows(self) -> int:
+        """Returns the fewest rows of a copy that are worth a commit, if more rows are there."""
+
     def connect(self) -> TargetSession:
         """Returns a new session."""

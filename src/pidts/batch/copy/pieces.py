@@ -21,8 +21,6 @@ from pidts.source import Session, StructureChanged, connect, log_end, query, ser
 _BURST_SECONDS = 2.0
 """The time for which the rows that the rate allows may be read at once."""
 _LEAST_ROWS = 100
-_PIECE_ROWS = 2_500
-"""The fewest rows for which a piece is made, where few rows are read at once: each piece costs a commit."""
 _ALIKE = 1.5
 _AT_A_TIME = 4
 _LOCK_SECONDS = 5
@@ -123,7 +121,8 @@ def _cut(
         return CutRequest(
             request, (RequestedChunk(request, batch, limit if most is None else min(limit, most)),), request.upto
         )
-    limit = request.limit if most is None else min(request.limit, most, max(_PIECE_ROWS, most // request.parts))
+    least = context.target.piece_rows  # where few rows are read at once
+    limit = request.limit if most is None else min(request.limit, most, max(least, most // request.parts))
     parts = request.parts if most is None else max(1, min(request.parts, most // limit))
     known = ahead.get((table, request.after, request.upto))
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pidts.model import PrecheckFailed
 from pidts.target.meta_schema import USUAL
@@ -32,6 +32,9 @@ class IcebergTarget:
     refuses_unreal: bool = False
     files: str = ""
     """The place in an object store for the files of new tables, `s3://bucket/folder`; empty: the warehouse."""
+
+    piece_rows: ClassVar[int] = 10_000
+    """A commit writes several files, each durable, whatever the number of rows."""
 
     def connect(self) -> IcebergSession:
         """Returns a new session."""

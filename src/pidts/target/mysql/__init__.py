@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pymysql
 from pymysql.constants import CLIENT
@@ -38,6 +39,8 @@ class MySqlTarget:
     """The other zones from which rows may come."""
     locks_gaps: bool = False
     """Whether sessions lock gaps: if a transaction has read that a key has no row, nobody else may insert it."""
+
+    piece_rows: ClassVar[int] = 2_500
 
     def connect(self) -> MySqlSession:
         """Returns a new session. A peer that is silent for half a minute counts as lost; a statement may take hours."""

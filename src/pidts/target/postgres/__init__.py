@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import psycopg
 
@@ -29,6 +30,8 @@ class PostgresTarget:
     """The schema of the product's own tables."""
     types: TypeMap = field(default_factory=TypeMap)
     changes: SchemaChanges = field(default_factory=SchemaChanges, repr=False, compare=False)
+
+    piece_rows: ClassVar[int] = 2_500
 
     def connect(self) -> PostgresSession:
         """Returns a new session; a peer that is silent for half a minute counts as lost."""
