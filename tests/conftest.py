@@ -38,7 +38,7 @@ from pidts.sandbox import Server
 from pidts.sandbox.made_data import FOLDER
 
 from .failed_tests import FailedTests
-from .file_times import FileTimes
+from .file_times import FileClock, FileTimes
 from .forked_programs import LoadedPrograms, loaded_programs
 
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
@@ -53,6 +53,9 @@ InOneSession = Callable[..., None]
 _numbers = itertools.count(1)
 _started: list[Server] = []
 """The servers that this worker's tests share."""
+_with_server: set[Path] = set()
+"""The files whose tests use one of them."""
+_LASTING = {"mysql", "information_schema", "performance_schema", "sys", "test", "pidts_meta"}
 
 # Workers of xdist are children of this process, and so have the same number.
 SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
@@ -106,6 +109,8 @@ if IS_QUICK:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", default=None):
+        config.pluginmanager.register(FileClock(), "file-clock")
     if not hasattr(config, "workerinput"):
         _share_made_data(config)
         config.pluginmanager.register(FileTimes(), "file-times")
@@ -147,6 +152,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs = {*getattr(item, "fixturenames", ()), *(one for one in parameters if isinstance(one, str))}
         if needs & {*SERVER_FIXTURES, "mysql_like", "target_server"}:
             item.add_marker("server")
+            _with_server.add(item.path)
         if any(needs.intersection(mark.args) for mark in item.iter_markers("repeats")):
             item.add_marker("long")
     # A file is one worker's: were one that takes minutes the last to begin, the other workers would wait for it.
@@ -196,18 +202,30 @@ def programs() -> LoadedPrograms:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def short_logs() -> None:
-    """Removes the log of earlier files' tests: a test that reads a log from its beginning would read all of it.
+def tidy_servers(request: pytest.FixtureRequest) -> None:
+    """Removes what earlier files' tests have left on the servers of the MySQL family.
 
-    It stays where GTIDs have several domains or tags. From one GTID of an event, only a log that has all others is read.
+    Whoever reads all tables of a server would read those, too. And a test that reads a log from its beginning would read
+    all of it. The log stays where GTIDs have several domains or tags: from one GTID of an event, only a log that has all
+    others is read.
     """
-    for server in _started:
+    for server in _started if request.path in _with_server else ():
         if server.kind == "postgres":
             continue
-        executed = _run_sql(server, f"SELECT @@GLOBAL.gtid_{'binlog_pos' if server.kind == 'mariadb' else 'executed'}")
-        if re.fullmatch(r"([0-9a-f-]{36}(:\d+(-\d+)?)+)?|\d+-\d+-\d+", str(executed[0][0])):
-            _run_sql(server, "FLUSH LOGS")
-            _run_sql(server, f"PURGE BINARY LOGS TO '{_run_sql(server, 'SHOW BINARY LOGS')[-1][0]}'")
+        with closing(_connect(server)) as connection, connection.cursor() as cursor:
+
+            def rows(statement: str, cursor: Any = cursor) -> Any:
+                cursor.execute(statement)
+                return cursor.fetchall()
+
+            rows("SET foreign_key_checks = 0")
+            for (name,) in rows("SHOW DATABASES"):
+                if name not in _LASTING:
+                    rows(_drop(server, name))
+            ((executed,),) = rows(f"SELECT @@GLOBAL.gtid_{'binlog_pos' if server.kind == 'mariadb' else 'executed'}")
+            if re.fullmatch(r"([0-9a-f-]{36}(:\d+(-\d+)?)+)?|\d+-\d+-\d+", executed):
+                rows("FLUSH LOGS")
+                rows(f"PURGE BINARY LOGS TO '{rows('SHOW BINARY LOGS')[-1][0]}'")
 
 
 @pytest.fixture(params=["mariadb", "mysql97", "mysql56"])
@@ -229,7 +247,13 @@ def _run_sql(server: Server, statement: str, *args: Any, database: str | None = 
         ) as session:
             cursor = session.execute(statement.encode(), args or None)
             return cursor.fetchall() if cursor.description else []
-    connection = pymysql.connect(
+    with closing(_connect(server, database)) as connection, connection.cursor() as cursor:
+        cursor.execute(statement, args or None)
+        return list(cursor.fetchall())
+
+
+def _connect(server: Server, database: str | None = None) -> pymysql.Connection[Any]:
+    return pymysql.connect(
         host=server.host,
         port=server.port,
         user=server.user,
@@ -239,12 +263,6 @@ def _run_sql(server: Server, statement: str, *args: Any, database: str | None = 
         autocommit=True,
         ssl_disabled=True,  # a context costs 26 ms of CPU, and a test has hundreds of statements
     )
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(statement, args or None)
-            return list(cursor.fetchall())
-    finally:
-        connection.close()
 
 
 @pytest.fixture(scope="session")
@@ -259,21 +277,7 @@ def in_one_session() -> InOneSession:
     """`in_one_session(server, database, *statements)` runs them on a server, one after the other, on one connection."""
 
     def run(server: Server, database: str, *statements: str) -> None:
-        with (
-            closing(
-                pymysql.connect(
-                    host=server.host,
-                    port=server.port,
-                    user=server.user,
-                    password=server.password,
-                    database=database,
-                    charset="utf8mb4",
-                    autocommit=True,
-                    ssl_disabled=True,
-                )
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
+        with closing(_connect(server, database)) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 

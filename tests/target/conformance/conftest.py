@@ -31,6 +31,12 @@ def kind(request: pytest.FixtureRequest) -> str:
     return "iceberg" if request.param == IN_STORE else str(request.param)
 
 
+@pytest.fixture(scope="session")
+def prepared() -> dict[str, Target]:
+    """The last target of each kind whose meta tables are there: one server has them for all tests."""
+    return {}
+
+
 @pytest.fixture
 def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
     """A session whose target has the meta tables."""
@@ -47,9 +53,11 @@ def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
         settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
         # Encryption is tested in tests/login; the driver reads the system's certificates for every connection.
         made = PostgresTarget(**settings) if kind == "postgres" else MySqlTarget(**settings, tls=Tls(Mode.DISABLED))
-    session = made.connect()
-    session.meta.prepare()
-    session.close()
+    if (prepared := request.getfixturevalue("prepared")).get(kind) != made:
+        session = made.connect()
+        session.meta.prepare()
+        session.close()
+        prepared[kind] = made
     yield made
     if isinstance(made, ValuesTarget):
         made.forget()
