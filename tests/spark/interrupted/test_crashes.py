@@ -45,7 +45,12 @@ class Bank:
         self.copied = False
 
     def work(self):
-        """One transaction."""
+        """Ten transactions, in one message: each message costs the processor more than the server's work."""
+        statements = [statement for _ in range(10) for statement in self.transaction()]
+        self.cursor.execute(f"BEGIN NOT ATOMIC {'; '.join(statements)}; END")
+
+    def transaction(self):
+        """The statements of one transaction."""
         first, second = self.random.sample(range(ACCOUNTS), 2)
         amount = self.random.randrange(1, 50)
         statements = [
@@ -58,8 +63,7 @@ class Bank:
             statements.append("DELETE FROM event ORDER BY id LIMIT 2")
         if amount % 11 == 0:
             statements.append(f"UPDATE account SET note = NULLIF('moved {amount}', 'moved 22') WHERE id = {second}")
-        # In one message: each costs the processor more than the server's work.
-        self.cursor.execute(f"BEGIN NOT ATOMIC {'; '.join(statements)}; COMMIT; END")
+        return [*statements, "COMMIT"]
 
     def read(self):
         """One sample of the target, in one statement."""
@@ -124,8 +128,8 @@ def test_nothing_is_lost_doubled_or_seen_going_back(
 
     run = task.start("--json")
     try:
-        # As fast as two processors let them, they would take from the task what it needs to start again.
-        with background(bank.work, pause=0.03), background(bank.read, pause=0.15):
+        # Without pauses they would take from the task what it needs to start again, and each batch is a job of Spark.
+        with background(bank.work, pause=0.7), background(bank.read, pause=0.15):
             for step in range(steps):
                 # Every third kill hits whatever goes on just after a start; before the others, batches have been written.
                 wanted = batches() + (0 if step % 3 == 2 else chance.randrange(1, 4))
