@@ -113,6 +113,7 @@ PLANTED: dict[str, Plant] = {
 }
 
 
+@pytest.mark.parametrize("kind", [*COMPARING, *REFUSING_KNOWN_KEYS])
 @pytest.mark.parametrize("planted", list(PLANTED))
 @pytest.mark.parametrize("policy", [OnDivergence.LOCK, OnDivergence.WARN, OnDivergence.HALT])
 def test_what_differs_is_treated_as_by_reading(

@@ -153,10 +153,24 @@ LATER: dict[str, list[tuple[Op, tuple[str, int] | None, tuple[str, int] | None]]
     "in third words": [(Op.UPDATE, ("two", 3), ("three", 4)), (Op.UPDATE, ("three", 4), ("three", 5))],
     "in third words and deleted": [(Op.UPDATE, ("two", 3), ("three", 4)), (Op.DELETE, ("three", 4), None)],
 }
+IN_TURN = [CASE, SPACES, ACCENTS]
+"""Each of the later changes is made with one of the collations in each run, and with all of them in a thorough one."""
 
 
 @pytest.mark.parametrize("kind", MYSQL)
-@pytest.mark.parametrize("later", LATER.values(), ids=list(LATER))
+@pytest.mark.parametrize(
+    ("words", "later"),
+    [
+        pytest.param(
+            words,
+            later,
+            id=f"{name} {words[0]}",
+            marks=() if words is IN_TURN[place % len(IN_TURN)] else pytest.mark.long,
+        )
+        for place, (name, later) in enumerate(LATER.items())
+        for words in IN_TURN
+    ],
+)
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("removed", [False, True])
 def test_later_changes_of_a_missing_row_in_other_words_are_held(
