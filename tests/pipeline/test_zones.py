@@ -90,7 +90,7 @@ def test_each_change_reaches_each_other_zone_once_and_none_comes_back(
 @pytest.mark.parametrize("part", range(5))
 def test_many_histories(part: int) -> None:
     run_histories(
-        800,
+        720,
         part,
         lambda chance: histories(
             chance,
