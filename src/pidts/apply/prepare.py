@@ -35,7 +35,7 @@ from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
 from pidts.apply.merge.moved_rows import Lagging, without_moved
-from pidts.apply.merge.table_owners import has_others, identifies_own_rows
+from pidts.apply.merge.table_owners import identifies_own_rows, removes_extra_rows
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.convergence import Convergence, converges
 from pidts.apply.rows.filtered_updates import without_kept_away
@@ -89,13 +89,10 @@ class ApplyRules:
     """Whether versions decide between zones that all accept writes; see `pidts.apply.rows.convergence`."""
     zone: str = ""
     """The zone of the source; empty: no zone."""
-    into_zone: bool = False
-    """Whether the target is a zone. Each row there may come from any zone, so no row belongs to one task.
+    into_zone: str | None = None
+    """The zone of the target; empty: a zone that the task file does not name; None: the target is no zone.
 
-    A copy looks for extra rows in a zone only while the zone returns: every other copy of a table with rows is refused
-    (`zone-copy`). Meanwhile the changes of all zones come through the seed, by the task that copies. `zones return` has
-    removed the checkpoints of the other tasks into the zone, so their runs commit nothing. A new start of such a task
-    is refused while the seed's task carries the same changes (`topology_findings`), a hand-over while it copies.
+    In a zone, a copy removes extra rows only while the zone returns (`removes_extra_rows`).
     """
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows: a write by another zone is set aside."""
@@ -444,7 +441,7 @@ def _is_alone(
     copy = copying.get(absent.origin)
     if copy is not None and copy.mode is CopyMode.OWN:
         return identifies_own_rows(session, rules.filters, rules.task, rules.source, absent.origin)
-    return rules.into_zone or not has_others(session, absent.table.name, rules.task, rules.source)
+    return removes_extra_rows(session, absent.table.name, rules.task, rules.source, rules.into_zone)
 
 
 def _maps_key(batch: ChangeBatch, rules: ApplyRules) -> bool:

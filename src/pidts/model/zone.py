@@ -22,6 +22,14 @@ ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 ZONE_NOTE = TableName("", "zone")
 """The key of the note, among a task's records, that names the zone of the task's source."""
 
+RETURN_RECORD = "pidts zones return"
+"""The task name of the note `COUNTED_UP_TO`: no real task has this name."""
+
+COUNTED_UP_TO = TableName("", "returns")
+"""The key of the note of a zone that returns: the place up to which its log was counted. It exists until the zone has
+returned.
+"""
+
 _FROM = "pidts_from_zone_"
 _DROPPED_FROM = "pidts_dropped_from_zone_"
 _COMMENT = re.compile(rf"/\* {_FROM}({ZONE_NAME.pattern}) \*/\s*\Z", re.ASCII)

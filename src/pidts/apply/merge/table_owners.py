@@ -18,6 +18,7 @@ from unicodedata import combining, normalize
 
 from pidts.apply.port import TargetSession
 from pidts.model import ConfigError, LeftBy, OfGroups, OfSource, TableName
+from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD
 from pidts.rules import Destination, Rules
 from pidts.rules.record import from_text
 
@@ -52,6 +53,23 @@ def has_others(session: TargetSession, target_table: TableName, task: str, sourc
     """Whether the target table may have rows of other sources, or of several tables."""
     there = tables_in_targets(session).get(target_table, ())
     return any((one.task, one.source) != (task, source) or one.table is None for one in there)
+
+
+def removes_extra_rows(
+    session: TargetSession, target_table: TableName, task: str, source: str, into_zone: str | None
+) -> bool:
+    """Whether a copy may remove rows that its source table lacks, in this transaction.
+
+    In a zone, such a row may be a row of the zone's programs that has not reached the source yet, so it stays. The
+    exception is a zone that returns: it gets exactly its seed's rows, although other tasks are on record there. The
+    note of the return is there before the copy begins and until after the copy's end, whenever a process crashes.
+    Meanwhile no other task brings rows: the return has removed the checkpoints of the other tasks into the zone, so
+    their runs commit nothing. A new start of such a task is refused while the seed's task carries the same changes
+    (`topology_findings`), a hand-over while it copies.
+    """
+    if into_zone is not None:
+        return bool(into_zone and session.meta.notes.read(RETURN_RECORD, OfSource(into_zone), COUNTED_UP_TO))
+    return not has_others(session, target_table, task, source)
 
 
 def identifies_own_rows(session: TargetSession, rules: Rules, task: str, source: str, table: TableName) -> bool:

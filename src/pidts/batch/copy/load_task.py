@@ -39,7 +39,7 @@ import structlog
 
 from pidts.apply import Retry, Target, TargetSession
 from pidts.apply.load import Asked, load_chunk, load_whole
-from pidts.apply.merge.table_owners import has_others, identifies_own_rows
+from pidts.apply.merge.table_owners import identifies_own_rows, removes_extra_rows
 from pidts.batch.context import JobContext
 from pidts.batch.copy.extra_rows import read_extras
 from pidts.batch.copy.rereads import recorded_keys
@@ -289,9 +289,9 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
         # table.
         if request.mode is not CopyMode.OWN:
             found = read(request.after, target_table=table.renamed(target_table))
-            may_share = found.absent.num_rows > 0 and not context.writing.into_zone
-            is_alone = target_table not in merged(rules, context.structures) and not (
-                may_share and has_others(session, target_table, context.task, source)
+            is_alone = target_table not in merged(rules, context.structures) and (
+                found.absent.num_rows == 0
+                or removes_extra_rows(session, target_table, context.task, source, context.writing.into_zone)
             )
         elif is_alone := identifies_own_rows(session, rules, context.task, source, table.name):
             own = dict(rules.routes.destination(table.name).extracted)

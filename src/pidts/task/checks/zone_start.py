@@ -9,7 +9,7 @@ from functools import partial
 
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Halted, OfSource, TableName, Where
-from pidts.model.zone import RETURNING, ZONE_NOTE
+from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD, RETURNING, ZONE_NOTE
 from pidts.source import Session, query
 from pidts.source.structures import quoted
 from pidts.task.checks.task_records import FORWARDS, meta_schemas, writers_of_target, writers_on
@@ -19,14 +19,6 @@ from pidts.task.config.task_file import TaskConfig
 MAY_FIND_ROWS = TableName("", "returns")
 """The key of the note of the task that fills a zone again. The note lets the task's first run find rows on the target.
 The first claim removes the note.
-"""
-
-RETURN_RECORD = "pidts zones return"
-"""The task name of the note `COUNTED_UP_TO`: no real task has this name."""
-
-COUNTED_UP_TO = TableName("", "returns")
-"""The key of the note of a zone that returns: the place up to which its log was counted. It exists until the zone has
-returned.
 """
 
 

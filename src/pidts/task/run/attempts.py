@@ -344,7 +344,7 @@ class Attempts:
                         version_column=config.version_column,
                         converges=config.zones.converges,
                         zone=config.zone,
-                        into_zone=config.is_between_zones,
+                        into_zone=config.zones.target if config.is_between_zones else None,
                         owners=config.zones.owners,
                         on_divergence=config.on_divergence,
                         has_locks=bool(locked),

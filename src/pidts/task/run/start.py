@@ -310,7 +310,7 @@ def _fits(
         other_shards=others,
     )
     if not may_have_rows:
-        # A zone that returns gets exactly its seed's rows (`ApplyRules.into_zone`). Further tasks into the zone are on
+        # A zone that returns gets exactly its seed's rows (`removes_extra_rows`). Further tasks into the zone are on
         # record there, and extra rows would stay because of them.
         fits = rule_changes.with_other_writers(config, target, fits)
     own = own_shards(config.rules, structures.values(), begun=False)

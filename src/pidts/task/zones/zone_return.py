@@ -14,7 +14,8 @@ with `--discard-unsent`.
 0. Look whether tasks from or to the zone run. This only spares the operator an error in the middle: a task that begins
    later is stopped by steps 2 and 3.
 1. Count the zone's changes after the checkpoints of the tasks out of it, up to the end of its log. Record this end in
-   the zone: changes before it are counted.
+   the zone: changes before it are counted. While the record exists, a copy into the zone removes the rows that the seed
+   does not have (`removes_extra_rows`).
 2. Remove the records of the tasks out of the zone, each on its target. A run of such a task commits nothing any more.
 3. Remove the records of the tasks into the zone. Then empty the relays on this machine of the tasks into the zone and
    out of it. A relay is also emptied if an earlier run of the command has removed the task's records and was killed
@@ -31,7 +32,8 @@ These cases cover a crash at each point:
     in 2 to 7        the records of some tasks are removed, or tasks have begun. The repeated command also counts after
                      the recorded end: it reports changes that programs have made since then, before these changes
                      are overwritten. Then it begins anew
-    in 5             the next run of the seed's task also continues the copy
+    in 5             the next run of the seed's task also continues the copy, and removes extra rows: the record of
+                     step 1 exists
 """
 
 from __future__ import annotations

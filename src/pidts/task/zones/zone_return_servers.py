@@ -25,7 +25,7 @@ from pidts.model import (
     Where,
 )
 from pidts.model.errors import plural
-from pidts.model.zone import ZONE_NOTE
+from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD, ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.lock import empty_relay
@@ -34,7 +34,7 @@ from pidts.source import connect, read_structures
 from pidts.source.position import log_end
 from pidts.target.mysql import MySqlSession
 from pidts.task.checks.task_records import TARGET_ZONE
-from pidts.task.checks.zone_start import COUNTED_UP_TO, MAY_FIND_ROWS, RETURN_RECORD
+from pidts.task.checks.zone_start import MAY_FIND_ROWS
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
 from pidts.task.operate.presence import is_present
