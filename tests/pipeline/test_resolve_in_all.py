@@ -6,12 +6,14 @@ import itertools
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.examples import seeds
+from tests.examples import run_histories
 from tests.values_target.meta import ValuesRowLocks
 
+from pidts.apply import TargetSession
 from pidts.apply.locks.held import lock_ids
 from pidts.apply.locks.resolve import Begun, Take, Values, resolve
 from pidts.apply.unread import unpacked
@@ -75,6 +77,10 @@ class World:
                 zone.dies = lambda _: None  # type: ignore[assignment]
         return True
 
+    def close(self) -> None:
+        for zone in self.zones.values():
+            zone.target.forget()
+
     def _at(self, point: str) -> None:
         self.points += 1
         if self.left is not None and self.points > self.left:
@@ -96,9 +102,9 @@ class World:
         return TaskInto(task.source.name, task.target.name, task.name, "s", connect, await_all)  # type: ignore[arg-type]
 
 
-def in_conflict(names: str, rows: dict[str, Row | None], seed: int = 0) -> World:
+def in_conflict(names: str, rows: dict[str, Row | None], chance: random.Random | None = None) -> World:
     """Returns zones of which some have written the row before they met."""
-    world, chance = World(names), random.Random(seed)
+    world, chance = World(names), chance or random.Random(0)
     world.write(names[0], FIRST)
     world.settle()
     for zone, row in rows.items():
@@ -226,9 +232,9 @@ def test_a_row_that_the_winner_writes_meanwhile_is_lost_nowhere() -> None:
         assert world.locked() or world.rows()[0] == world.rows()[1], place
 
 
-def history(seed: str, names: str) -> tuple[list[Row | None], set[str]]:
-    """Zones write while tasks run or do not, and commands end locks, or die; returns how it ends."""
-    chance, world = random.Random(seed), World(names)
+def history(chance: random.Random, names: str) -> None:
+    """Zones write while tasks run or do not, and commands end locks, or die. Rows that differ in the end are locked."""
+    world = World(names)
     world.write(names[0], FIRST)
     world.settle()
 
@@ -249,21 +255,35 @@ def history(seed: str, names: str) -> tuple[list[Row | None], set[str]]:
                 world.run(world.command(named, chance.choice(named)), chance.choice([None, chance.randrange(50)]))
         go_on(chance.randrange(6), 0.2)
     world.settle()
-    return world.rows(), world.locked()
+    rows, locked_by = world.rows(), world.locked()
+    assert locked_by or all(row == rows[0] for row in rows), f"{rows} without a lock"
+    world.close()
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
 def test_rows_that_differ_are_reported_whatever_commands_have_done(names: str) -> None:
-    for seed in seeds(60):
-        rows, locked_by = history(seed, names)
-        assert locked_by or all(row == rows[0] for row in rows), seed
+    run_histories(36, len(names), lambda chance: history(chance, names))
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_all_zones_of_a_mesh_get_the_row_of_one(seed: int) -> None:
-    chance = random.Random(seed)
+@pytest.mark.parametrize("take", [Take.SOURCE, Take.KEEP])
+def test_the_check_finds_a_command_that_does_the_same_in_all_zones(monkeypatch: pytest.MonkeyPatch, take: Take) -> None:
+    def takes(command: ResolveInAll, session: TargetSession, zone: str, lock: RowLock, _winning: object) -> Any:
+        tasks = [(task, command._locks(session, task, [lock.id])) for task in command._into(zone)]
+        return [(task, one, take) for task, locks in tasks for one in locks]
+
+    def histories() -> None:
+        for seed in range(200):
+            history(random.Random(seed), "ab")
+
+    monkeypatch.setattr(ResolveInAll, "_takes", takes)
+    with pytest.raises(AssertionError, match="without a lock"):
+        histories()
+
+
+def one_row_for_all(chance: random.Random) -> None:
+    """Two or three zones of a mesh write a row at once, and a command gives all zones the row of one of them."""
     writing = chance.sample("abc", chance.choice([2, 3]))
-    world = in_conflict("abc", {zone: {"id": 1, "value": next(numbers)} for zone in writing}, seed)
+    world = in_conflict("abc", {zone: {"id": 1, "value": next(numbers)} for zone in writing}, chance)
     before = dict(zip("abc", world.rows(), strict=True))
     named = chance.choice(sorted(world.locked()))
     winner = chance.choice(named)
@@ -271,6 +291,11 @@ def test_all_zones_of_a_mesh_get_the_row_of_one(seed: int) -> None:
     world.settle()
     assert world.rows() == [before[winner]] * 3
     assert world.locked() == set()
+    world.close()
+
+
+def test_all_zones_of_a_mesh_get_the_row_of_one() -> None:
+    run_histories(12, 0, one_row_for_all)
 
 
 @pytest.mark.parametrize("again", ["the same", "the other zone", "the other lock"])
