@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
-from tests.running import NOT_THERE
+from tests.running import NOT_THERE, connect
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.sandbox import Server
@@ -31,8 +31,28 @@ from .commands import Run, Task
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
-SHAPES = {"pair": "ab ba", "mesh": "ab ac bc cb ba ca", "ring": "ab bc ca", "star": "ab ba ac ca"}
+SHAPES: dict[str, list[Feed]] = {
+    "pair": [("a", "b"), ("b", "a")],
+    "mesh": list(itertools.permutations("abc", 2)),
+    "mesh of four": list(itertools.permutations("abcd", 2)),
+    "ring": [("a", "b"), ("b", "c"), ("c", "a")],
+    "star": [("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")],
+}
 """The tasks of each shape; zone a is the hub of the star."""
+
+
+@pytest.fixture
+def servers(
+    mariadb: Server, mysql97: Server, mysql56: Server, target_server: Callable[[str], Server], shape: str, database: str
+) -> dict[str, Server]:
+    """Returns a server for each zone of the shape."""
+    names = sorted({name for feed in SHAPES[shape] for name in feed})
+    kinds = [mariadb, mysql97, mysql56]
+    if len(names) > len(kinds):
+        kinds.append(target_server("mariadb"))
+        with closing(connect(kinds[-1])) as session:
+            session.cursor().execute(f"CREATE DATABASE {database}")
+    return dict(zip(names, kinds, strict=False))
 
 
 class Zones:
@@ -141,6 +161,11 @@ class Zones:
         return copies | others
 
 
+def pause_of(feeds: Sequence[Feed]) -> float:
+    """Returns the pause between two writes of a program: two processors run all servers and tasks of a mesh of four."""
+    return 0.02 if len(feeds) < 12 else 0.5
+
+
 def third(zones: Zones, zone: str, number: int) -> None:
     """What a task of no zone writes into this one."""
     server = zones.servers[zone]
@@ -160,31 +185,26 @@ def third(zones: Zones, zone: str, number: int) -> None:
 
 def equal(zones: Zones, tables: tuple[str, ...], runs: dict[tuple[str, str], Run], what: str) -> None:
     for run in runs.values():
-        run.wait_until(lambda: zones.is_equal(*tables), what)
+        run.wait_until(lambda: zones.is_equal(*tables), what, 600)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
     make_task: Callable[..., Task],
-    mariadb: Server,
-    mysql97: Server,
-    mysql56: Server,
+    servers: dict[str, Server],
     database: str,
     run_sql: RunSql,
     background: Callable[..., Any],
     shape: str,
 ) -> None:
-    feeds: list[Feed] = [(pair[0], pair[1]) for pair in shape.split()]
-    names = sorted({name for feed in feeds for name in feed})
-    size = len(names)
-    servers = dict(zip(names, (mariadb, mysql97, mysql56), strict=False))
+    feeds, size = SHAPES[shape], len(servers)
     zones = Zones(servers, make_task, database, run_sql, feeds)
     runs = zones.start()
     last = list(servers)[-1]
     with ExitStack() as writers:
         for zone in servers:
-            writers.enter_context(background(lambda zone=zone: zones.write(zone), 0.02))
+            writers.enter_context(background(lambda zone=zone: zones.write(zone), pause_of(feeds)))
         time.sleep(3)
         zones.sql("a", "ALTER TABLE t ADD COLUMN from_a INT DEFAULT 7")
         time.sleep(2 * size)
@@ -209,7 +229,7 @@ def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
     found = {row[2] for row in zones.rows(last, "t") or []}
     assert {5_000_000 + place for place in range(size)} <= found
     assert len([number for number in found if number <= -1000]) == 500
-    runs[feeds[0]].wait_until(zones.is_stalled, "the logs of idle zones do not grow", 60)
+    runs[feeds[0]].wait_until(zones.is_stalled, "the logs of idle zones do not grow", 180)
     assert zones.locks() == []
     zones.sql("a", "INSERT INTO made VALUES (3, 3)")
     equal(zones, tables, runs, "the table that came from another zone")
@@ -281,22 +301,19 @@ def conflict(zones: Zones, zone: str, chance: random.Random) -> None:
         zones.sql(zone, statement)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_zones_that_write_the_same_rows_end_equal(
     make_task: Callable[..., Task],
-    mariadb: Server,
-    mysql97: Server,
-    mysql56: Server,
+    servers: dict[str, Server],
     database: str,
     run_sql: RunSql,
     background: Callable[..., Any],
     shape: str,
 ) -> None:
     """Both sides write all the time, and everything is killed in between; versions decide, and nothing is locked."""
-    feeds: list[Feed] = [(pair[0], pair[1]) for pair in shape.split()]
-    names = sorted({name for feed in feeds for name in feed})
-    servers = dict(zip(names, (mariadb, mysql97, mysql56), strict=False))
+    feeds = SHAPES[shape]
+    pause = pause_of(feeds)
     decided = {"conflict": "version", "version-column": "v"}
     zones = Zones(servers, make_task, database, run_sql, feeds, **decided)
     zones.sql("a", "CREATE TABLE c (id INT PRIMARY KEY, v BIGINT NOT NULL, n INT, text CHAR(9), d DECIMAL(9, 3))")
@@ -305,8 +322,8 @@ def test_zones_that_write_the_same_rows_end_equal(
     chances = {zone: random.Random(zone) for zone in servers}
     with ExitStack() as writers:
         for zone in servers:
-            writers.enter_context(background(lambda zone=zone: conflict(zones, zone, chances[zone]), 0.01))
-            writers.enter_context(background(lambda zone=zone: zones.write(zone), 0.05))
+            writers.enter_context(background(lambda zone=zone: conflict(zones, zone, chances[zone]), pause))
+            writers.enter_context(background(lambda zone=zone: zones.write(zone), 2 * pause))
         time.sleep(6)
         for run in runs.values():
             run.kill()
@@ -318,7 +335,7 @@ def test_zones_that_write_the_same_rows_end_equal(
         runs[feeds[0]] = zones.tasks[feeds[0]].start("--json")
         time.sleep(5)
     equal(zones, ("c", "t"), runs, "all zones are equal")
-    runs[feeds[0]].wait_until(zones.is_stalled, "the logs of idle zones do not grow", 60)
+    runs[feeds[0]].wait_until(zones.is_stalled, "the logs of idle zones do not grow", 180)
     assert zones.is_equal("c", "t")
     assert zones.rows("a", "c")
     assert zones.locks() == []
