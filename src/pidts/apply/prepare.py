@@ -629,11 +629,11 @@ def _guarded(
     known = np.zeros(len(at), np.bool_) if read is None else _among(guard.keys, read)
     at = np.where(known, -1, at)
     absent = np.nonzero((at < 0) & ~known)[0]
-    tombs = []
+    tombstones = []
     if len(absent):
         by_text = dict(zip(texts := guard.texts(absent), absent.tolist(), strict=True))
-        tombs = [(by_text[tomb.key], tomb) for tomb in session.meta.tombstones.read(name, texts)]
-    guard.look(rows[rules.version_column].combine_chunks(), at, tombs)
+        tombstones = [(by_text[tombstone.key], tombstone) for tombstone in session.meta.tombstones.read(name, texts)]
+    guard.look(rows[rules.version_column].combine_chunks(), at, tombstones)
     tied = guard.tied
     whole, places = table.arrow.empty_table(), np.full(guard.keys.num_rows, -1)
     if len(tied):

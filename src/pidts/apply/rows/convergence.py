@@ -83,7 +83,7 @@ from pidts.apply.rows.same_row import plain_values, values_differ
 from pidts.apply.rows.target_rows import may_fold
 from pidts.apply.rows.tombstone_keys import value_texts
 from pidts.apply.rows.version_column import can_be_version
-from pidts.apply.rows.version_guard import NOTHING, ROW, TOMB, GuardedBatch, VersionGuard
+from pidts.apply.rows.version_guard import NOTHING, ROW, TOMBSTONE, GuardedBatch, VersionGuard
 from pidts.model import Halted, Lsn, Op, Table, Where
 
 _log = structlog.get_logger(__name__)
@@ -120,7 +120,7 @@ class Convergence(VersionGuard):
         """Returns the verdict; `rows` are the full rows of `tied`, `at` has the place of each key's row, or -1."""
         kind, held = self._found.kind, self._found.rank
         level = 2 * self._rank + self._deletes
-        there = np.where(kind == NOTHING, -1, 2 * held + (kind == TOMB))
+        there = np.where(kind == NOTHING, -1, 2 * held + (kind == TOMBSTONE))
         before = _latest_before(level, there, self._first, self._key)
         applied = level > before
         for key in np.unique(self._key[(level == before) & ~self._deletes]):

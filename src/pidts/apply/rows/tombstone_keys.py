@@ -46,7 +46,7 @@ def version_texts(versions: pa.Array) -> list[str | None]:
 def versions_of(column: Column, tombstones: Sequence[Tombstone]) -> pa.Array:
     """Returns the versions of tombstones as values of the version column; the inverse of `version_texts`."""
     arrow = column.type.arrow
-    texts = pa.array([tomb.version for tomb in tombstones], pa.string())
+    texts = pa.array([tombstone.version for tombstone in tombstones], pa.string())
     if pa.types.is_date(arrow):
         return texts.cast(pa.int32()).view(arrow)
     if pa.types.is_timestamp(arrow):

@@ -50,7 +50,7 @@ from pidts.model import ChangeBatch, Lsn, Op, Tombstone
 from pidts.reduce.identity import image_columns
 from pidts.reduce.split_update import halves
 
-NOTHING, ROW, TOMB = range(3)
+NOTHING, ROW, TOMBSTONE = range(3)
 """The states that a key may have on the target."""
 
 
@@ -121,24 +121,24 @@ class VersionGuard:
         """Returns the names that tombstones have for these of `keys`."""
         return key_texts(self.keys.take(pa.array(keys)))
 
-    def look(self, versions: pa.Array, at: Numbers, tombs: Sequence[tuple[int, Tombstone]]) -> None:
+    def look(self, versions: pa.Array, at: Numbers, tombstones: Sequence[tuple[int, Tombstone]]) -> None:
         """Takes the target's rows: `at` has for each key the place of its row in `versions`, or -1.
 
-        `tombs` has the tombstones of keys without a row, by the key's number.
+        `tombstones` has the tombstones of keys without a row, by the key's number.
         """
         old, new = (image_columns(self._batch, side, [self._version.name])[0] for side in ("before", "after"))
-        buried = versions_of(self._version, [tomb for _, tomb in tombs])
+        removed = versions_of(self._version, [tombstone for _, tombstone in tombstones])
         size = len(self._batch)
-        rank = ranks(pa.concat_arrays([old, new, versions, buried]))
+        rank = ranks(pa.concat_arrays([old, new, versions, removed]))
         old_rank, new_rank, rest = rank[:size], rank[size : 2 * size], rank[2 * size :]
         self._rank = np.where(self._deletes, old_rank[self._change], new_rank[self._change])
         self._made_from = old_rank[self._change]
         kind = np.where(at >= 0, ROW, NOTHING)
         held = np.where(at >= 0, rest[np.maximum(at, 0)] if len(rest) else 0, -1)
         lsn: list[bytes | None] = [None] * len(kind)
-        for place, (key, tomb) in enumerate(tombs):
-            kind[key], held[key] = TOMB, rest[len(versions) + place]
-            lsn[key] = tomb.lsn.to_bytes() if tomb.source == self._source else None
+        for place, (key, tombstone) in enumerate(tombstones):
+            kind[key], held[key] = TOMBSTONE, rest[len(versions) + place]
+            lsn[key] = tombstone.lsn.to_bytes() if tombstone.source == self._source else None
         self._found = _Found(kind, held, lsn)
         self._tie = (kind[self._key] == ROW) & (self._rank == held[self._key]) & self._looks_at_ties()
 
@@ -158,15 +158,15 @@ class VersionGuard:
         if len(ties):
             before = self._batch.rows.column("before").take(pa.array(self._change[ties]))
             there = rows.take(pa.array(at[self._key[ties]]))
-            equal[ties] = same_rows(self._table, before, there, self._told_of(self._change[ties]))
+            equal[ties] = same_rows(self._table, before, there, self._known_columns(self._change[ties]))
         applied = self._applied(equal)
         return self._verdict(applied)
 
     def _applied(self, equal: Mask) -> Mask:
         kind, held = self._found.kind[self._key], self._found.rank[self._key]
         starts = (kind == NOTHING) | (self._rank > held) | ((kind == ROW) & equal)
-        for event in np.nonzero((kind == TOMB) & ~starts)[0]:
-            starts[event] = self._is_behind_tomb(int(event))
+        for event in np.nonzero((kind == TOMBSTONE) & ~starts)[0]:
+            starts[event] = self._is_after_tombstone(int(event))
         applied = _from_then_on(starts, self._first, self._key)
         # After a DELETE, a version may go back. The loop over single rows would decide the same there, and is not
         # needed.
@@ -177,11 +177,11 @@ class VersionGuard:
             applied[mine] = self._one_by_one(mine, equal)
         return applied
 
-    def _is_behind_tomb(self, event: int) -> bool:
-        buried = self._found.lsn[self._key[event]]
-        if buried is None:
+    def _is_after_tombstone(self, event: int) -> bool:
+        removed_at = self._found.lsn[self._key[event]]
+        if removed_at is None:
             return False
-        return bool(self._copied[event]) or self._lsn(int(self._change[event])) > buried
+        return bool(self._copied[event]) or self._lsn(int(self._change[event])) > removed_at
 
     def _one_by_one(self, events: Numbers, equal: Mask) -> list[bool]:
         """Decides row by row, for keys whose versions go back."""
@@ -192,14 +192,14 @@ class VersionGuard:
             mine = int(self._rank[event])
             if kind == NOTHING:
                 goes = True
-            elif kind == TOMB:
-                goes = last >= 0 or mine > rank or self._is_behind_tomb(event)
+            elif kind == TOMBSTONE:
+                goes = last >= 0 or mine > rank or self._is_after_tombstone(event)
             elif mine != rank:
                 goes = mine > rank
             else:
                 goes = fresh or self._continues(event, last, equal)
             if goes:
-                kind, rank, last = TOMB if self._deletes[event] else ROW, mine, event
+                kind, rank, last = TOMBSTONE if self._deletes[event] else ROW, mine, event
             fresh = goes
             applied.append(goes)
         return applied
@@ -215,9 +215,9 @@ class VersionGuard:
         there = pa.Table.from_arrays(written.flatten(), schema=self._table.arrow)
         change = self._change[event : event + 1]
         before = rows.column("before").take(pa.array(change))
-        return bool(same_rows(self._table, before, there, self._told_of(change))[0])
+        return bool(same_rows(self._table, before, there, self._known_columns(change))[0])
 
-    def _told_of(self, changes: Numbers) -> Mask | None:
+    def _known_columns(self, changes: Numbers) -> Mask | None:
         return None if self._known is None else self._known[changes]
 
     def _lsn(self, change: int) -> bytes:
