@@ -4,8 +4,9 @@ Two tables of the same rows, one written by the product's target session, one a 
 same Arrow data, turn by turn: 64% updates and 16% deletes of rows all over the table, 20% new rows. The Delta table
 gets them by one MERGE of `deltalake`, which knows no row-level deletes and writes touched files anew.
 
-`--fresh` is another question: a commit of 1,000 changes each second for an hour, by a clock that jumps. It shows the
-time of the commits, and how many files and snapshots stay.
+`--fresh` is another question: a commit of 1,000 changes each second, by a clock that jumps. It shows the time of the
+commits, how many files a query of the present snapshot opens, and how many files stay. Files that the present snapshot
+does not need stay for an hour, so give it more than 60 minutes.
 
 Needs requirements/bench.txt beside the product.
 """
@@ -36,6 +37,7 @@ from pidts.apply import TargetSession  # noqa: E402
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName  # noqa: E402
 from pidts.reduce import Counts, NetChange  # noqa: E402
 from pidts.target import IcebergTarget  # noqa: E402
+from pidts.target.iceberg.snapshot import Snapshot  # noqa: E402
 
 TEXT = ColumnType(Kind.VARCHAR, length=200)
 TABLE = Table(
@@ -199,7 +201,7 @@ def fresh(folder: Path, size: int, minutes: int) -> dict[str, Any]:
     """A commit of 1,000 changes for each second of a clock that jumps."""
     side, changes, real = Ours(folder / "ours"), Changes(size), time.time
     side.load(rows(np.arange(size), 0))
-    skipped, spent, files, snapshots = 0.0, [], [], []
+    skipped, spent, files, snapshots, opened = 0.0, [], [], [], []
     time.time = lambda: real() + skipped
     try:
         for number in range(minutes * 60):
@@ -210,7 +212,10 @@ def fresh(folder: Path, size: int, minutes: int) -> dict[str, Any]:
                 files.append(sum(1 for each in folder.rglob("*") if each.is_file()))
                 location = side.session.tables.location(TABLE.name)  # type: ignore[attr-defined]
                 snapshots.append(len(json.loads(Path(location.removeprefix("file://")).read_text())["snapshots"]))
-                print(f"minute {number // 60 + 1}: {files[-1]} files, {snapshots[-1]} snapshots", flush=True)
+                now = Snapshot.read(TABLE.name, location)
+                opened.append(len(now.data) + len(now.deletes) + len(now.manifests))
+                counts = f"{opened[-1]} files for a query, {files[-1]} files in all, {snapshots[-1]} snapshots"
+                print(f"minute {number // 60 + 1}: {counts}", flush=True)
     finally:
         time.time = real
     ordered = sorted(spent)
@@ -220,6 +225,7 @@ def fresh(folder: Path, size: int, minutes: int) -> dict[str, Any]:
         "median_seconds": round(statistics.median(spent), 3),
         "p99_seconds": round(ordered[len(ordered) * 99 // 100], 3),
         "longest_seconds": round(ordered[-1], 3),
+        "files_of_a_query": opened,
         "files": files,
         "snapshots": snapshots,
     }
