@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.forked_programs import loaded_programs
+from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE
 
 from pidts.forked import ForkedProcess
 from pidts.sandbox import Server
@@ -104,7 +105,8 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
     @contextmanager
     def reader(self) -> Iterator[Reader]:
         """Starts a Spark."""
-        where = (
+        where = {"spark.driver.extraJavaOptions": f"{FOR_A_SHORT_LIFE} -Duser.timezone=UTC"}
+        where |= (
             {"spark.hadoop.hive.metastore.uris": self.metastore}
             if self.metastore
             else {

@@ -25,7 +25,6 @@ def main(where: dict[str, str]) -> None:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # Each file is read by a task of its own, when its turn comes.
         "spark.sql.files.openCostInBytes": str(1 << 40),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC",
         **where,
     }
     builder = SparkSession.builder.master("local[1]")

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pyspark
 
-FOR_A_SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of a JVM that ends before its best machine code would pay."""
+from pidts.spark.class_data import java_options
+
+FOR_A_SHORT_LIFE = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}".rstrip()
+"""Options of a JVM that ends before its best machine code would pay: it loads Spark's classes as set-up has kept them."""
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
