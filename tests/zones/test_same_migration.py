@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.target.conformance.breaking import Breaking, Died
 from tests.target.conformance.samples import INT, lsn, table, text
 from tests.target.conformance.test_ddl import World, runner, schema_change
@@ -55,6 +56,10 @@ def zone(mysql_like: Server, database: str, run_sql: RunSql) -> Zone:
     return Zone(mysql_like, database, run_sql)
 
 
+NOT_SHOWN = (
+    "no structure shows whether programs of this zone have made this schema change, too: then it is now made twice. "
+    "Compare the zones (pidts verify)"
+)
 MADE = [
     "ALTER TABLE t ADD COLUMN c INT",
     "ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7",
@@ -140,8 +145,27 @@ def test_another_migration_is_not_taken_for_it(zone: Zone, own: str, statement: 
 
 def test_a_column_that_is_made_anew_is_not_taken_for_made(zone: Zone) -> None:
     zone.sql("ALTER TABLE t ALTER COLUMN w SET DEFAULT 'five'")
-    zone.ddl("ALTER TABLE t DROP COLUMN w, ADD COLUMN w VARCHAR(40) DEFAULT 'five'")
+    with capture_logs() as logs:
+        zone.ddl("ALTER TABLE t DROP COLUMN w, ADD COLUMN w VARCHAR(40) DEFAULT 'five'")
     assert zone.sql("SELECT w FROM t") == [("five",), ("five",)]
+    assert [one["event"] for one in logs if one["log_level"] == "warning"] == [NOT_SHOWN]
+
+
+def test_tables_that_are_alike_are_exchanged_with_a_warning(zone: Zone) -> None:
+    zone.sql("CREATE TABLE other LIKE t")
+    other = TableName(zone.world.name.schema, "other")
+    zone.world.known[other] = zone.world.known[zone.world.name].renamed(other)
+    with capture_logs() as logs:
+        zone.ddl("RENAME TABLE t TO x, other TO t, x TO other")
+    assert zone.sql("SELECT COUNT(*) FROM other") == [(2,)]
+    assert [one["event"] for one in logs if one["log_level"] == "warning"] == [NOT_SHOWN]
+
+
+@pytest.mark.parametrize("statement", [*MADE[:6], "RENAME TABLE t TO r"])
+def test_what_the_structure_shows_is_made_without_a_warning(zone: Zone, statement: str) -> None:
+    with capture_logs() as logs:
+        zone.ddl(statement)
+    assert [one["event"] for one in logs if one["log_level"] == "warning"] == []
 
 
 def test_a_generated_column_is_not_taken_for_made(zone: Zone) -> None:

@@ -62,11 +62,29 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
     return found
 
 
+def warn_if_not_shown(change: SchemaChange) -> None:
+    """Warns about a statement that would do harm if the zone's programs have run it, too: no structure shows this."""
+    statement = change.statement
+    if not change.between_zones or change.order is not None:
+        return
+    exchanges = isinstance(statement, RenameTable) and change.before == change.after
+    if exchanges or (isinstance(statement, AlterTable) and _makes_anew(statement, change.before.get(statement.table))):
+        _log.warning(
+            "no structure shows whether programs of this zone have made this schema change, too: then it is now made "
+            "twice. Compare the zones (pidts verify)",
+            statement=change.text,
+        )
+
+
 def _is_shown(statement: AlterTable, before: Table | None) -> bool:
     """Whether the structure shows all that the statement does to rows."""
+    return not (_makes_anew(statement, before) or any(isinstance(action, _NOT_SHOWN) for action in statement.actions))
+
+
+def _makes_anew(statement: AlterTable, before: Table | None) -> bool:
+    """Whether the statement adds a column that was there: it drops this column, too."""
     names = {column.name.lower() for column in before.columns} if before is not None else set()
-    added = {action.column.name.lower() for action in statement.actions if isinstance(action, AddColumn)}
-    return not names & added and not any(isinstance(action, _NOT_SHOWN) for action in statement.actions)
+    return any(isinstance(action, AddColumn) and action.column.name.lower() in names for action in statement.actions)
 
 
 def _is_after(session: TargetSession, old: Table | None, new: Table | None, there: Table | None) -> bool:

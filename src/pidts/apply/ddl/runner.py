@@ -66,7 +66,7 @@ import structlog
 from pidts.apply.checkpoint import Outcome, fenced
 from pidts.apply.ddl.change import Ended, OpenJournal, SchemaChange, Superseded
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
-from pidts.apply.ddl.made_by_zone import is_made_by_zone
+from pidts.apply.ddl.made_by_zone import is_made_by_zone, warn_if_not_shown
 from pidts.apply.ddl.verify_shape import (
     demand_new_columns,
     drops_that_are_left,
@@ -391,6 +391,7 @@ class DdlRunner:
         rendered = session.schema.ddl_statements(statement, change.before, change.after, change.executed_at)
         for note in rendered.notes:
             _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
+        warn_if_not_shown(change)
         return rendered.statements
 
 
