@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.encrypting_mysql import start_encrypting_mysql97
 from tests.forked_programs import LoadedPrograms
 from tests.replicate.test_unusual_logs import mariadb_options, mysql97_options
 from tests.replicated_pair import replicated_pair, wait
@@ -93,7 +94,8 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, run_sql: RunSql, progra
     with ExitStack() as servers:
         if request.param == "packed":
             a = Zone("a", servers.enter_context(sandbox.start_mariadb(options=mariadb_options(tmp_path))), run_sql)
-            b = Zone("b", servers.enter_context(sandbox.start_mysql97(options=mysql97_options(tmp_path))), run_sql)
+            b = Zone("b", servers.enter_context(start_encrypting_mysql97(tmp_path, mysql97_options(tmp_path))), run_sql)
+            assert run_sql(b.server, "SHOW BINARY LOGS")[-1][2] == "Yes"  # encrypted
         else:
             kind = request.param.removeprefix("replica-")
             primary, standby = servers.enter_context(replicated_pair(kind, tmp_path / "pair", run_sql))
