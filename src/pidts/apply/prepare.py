@@ -225,8 +225,10 @@ def prepared(
     for change in reduced:
         name = change.table.name
         found = verdicts.pop(name, [])
-        alike = [one for one in reduced if one.table.name == name] if found else []
-        written = _with_present(change, alike, watched[name], found)
+        unlike = [verdict.present for verdict in found if verdict.irregular and verdict.present is not None]
+        unlike += [free.unlike[name]] if name in free.unlike else []
+        alike = [one for one in reduced if one.table.name == name] if unlike else []
+        written = _with_unlike(change, alike, watched[name], unlike)
         gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
         of = origins.get(name, set()) if name in rules.merged else set()
         origin = next(iter(of)) if len(of) == 1 else None
@@ -347,7 +349,7 @@ def _without_locked(
     """Returns the changes without those of locked rows; compares rows if the task does, but not in `copied` tables."""
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
-        return Checked(images.batches, {}, (), ())
+        return Checked(images.batches, {}, (), (), {})
     check = Check(
         task=rules.task,
         source=rules.source,
@@ -647,22 +649,21 @@ def _guarded(
     return replace(verdict, present=guard.keys.filter(pa.array(at >= 0)))
 
 
-def _with_present(
-    change: NetChange, together: Sequence[NetChange], watched: Collection[str], verdicts: Sequence[GuardedBatch]
+def _with_unlike(
+    change: NetChange, together: Sequence[NetChange], watched: Collection[str], unlike: Sequence[pa.Table]
 ) -> NetChange:
-    """Adds deletes of the rows that the change overwrites, unless they are the rows that the reduction assumes.
+    """Adds deletes of the rows that the change overwrites and that are not the rows that the reduction assumes.
 
-    The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`.
-    After some changes were set aside, this inference may be wrong. The change removes rows for all changes that are
-    written `together`.
+    The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`. If
+    some changes were set aside, or the target has a row as a change leaves it, this inference may be wrong. The change
+    removes rows for all changes that are written `together`.
     """
     names = list(change.table.identity)
     unique = bool(watched) or any(one.table.secondary_unique for one in together)
-    irregular = [verdict for verdict in verdicts if verdict.irregular]
-    if not irregular or not unique:
+    if not unlike or not unique:
         return change
     written = pa.concat_tables([one.upserts.select(names) for one in together])
-    present = pa.concat_tables([verdict.present for verdict in irregular if verdict.present is not None])
+    present = pa.concat_tables([rows.select(names) for rows in unlike])
     again = written.filter(pa.array(_among(written, present)))
     deletes = pa.concat_tables([change.deletes, again]).group_by(names, use_threads=False).aggregate([])
     return replace(change, deletes=deletes.sort_by([(name, "ascending") for name in names]).combine_chunks())

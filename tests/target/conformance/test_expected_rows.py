@@ -393,3 +393,40 @@ def test_where_triggers_fire_rows_are_read(
     Task(target, task).apply(structure, (Op.UPDATE, row(1), (*row(1)[:3], "ours", *row(1)[4:])))
     assert reads == [1]
     assert content(session, structure)[1][3] == "ours"
+
+
+ALREADY: dict[str, tuple[list[Row], list[Change], OnDivergence]] = {
+    "an insert was applied before": (
+        [(6, 1)],
+        [(Op.INSERT, None, (6, 1)), (Op.UPDATE, (6, 1), (6, 2)), (Op.INSERT, None, (5, 1))],
+        OnDivergence.LOCK,
+    ),
+    "an update was applied before": (
+        [(6, 3)],
+        [(Op.UPDATE, (6, 1), (6, 3)), (Op.UPDATE, (6, 3), (6, 1)), (Op.INSERT, None, (5, 3))],
+        OnDivergence.LOCK,
+    ),
+    "a row that differs is overwritten": (
+        [(6, 9)],
+        [(Op.UPDATE, (6, 1), (6, 2)), (Op.UPDATE, (6, 2), (6, 1)), (Op.INSERT, None, (5, 9))],
+        OnDivergence.WARN,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["values", "postgres", "mariadb"])
+@pytest.mark.parametrize("already", list(ALREADY))
+@pytest.mark.parametrize("expects", [True, False])
+def test_a_row_that_is_ahead_gives_up_its_unique_value(
+    target: Target, session: TargetSession, task: str, name: TableName, already: str, *, expects: bool
+) -> None:
+    """Rows are written in the order of their keys: row 5 comes before row 6 changes."""
+    structure = table(name, {"id": INT, "u": INT}, unique=["u"])
+    create(session, structure)
+    there, changes, policy = ALREADY[already]
+    put(session, structure, *there)
+    running = Task(target, task, expects=expects)
+    running.rules = replace(running.rules, on_divergence=policy)
+    running.apply(structure, *changes)
+    assert content(session, structure) == [changes[-1][2], changes[-2][2]]
+    assert locks(session, task, structure) == []

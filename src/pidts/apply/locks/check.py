@@ -92,6 +92,8 @@ class Checked:
     """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
     inserting: Collection[TableName]
     """Tables whose new rows are not compared: the target refuses a new row if it has a row with the same key."""
+    unlike: Mapping[TableName, pa.Table]
+    """The rows among those in `there` that are not as the source had them, and are changed nevertheless."""
 
 
 def checked(
@@ -113,6 +115,7 @@ def checked(
     rows: dict[TableName, pa.Table] = {}
     expecting: set[TableName] = set()
     inserting: set[TableName] = set()
+    unlike: dict[TableName, pa.Table] = {}
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
         if not alike or not all(map(is_comparable, parts)):
@@ -132,25 +135,29 @@ def checked(
             (expecting if unread is _Unread.ALL else inserting).add(batch.table.name)
             continue
         met = key_rows(session, batch)
-        found, made = _divergence(session, met, presence, check, aside) if judges else (None, _NONE)
-        if check.seeks_removals and check.compares(batch) and (len(made) or len(early_removals(met, known))):
+        judged = _judged(session, met, presence, check, aside) if judges else _Judged()
+        if check.seeks_removals and check.compares(batch) and (len(judged.made) or len(early_removals(met, known))):
             if lock_out_other_tasks(session, check.task, check.source):
                 met = key_rows(session, batch)
-                found, made = _divergence(session, met, presence, check, aside)
+                judged = _judged(session, met, presence, check, aside)
                 if len(removals := early_removals(met, known)):
                     note_removals(session, check.task, check.source, met, removals, check.moments)
-            if len(made):
-                note_made(session, check.task, check.source, met, made, known, check.moments)
-        if aside is not None and (found is not None or honours) and has_text(batch.table):
-            met, found = _with_equal_keys(session, met, found, presence, check, aside, judges=judges)
+            if len(judged.made):
+                note_made(session, check.task, check.source, met, judged.made, known, check.moments)
+        if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
+            met, judged = _with_equal_keys(session, met, judged, presence, check, aside, judges=judges)
+        found, changed = judged.divergence, judged.applied
         if check.policy is not OnDivergence.LOCK:
             _report_unlocked(found, batch, known, check, aside)
+            changed = np.union1d(changed, met.at[found.keys]) if found is not None else changed
             found = None
         if aside is not None:
             batch = aside.free_changes(met, found, known)
         written.append(batch)
         rows[batch.table.name] = met.rows
-    return Checked(written, rows, expecting, inserting)
+        if len(changed := changed[changed >= 0]):
+            unlike[batch.table.name] = met.rows.take(pa.array(changed))
+    return Checked(written, rows, expecting, inserting, unlike)
 
 
 class _Unread(Enum):
@@ -171,8 +178,8 @@ def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Prese
         return _Unread.NONE
     if (batch.rows.column("op").to_numpy() == Op.INSERT).all():
         return _Unread.NEW
-    found, _ = _divergence(session, known_key_rows(session, batch), presence, check, None)
-    return _Unread.NEW if found is None else _Unread.NONE
+    judged = _judged(session, known_key_rows(session, batch), presence, check, None)
+    return _Unread.NEW if judged.divergence is None and not len(judged.applied) else _Unread.NONE
 
 
 def _may_expect(batch: ChangeBatch, check: Check) -> bool:
@@ -187,23 +194,23 @@ def _may_expect(batch: ChangeBatch, check: Check) -> bool:
 def _with_equal_keys(
     session: TargetSession,
     met: KeyRows,
-    found: Divergence | None,
+    judged: _Judged,
     presence: Sequence[Presence],
     check: Check,
     aside: SetAside,
     *,
     judges: bool,
-) -> tuple[KeyRows, Divergence | None]:
+) -> tuple[KeyRows, _Judged]:
     """Joins the keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
 
     A joined key may have to be locked, and may then be equal to further keys: this repeats until no key is joined any
     more.
     """
     while True:
-        more = aside.with_locked_keys(met, found if check.policy is OnDivergence.LOCK else None)
+        more = aside.with_locked_keys(met, judged.divergence if check.policy is OnDivergence.LOCK else None)
         if more.events.keys.equals(met.events.keys):
-            return met, found
-        met, found = more, _divergence(session, more, presence, check, aside)[0] if judges else None
+            return met, judged
+        met, judged = more, _judged(session, more, presence, check, aside) if judges else _Judged()
 
 
 def _report_unlocked(
@@ -216,10 +223,21 @@ def _report_unlocked(
         _report(found, batch, known, check)
 
 
-def _divergence(
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The result of the comparison of one table's rows."""
+
+    divergence: Divergence | None = None
+    """The keys that are set aside."""
+    made: Numbers = field(default_factory=lambda: _NONE)
+    """Between zones, the events of other keys that were made already."""
+    applied: Numbers = field(default_factory=lambda: _NONE)
+    """The places of the rows that are as the first change of their key leaves them."""
+
+
+def _judged(
     session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check, aside: SetAside | None
-) -> tuple[Divergence | None, Numbers]:
-    """Returns the keys that are set aside and, between zones, the events of other keys that were made already."""
+) -> _Judged:
     batch = met.events.batch
     known = _known(batch, presence, check)
     compares = check.compares(batch)
@@ -234,20 +252,22 @@ def _divergence(
 
     partial = partial_events(met.events, known) if seeks and known is not None else {}
 
-    def found(until: Lsn | None, *, compares: bool) -> tuple[Divergence | None, Numbers]:
+    def found(until: Lsn | None, *, compares: bool) -> _Judged:
         if not compares and not foreign:
-            return None, _NONE
+            return _Judged()
         there = compared(session, met, presence, until, compares=compares)
+        applied = met.at[there.made & (met.at >= 0)]
         if not seeks or aside is None or not compares:
-            return there.divergence(foreign), _NONE
+            return _Judged(there.divergence(foreign), applied=applied)
         own = made_already(there, until, known, stored_by(session, batch.table), check.task)
         asked = {**behind, **partial}
         late = dict(zip(asked, is_newer(batch, met.events.change[list(asked)], until), strict=True)) if asked else {}
         reasons = {**own.behind, **{event: why for event, why in asked.items() if late[event]}, **foreign}
-        return there.divergence(reasons), aside.free_events(met, np.setdiff1d(own.events, list(partial)))
+        made = aside.free_events(met, np.setdiff1d(own.events, list(partial)))
+        return _Judged(there.divergence(reasons), made, applied)
 
     first = found(check.seen_until, compares=compares)
-    if first[0] is None and not len(first[1]):
+    if first.divergence is None and not len(first.made):
         return first
     if check.may_share(batch) and has_others(session, batch.table.name, check.task, check.source):
         return found(check.seen_until, compares=False)
