@@ -15,6 +15,7 @@ from tests.target.conformance.test_known_rows import changed
 from tests.target.conformance.test_row_locks import Change, Row, Task, content, locks, put
 
 from pidts.apply import Target, TargetSession
+from pidts.apply.locks.resolve import Take, resolve
 from pidts.model import ColumnType, Halted, Kind, OnDivergence, Op, Table, TableName, calendar
 from pidts.target.postgres import connection
 
@@ -430,3 +431,23 @@ def test_a_row_that_is_ahead_gives_up_its_unique_value(
     running.apply(structure, *changes)
     assert content(session, structure) == [changes[-1][2], changes[-2][2]]
     assert locks(session, task, structure) == []
+
+
+@pytest.mark.parametrize("kind", REFUSING_KNOWN_KEYS)
+@pytest.mark.parametrize("policy", [OnDivergence.OVERWRITE, OnDivergence.LOCK])
+@pytest.mark.parametrize("key", [("id",), ("id", "v")])
+def test_a_key_that_comes_and_goes_removes_no_row_of_an_equal_key(
+    target: Target, session: TargetSession, task: str, name: TableName, policy: OnDivergence, key: tuple[str, ...]
+) -> None:
+    """The source tells a from A, and the target does not."""
+    structure = table(name, {"id": text(9), "v": INT}, key=key)
+    folded = replace(structure.columns[0], type=replace(structure.columns[0].type, collation="utf8mb4_general_ci"))
+    create(session, replace(structure, columns=(folded, structure.columns[1])))
+    put(session, structure, ("a", 1), ("Z", 1))
+    running = Task(target, task)
+    running.rules = replace(running.rules, on_divergence=policy)
+    running.apply(structure, (Op.INSERT, None, ("A", 1)), (Op.DELETE, ("A", 1), None), (Op.DELETE, ("Z", 1), None))
+    assert content(session, structure) == [("a", 1)]
+    if found := locks(session, task, structure):
+        resolve(session, task, "s", structure.name, [one.id for one in found], Take.SOURCE)
+        assert content(session, structure) == [("a", 1)]

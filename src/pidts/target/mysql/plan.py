@@ -28,6 +28,8 @@ class Plan:
     """The end of each row's text."""
     update: bytes
     """The columns of the key; empty for a table without a key, whose rows are only added."""
+    is_loose: bool
+    """Whether the target may treat keys as equal that differ on the source: another collation decides there."""
     never_null: tuple[str, ...]
     """Columns in which the server silently stores another value for NULL."""
 
@@ -83,6 +85,7 @@ class Plans:
             f"INSERT INTO {qualified(table.name)} ({', '.join(names)}) VALUES ".encode(),
             b",DEFAULT" * len(named) + b"),",
             self._on_duplicate(table, written, found).encode() if table.identity else b"",
+            any(_is_looser(table.column(name), found.column(name)) for name in table.identity),
             tuple(column.name for column in written if _fills_null(found.column(column.name))),
         )
 
@@ -112,6 +115,16 @@ class Plans:
             either = "0e0" if table.column(guard).type.kind in (Kind.FLOAT, Kind.DOUBLE) else "NULL"
             return f"(SELECT {either} UNION ALL SELECT {either})"
         return "9" * 30 if table.column(guard).type.is_integer else "NULL"
+
+
+def _is_looser(column: Column, found: Column | None) -> bool:
+    """Whether the target's column may treat texts as equal that the source's column does not.
+
+    The values of a column of another type, such as CHAR for VARCHAR, need not have the source's bytes.
+    """
+    if found is None or not is_collated(found) or found.type.kind is not column.type.kind:
+        return False
+    return found.type.collation != column.type.collation
 
 
 def _fills_null(found: Column | None) -> bool:

@@ -37,6 +37,7 @@ from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import StatementLimits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.exact import exactly
 from pidts.target.mysql.exchange import Check, Exchange
 from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.plan import Plan, Plans
@@ -213,8 +214,16 @@ def _rows(plan: Plan, rows: pa.Table) -> _Text:
 
 
 def _removal(plan: Plan, keys: pa.Table) -> _Text:
-    """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`."""
+    """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`.
+
+    Where the target's collation is not the source's, texts are compared byte by byte, too: a key that the source's
+    log brings and removes may be equal to the key of another row there.
+    """
     table = plan.table
+    if plan.is_loose:
+        same = [exactly(table.column(n), plan.found.column(n) or table.column(n), keys[n]) for n in table.identity]
+        head = f"DELETE FROM {qualified(table.name)} WHERE "
+        return _Text(head.encode(), wrapped(joined(same, b" AND "), b"(", b") OR "), b"", cut=4, most=_COMPOSITE_KEYS)
     values = [literals(table.column(name), keys[name]) for name in table.identity]
     head = f"DELETE FROM {qualified(table.name)} WHERE "
     if len(values) == 1:
