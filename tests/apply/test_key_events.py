@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.target.conformance.locks.test_row_locks import Change, logged
 from tests.target.conformance.samples import INT, table, text
-from tests.target.conformance.test_row_locks import Change, logged
 
 from pidts.apply.locks.key_events import KeyEvents, key_events
 from pidts.model import Op, TableName

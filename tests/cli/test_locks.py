@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.target.conformance.locks.test_row_locks import Task, put
 from tests.target.conformance.samples import INT, create, table, text
-from tests.target.conformance.test_row_locks import Task, put
 
 from pidts.cli.app import run_command
 from pidts.login import Mode, Tls

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.target.conformance.locks.test_rivals import Task
+from tests.target.conformance.locks.test_row_locks import Change, put
 from tests.target.conformance.samples import INT, create, table, text
-from tests.target.conformance.test_rivals import Task
-from tests.target.conformance.test_row_locks import Change, put
 
 from pidts.cli.app import run_command
 from pidts.model import Lsn, Op, RowLock, Table, TableName

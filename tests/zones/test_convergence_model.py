@@ -1,7 +1,7 @@
 """The argument of `pidts.apply.rows.convergence` in a model: many small histories of zones, of which each ends equal.
 
-A zone is its rows, its tombstones and its log. `tests/pipeline/test_zones_converge.py` looks at fewer histories of the
-product itself.
+A zone is its rows, its tombstones and its log. `tests/pipeline/zones/test_zones_converge.py` looks at fewer histories
+of the product itself.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.locks.test_rows_that_differ import random_rows
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Kind, PidtsError, Table, TableName
 from pidts.reduce import NetChange
 
 from .samples import INT, change, create, every_type, rows, table, text
-from .test_rows_that_differ import random_rows
 
 pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
 COUNT = 300

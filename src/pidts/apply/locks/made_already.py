@@ -28,8 +28,8 @@ change knew of both. So some changes are locked although their zone knew of both
 
 After a DELETE that was made already, two zones that have deleted the row agree, and its key may be used again. So it is
 enough to lock each change of the key that makes the deleted row again, if equal rows have equal texts. There is no
-short proof for this; `tests/pipeline/test_zones_as_steps.py` tries all histories of two zones up to a length. Three
-alternatives were rejected:
+short proof for this; `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a length.
+Three alternatives were rejected:
 
 - Locking each change that was made already would need no record, for any number of zones. But jobs that run in every
   zone, and delete or update the same rows, would lock all of these rows.

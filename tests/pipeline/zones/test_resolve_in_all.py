@@ -1,0 +1,497 @@
+"""One command gives all zones the row of one zone; it dies at any point."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.examples import run_histories
+from tests.pipeline.crashes import CrashError
+from tests.pipeline.zones.zones_in_memory import NAME, Direction, Row, Zone, locked, settle, tasks_between
+from tests.values_target.meta import ValuesRowLocks
+
+from pidts.apply import TargetSession
+from pidts.apply.locks.held import lock_ids
+from pidts.apply.locks.resolve import Begun, Take, Values, resolve
+from pidts.apply.unread import unpacked
+from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName
+from pidts.plan import Limits
+from pidts.task.zones.resolve_in_all import ResolveInAll, TaskInto, begun_here, feeds_all
+
+FIRST = {"id": 1, "value": 1}
+numbers = itertools.count(100)
+
+
+class World:
+    """Zones that all feed each other."""
+
+    def __init__(self, names: str) -> None:
+        self.zones = {name: Zone(name) for name in names}
+        self.tasks = tasks_between(self.zones, list(itertools.permutations(names, 2)), Limits())
+        self.left: int | None = None
+        """The number of points of the command behind which it dies."""
+        self.points = 0
+
+    def settle(self) -> None:
+        settle(self.tasks)
+
+    def write(self, zone: str, row: Row | None) -> None:
+        there = self.zones[zone].rows().get(1)
+        self.zones[zone].write([], [row] if row else [], [there] if there and not row else [])
+
+    def rows(self) -> list[Row | None]:
+        return [zone.rows().get(1) for zone in self.zones.values()]
+
+    def locked(self) -> set[str]:
+        return {task.name for task in self.tasks if locked(task)}
+
+    def command(self, named: str, winner: str) -> ResolveInAll:
+        tasks = {task.name: self._task(task) for task in self.tasks}
+        for task in self.tasks:
+            session = task.target.target.connect()
+            found = session.meta.row_locks.read(task.name, "s", NAME)
+            ids = {one.id for one in found}
+            assert all(lock_ids(unpacked(one.key)) == [one.id] for one in found)
+            session.close()
+            if task.name == named:
+                return ResolveInAll(list(tasks.values()), tasks[named], NAME, ids, winner)
+        raise AssertionError(named)
+
+    def run(self, command: ResolveInAll, dies: int | None = None) -> bool:
+        """Whether the command has ended normally."""
+        self.left, self.points = dies, 0
+        for zone in self.zones.values():
+            zone.dies = self._at  # type: ignore[assignment]
+        try:
+            command.run()
+        except CrashError:
+            return False
+        finally:
+            for zone in self.zones.values():
+                zone.dies = lambda _: None  # type: ignore[assignment]
+        return True
+
+    def close(self) -> None:
+        for zone in self.zones.values():
+            zone.target.forget()
+
+    def _at(self, point: str) -> None:
+        self.points += 1
+        if self.left is not None and self.points > self.left:
+            raise CrashError(point)
+
+    def _task(self, task: Direction) -> TaskInto:
+        def connect() -> object:
+            task.target.meta, task.target.writer, task.target.marks = [], task.source.name, True
+            return task.target.target.connect()
+
+        def await_all(_: object) -> None:
+            dies = {zone: zone.dies for zone in self.zones.values()}
+            for zone in dies:
+                zone.dies = lambda _: None  # type: ignore[assignment]
+            settle([task])
+            for zone, hook in dies.items():
+                zone.dies = hook  # type: ignore[method-assign]
+
+        return TaskInto(task.source.name, task.target.name, task.name, "s", connect, await_all)  # type: ignore[arg-type]
+
+
+def in_conflict(names: str, rows: dict[str, Row | None], chance: random.Random | None = None) -> World:
+    """Returns zones of which some have written the row before they met."""
+    world, chance = World(names), chance or random.Random(0)
+    world.write(names[0], FIRST)
+    world.settle()
+    for zone, row in rows.items():
+        world.write(zone, row)
+    settle(world.tasks, chance)
+    return world
+
+
+KINDS: list[Row | None] = [{"id": 1, "value": 2}, {"id": 1, "value": 3}, None]
+
+
+@pytest.mark.parametrize("winner", "ab")
+@pytest.mark.parametrize(("mine", "other"), [(one, two) for one in KINDS for two in KINDS if one != two])
+def test_one_command_ends_both_locks(mine: Row | None, other: Row | None, winner: str) -> None:
+    for named in ("ab", "ba"):
+        world = in_conflict("ab", {"a": mine, "b": other})
+        assert world.locked() == {"ab", "ba"}
+        world.run(world.command(named, winner))
+        world.settle()
+        assert world.locked() == set()
+        assert world.rows() == [mine if winner == "a" else other] * 2
+        for zone in "ba":
+            world.write(zone, {"id": 1, "value": next(numbers)})
+            world.settle()
+            assert world.rows()[0] == world.rows()[1], "both go on"
+
+
+def test_of_many_rows_each_lock_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, keys = World("ab"), range(1, 6)
+    world.zones["a"].write([], [{"id": key, "value": 1} for key in keys], [])
+    world.settle()
+    for zone, value in (("a", 2), ("b", 3)):
+        world.zones[zone].write([], [{"id": key, "value": value} for key in keys], [])
+    world.settle()
+    command, asked, some = world.command("ab", "a"), [], ValuesRowLocks.some
+
+    def noted(self: ValuesRowLocks, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
+        asked.append(len(ids))
+        return some(self, task, source, table, ids)
+
+    monkeypatch.setattr(ValuesRowLocks, "some", noted)
+    assert world.run(command)
+    world.settle()
+    assert world.locked() == set()
+    assert [row["value"] for zone in world.zones.values() for row in zone.rows().values()] == [2] * 10
+    assert [number for number in asked if number > 1] == [5, 5], "once for each task"
+
+
+def test_what_is_on_its_way_comes_first() -> None:
+    """Zone a deletes a row; zone b deletes it and inserts it again, which has not arrived in a yet."""
+    world = World("ab")
+    world.write("a", FIRST)
+    world.settle()
+    world.write("a", None)
+    world.write("b", None)
+    world.write("b", {"id": 1, "value": 653})
+    settle([task for task in world.tasks if task.name == "ab"])
+    assert world.locked() == {"ab"}
+    world.run(world.command("ab", "a"))
+    world.settle()
+    assert world.rows()[0] == world.rows()[1] or world.locked()
+
+
+def test_no_zone_is_left_that_differs_without_a_lock() -> None:
+    """Zones a and b have deleted a row, b has made it anew; zone c waits with it, and zone a has no lock."""
+    world = World("abc")
+    world.write("a", FIRST)
+    world.settle()
+    for zone, name in (("b", "bc"), ("a", "ac")):
+        world.write(zone, None)
+        settle([task for task in world.tasks if task.name == name])
+    world.write("b", {"id": 1, "value": 101})
+    world.write("b", {"id": 1, "value": 102})
+    world.settle()
+    rows, locked_by = world.rows(), world.locked()
+    assert rows[2] is None
+    assert "bc" in locked_by
+    with pytest.raises(PrecheckFailed, match="zone-has-another-row"):
+        world.run(world.command("bc", "c"))
+    assert (world.rows(), world.locked()) == (rows, locked_by)
+    world.run(world.command("bc", "b"))
+    world.settle()
+    assert (world.rows(), world.locked()) == ([{"id": 1, "value": 102}] * 3, set())
+
+
+def test_a_lock_ends_where_the_zone_has_the_row_already() -> None:
+    """Zone b has taken the row of a alone: the lock in zone a is of a change that b has given up."""
+    world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
+    alone(world, "ab", list(world.command("ab", "a").ids), Take.SOURCE)
+    assert world.rows() == [KINDS[0]] * 2
+    assert world.locked() == {"ba"}
+    world.run(world.command("ba", "b"))
+    assert (world.rows(), world.locked()) == ([KINDS[0]] * 2, set())
+    for zone in "ba":
+        world.write(zone, {"id": 1, "value": next(numbers)})
+        world.settle()
+        assert world.rows()[0] == world.rows()[1]
+
+
+def test_a_row_that_the_winner_writes_meanwhile_is_lost_nowhere() -> None:
+    for place in range(len_of(lambda: in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]}), "ab", "a")):
+        world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
+        world.write("b", KINDS[0])  # by hand: the rows are equal, and both locks are there
+        world.settle()
+        written: list[str] = []
+
+        def meanwhile(point: str, world: World = world, written: list[str] = written, place: int = place) -> None:
+            world.points += 1
+            if world.points > place and point == "connect" and not written:
+                written.append(point)
+                kept = {zone: (zone.meta, zone.writer, zone.marks) for zone in world.zones.values()}
+                world.write("a", {"id": 1, "value": 9})
+                settle([task for task in world.tasks if task.name == "ab"])
+                for zone, (meta, writer, marks) in kept.items():
+                    zone.meta, zone.writer, zone.marks = meta, writer, marks
+
+        world.points = 0
+        for zone in world.zones.values():
+            zone.dies = meanwhile  # type: ignore[assignment]
+        with suppress(PidtsError):
+            world.command("ab", "a").run()
+        for zone in world.zones.values():
+            zone.dies = lambda _: None  # type: ignore[assignment]
+        world.settle()
+        assert world.locked() or world.rows()[0] == world.rows()[1], place
+
+
+def history(chance: random.Random, names: str) -> None:
+    """Zones write while tasks run or do not, and commands end locks, or die. Rows that differ in the end are locked."""
+    world = World(names)
+    world.write(names[0], FIRST)
+    world.settle()
+
+    def go_on(steps: int, writes: float) -> None:
+        for _ in range(steps):
+            zone = chance.choice(names)
+            row = None if chance.random() < 0.25 else {"id": 1, "value": next(numbers)}
+            if chance.random() >= writes:
+                chance.choice(world.tasks).step()
+            elif row or 1 in world.zones[zone].rows():
+                world.write(zone, row)
+
+    go_on(chance.choice([6, 12, 20]), 0.3)
+    for _ in range(3):
+        if world.locked():
+            named = chance.choice(sorted(world.locked()))
+            with suppress(PidtsError):
+                world.run(world.command(named, chance.choice(named)), chance.choice([None, chance.randrange(50)]))
+        go_on(chance.randrange(6), 0.2)
+    world.settle()
+    rows, locked_by = world.rows(), world.locked()
+    assert locked_by or all(row == rows[0] for row in rows), f"{rows} without a lock"
+    world.close()
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_rows_that_differ_are_reported_whatever_commands_have_done(names: str) -> None:
+    run_histories(36, len(names), lambda chance: history(chance, names))
+
+
+@pytest.mark.parametrize("take", [Take.SOURCE, Take.KEEP])
+def test_the_check_finds_a_command_that_does_the_same_in_all_zones(monkeypatch: pytest.MonkeyPatch, take: Take) -> None:
+    def takes(command: ResolveInAll, session: TargetSession, zone: str, lock: RowLock, _winning: object) -> Any:
+        tasks = [(task, command._locks(session, task, [lock.id])) for task in command._into(zone)]
+        return [(task, one, take) for task, locks in tasks for one in locks]
+
+    def histories() -> None:
+        for seed in range(200):
+            history(random.Random(seed), "ab")
+
+    monkeypatch.setattr(ResolveInAll, "_takes", takes)
+    with pytest.raises(AssertionError, match="without a lock"):
+        histories()
+
+
+def one_row_for_all(chance: random.Random) -> None:
+    """Two or three zones of a mesh write a row at once, and a command gives all zones the row of one of them."""
+    writing = chance.sample("abc", chance.choice([2, 3]))
+    world = in_conflict("abc", {zone: {"id": 1, "value": next(numbers)} for zone in writing}, chance)
+    before = dict(zip("abc", world.rows(), strict=True))
+    named = chance.choice(sorted(world.locked()))
+    winner = chance.choice(named)
+    world.run(world.command(named, winner))
+    world.settle()
+    assert world.rows() == [before[winner]] * 3
+    assert world.locked() == set()
+    world.close()
+
+
+def test_all_zones_of_a_mesh_get_the_row_of_one() -> None:
+    run_histories(12, 0, one_row_for_all)
+
+
+@pytest.mark.parametrize("again", ["the same", "the other zone", "the other lock"])
+def test_a_command_that_dies_anywhere_swaps_nothing(again: str) -> None:
+    points = len_of(lambda: in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]}), "ab", "a")
+    assert points > 10
+    seen = set()
+    for dies in range(points):
+        world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
+        assert not world.run(world.command("ab", "a"), dies)
+        world.settle()
+        named, winner = {"the same": ("ab", "a"), "the other zone": ("ab", "b"), "the other lock": ("ba", "b")}[again]
+        try:
+            world.run(world.command(named, winner))
+        except PrecheckFailed as refused:
+            seen.add((refused.code, refused.what))
+            world.run(world.command("ab", "a"))
+        world.settle()
+        if world.locked():  # the first one was done, but for its end
+            assert world.run(world.command("ab", "a"))
+        world.settle()
+        assert world.locked() == set()
+        assert world.rows()[0] == world.rows()[1], f"died at {dies}"
+    assert again == "the same" or "give all zones the row of zone a" in str(seen)
+
+
+def test_two_winners_at_once_leave_both_locks_or_one_winner() -> None:
+    points = len_of(lambda: in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]}), "ab", "a")
+    for place in range(points):
+        world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
+        first, second = world.command("ab", "a"), world.command("ba", "b")
+        world.left, world.points, ran = None, 0, []
+
+        def meanwhile(_: str, world: World = world, second: ResolveInAll = second, ran: list[str] = ran) -> None:
+            world.points += 1
+            if world.points - 1 != place or ran:  # noqa: B023
+                return
+            ran.append("begun")
+            kept = {zone: (zone.meta, zone.writer) for zone in world.zones.values()}
+            try:
+                second.run()
+            except PidtsError as error:
+                ran.append(error.code)
+            for zone, (meta, writer) in kept.items():
+                zone.meta, zone.writer = meta, writer
+
+        for zone in world.zones.values():
+            zone.dies = meanwhile  # type: ignore[assignment]
+        try:
+            first.run()
+        except PidtsError as error:
+            ran.append(error.code)
+        for zone in world.zones.values():
+            zone.dies = lambda _: None  # type: ignore[assignment]
+        world.settle()
+        if world.locked():
+            assert world.rows() == KINDS[:2], place
+            assert world.locked() == {"ab", "ba"}, place
+        else:
+            assert world.rows()[0] == world.rows()[1], place
+
+
+def len_of(make: Callable[[], World], named: str, winner: str) -> int:
+    """Returns the number of points of a command."""
+    world = make()
+    assert world.run(world.command(named, winner))
+    return world.points
+
+
+def test_zones_that_do_not_all_feed_each_other() -> None:
+    assert feeds_all({("a", "b"): False, ("b", "a"): False})
+    assert not feeds_all({("a", "b"): False, ("b", "c"): False, ("c", "a"): False})
+    assert not feeds_all({("a", "b"): True, ("b", "a"): False})
+
+
+def alone(
+    world: World, name: str, ids: Sequence[str], take: Take, begun: Begun | None = None, dies: int | None = None
+) -> bool:
+    """Resolves locks of one task, as a command does that leaves those of other zones; returns whether it ends."""
+    task = next(one for one in world.tasks if one.name == name)
+    task.target.meta, task.target.writer, task.target.marks = [], task.source.name, True
+    world.left, world.points = dies, 0
+    task.target.dies = world._at  # type: ignore[assignment]
+    try:
+        with closing(task.target.target.connect()) as session:
+            resolve(session, name, "s", NAME, ids, take, begun=begun)
+    except CrashError:
+        return False
+    finally:
+        task.target.dies = lambda _: None  # type: ignore[assignment]
+    return True
+
+
+def killed(names: str = "ab") -> Iterator[tuple[World, list[str]]]:
+    """Yields zones in which a command that makes the row of zone a that of all has died behind each of its points, and
+    left the lock of task ab with its winner."""
+    for dies in itertools.count():
+        rows: dict[str, Row | None] = dict(zip(names[:2], KINDS, strict=False))
+        world = in_conflict(names, rows)
+        command = world.command("ab", "a")
+        if world.run(command, dies):
+            return
+        if world.locked() >= {"ab"} and recorded(world) == ["a"]:
+            yield world, list(command.ids)
+
+
+def recorded(world: World) -> list[str]:
+    """Returns the winners that locks have on record."""
+    found = []
+    for task in world.tasks:
+        with closing(task.target.target.connect()) as session:
+            found += [one.winner for one in session.meta.row_locks.read(task.name, "s", NAME)]
+    return [one for one in found if one]
+
+
+@pytest.mark.parametrize("take", [Take.SOURCE, Take.KEEP, Take.TARGET])
+def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(take: Take) -> None:
+    """The second command dies, too, each time after another of its points."""
+    died = 0
+    for case, (world, ids) in enumerate(killed()):
+        with pytest.raises(PrecheckFailed, match="lock-being-resolved") as refused:
+            alone(world, "ab", ids, take)
+        assert "--only-here" in refused.value.todo
+        rows = world.rows()
+        begun = begun_here((), "a", "b", take)
+        if not alone(world, "ab", ids, take, begun, case % 12):
+            assert world.rows() == rows or "ab" not in world.locked()
+            alone(world, "ab", ids, take, begun)
+            died += 1
+        assert "ab" not in world.locked()
+        assert recorded(world) == []
+        assert world.rows()[1] == (rows[1] if take is Take.KEEP else rows[0])
+    assert died > 5
+
+
+@pytest.mark.parametrize("names", ["ab", pytest.param("abc", marks=pytest.mark.long)])
+def test_a_lock_ends_alone_by_the_choice_of_the_command_that_was_killed(names: str) -> None:
+    cases = 0
+    for world, ids in killed(names):
+        for take, sets in ((Take.KEEP, False), (Take.TARGET, False), (Take.SOURCE, True)):
+            with pytest.raises(PrecheckFailed, match="lock-being-resolved"):
+                alone(world, "ab", ids, take, begun_here(names, "a", "b", take, sets=sets))
+        assert alone(world, "ab", ids, Take.SOURCE, begun_here(names, "a", "b", Take.SOURCE))
+        assert "ab" not in world.locked()
+        assert recorded(world) == []
+        world.settle()
+        assert world.locked() or all(row == world.rows()[0] for row in world.rows())
+        cases += 1
+    assert cases
+
+
+def test_what_a_killed_command_has_begun_is_ended_by_no_other_choice() -> None:
+    refused = 0
+    for dies in itertools.count():
+        world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
+        command = world.command("ab", "a")
+        if world.run(command, dies):
+            break
+        if world.locked() == {"ab"}:
+            with pytest.raises(PrecheckFailed, match="lock-being-resolved"):
+                alone(world, "ab", list(command.ids), Take.KEEP)
+            refused += 1
+    assert refused
+
+
+def test_a_lock_that_is_gone_meanwhile_is_left_out() -> None:
+    world = World("ab")
+    world.zones["a"].write([], [{"id": key, "value": 1} for key in (1, 2)], [])
+    world.settle()
+    world.zones["a"].write([], [{"id": key, "value": 2} for key in (1, 2)], [])
+    world.zones["b"].write([], [{"id": 2, "value": 3}], [{"id": 1, "value": 1}])
+    world.settle()
+    command = world.command("ab", "a")
+    (first,) = lock_ids(pa.table({"id": pa.array([1], pa.int32())}))
+    alone(world, "ab", [first], Take.KEEP)
+    world.run(command)
+    world.settle()
+    assert [zone.rows().get(2) for zone in world.zones.values()] == [{"id": 2, "value": 2}] * 2
+    assert world.locked() == {"ba"}, "the other key still differs"
+
+
+def test_what_the_winner_has_written_since_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
+    world.write("b", KINDS[0])  # a program makes the rows equal
+    world.settle()
+    command = world.command("ab", "a")
+    plain, ran = ResolveInAll._row, []
+
+    def row(self: ResolveInAll, zone: str, lock: RowLock) -> Values | None:
+        found = plain(self, zone, lock)
+        if not ran:
+            ran.append(zone)
+            world.write("a", {"id": 1, "value": 9})
+            world.settle()
+        return found
+
+    monkeypatch.setattr(ResolveInAll, "_row", row)
+    command.run()
+    world.settle()
+    assert world.locked() or world.rows()[0] == world.rows()[1]

@@ -1,0 +1,353 @@
+"""Zones in memory, which programs write to, with tasks between them that die anywhere.
+
+What a target commits is appended to its own log, as a server does: with the tables of the meta schema that the
+transaction changes. So each task reads what the other one writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.crashes import CrashError, Crashes
+from tests.pipeline.minimal_images import minimal
+from tests.pipeline.values_source import ValuesSource
+from tests.values_target import ValuesTarget
+from tests.values_target.session import ValuesSession
+
+from pidts.apply import ApplyRules, Committer
+from pidts.apply.unread import unpacked
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
+from pidts.batch.relevance import Meaning
+from pidts.batch.returned import only_removed
+from pidts.batch.workers import Commit, Workers
+from pidts.model import (
+    ChangeBatch,
+    Checkpoint,
+    Column,
+    ColumnType,
+    Key,
+    Kind,
+    LogEntry,
+    Lsn,
+    OfSource,
+    OnDivergence,
+    Op,
+    Table,
+    TableName,
+)
+from pidts.model.zone import ZONE_NOTE, mark_table
+from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
+from pidts.reduce import Counts, NetChange, buckets
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+from pidts.zones import Feed, carried
+
+NAME = TableName("shop", "orders")
+INT = ColumnType(Kind.INT)
+KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
+TABLE = Table(NAME, (Column("id", INT, nullable=False), Column("value", INT)), KEY)
+META = {
+    name: Table(TableName("pidts_meta", name), (Column("id", INT, nullable=False),), KEY)
+    for name in ("checkpoint", *map(mark_table, "abcd"))
+}
+PAIR: list[Feed] = list(itertools.permutations("ab", 2))
+SHAPES: dict[str, list[Feed]] = {
+    "pair": PAIR,
+    "mesh": list(itertools.permutations("abc", 2)),
+    "ring": [("a", "b"), ("b", "c"), ("c", "a")],
+    "star": [*itertools.product("a", "bcd"), *itertools.product("bcd", "a")],
+    "line": [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")],
+}
+FEW_WORKERS = [1, 1, 1, 1, 2, 3]
+numbers = itertools.count()
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTarget(ValuesTarget):
+    """A target that remembers what its open transaction has written."""
+
+    written: list[NetChange] = field(default_factory=list)
+
+    def connect(self) -> ValuesSession:
+        """Returns a new session."""
+        session = LoggedSession(self.store, transactional_ddl=self.transactional_ddl)
+        session.written = self.written
+        session.at("connect")
+        return session
+
+
+class LoggedSession(ValuesSession):
+    """Made by `LoggedTarget.connect`."""
+
+    written: list[NetChange]
+
+    def write(self, change: NetChange) -> None:
+        """Writes the change and remembers it."""
+        self.written.append(change)
+        super().write(change)
+
+
+class Log(ValuesSource):
+    """A log in which sessions may have chosen `binlog_row_image=MINIMAL`."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        super().__init__(tables)
+        self.in_part: list[tuple[Lsn, Lsn]] = []
+        """Begin and end of the transactions of such sessions."""
+
+    def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
+        """Returns the changes as the log holds them."""
+        found = super().decode(after, until, structures)
+        if not self.in_part:
+            return found
+        return [minimal(one, lambda lsn: any(begin < lsn < end for begin, end in self.in_part)) for one in found]
+
+    def slice(self, piece: LogSlice, structures: Mapping[TableName, Table]) -> list[ChangeBatch]:
+        """Returns the changes of a slice, one batch per table, as the decoder does."""
+        rows: dict[Table, list[pa.RecordBatch]] = {}
+        for part in piece.parts:
+            begin, end = (replace(piece.begin, offset=at) for at in (part.offset, part.end + 1))
+            for batch in self.decode(begin, end, structures):
+                rows.setdefault(batch.table, []).append(batch.rows)
+        return [ChangeBatch(table, pa.concat_batches(parts)) for table, parts in rows.items()]
+
+
+class Zone:
+    """A server: its rows, and its log."""
+
+    def __init__(self, name: str, table: Table = TABLE) -> None:
+        self.name, self.table = name, table
+        self.log = Log([table, *META.values()])
+        self.target = LoggedTarget(f"zone {name} {next(numbers)}", transactional_ddl=True)
+        self.dies = Crashes([])
+        self.applied: list[tuple[str, int, int | None]] = []
+        """The zone that a task named as the origin of which value of which row; None: the row was removed."""
+        self.changed: list[tuple[str, Row | None, Row | None]] = []
+        """The zone that a task named as the origin of a change, and the row before and behind it."""
+        self.meta: list[str] = []
+        """The meta tables that the transactions of the writer change, apart from its mark."""
+        self.writer = ""
+        """The zone from which a task writes now; empty: a program does."""
+        self.marks = True
+        self.moves: Sequence[tuple[Row, Row]] = ()
+        self.in_part = False
+        """Whether the session of the writer has chosen MINIMAL."""
+        self._next = itertools.count()
+        session = self.target.connect()
+        for statement in session.schema.create_statements(table).statements:
+            session.execute(statement)
+        session.begin()
+        session.meta.structures.save("t", OfSource("s"), self.log.received, {NAME: table})
+        session.commit()
+        session.close()
+        self.target.store.hook = self._hook
+
+    def rows(self) -> dict[int, Row]:
+        return {row["id"]: row for row in self.log.rows(NAME)}
+
+    def write(
+        self,
+        meta: list[str],
+        rows: list[Row],
+        removed: list[Row],
+        moves: Sequence[tuple[Row, Row]] = (),
+        *,
+        in_part: bool = False,
+    ) -> None:
+        """What a program commits here, or a task of no zone: it changes these meta tables, too.
+
+        `moves` are updates that give a row another key, before and after. `in_part`: the log has MINIMAL images of it.
+        """
+        self.moves, self.in_part = moves, in_part
+        rows, removed = [*rows, *(new for _, new in moves)], [*removed, *(old for old, _ in moves)]
+        upserts, deletes = (pa.Table.from_pylist(those, schema=self.table.arrow) for those in (rows, removed))
+        self.meta, self.writer, dies, self.dies = meta, "", self.dies, Crashes([])
+        session = self.target.connect()
+        try:
+            session.begin()
+            session.write(NetChange(self.table, deletes, upserts, Counts()))
+            session.commit()
+        finally:
+            session.close()
+            self.dies, self.moves, self.in_part = dies, (), False
+
+    def _hook(self, point: str) -> None:
+        if point == "begin":
+            self.target.written.clear()
+        if point == "commit:after":
+            self._append()
+        self.dies(point)
+
+    def _append(self) -> None:
+        """Appends what the last transaction has changed, statement by statement."""
+        rows = self.rows()
+        changes: list[tuple[Op, Row | None, Row | None]] = [(Op.UPDATE, old, new) for old, new in self.moves]
+        for old, new in self.moves:
+            del rows[old["id"]]
+            rows[new["id"]] = new
+        for change in self.target.written:
+            changes += [(Op.DELETE, rows.pop(key), None) for key in change.deletes["id"].to_pylist() if key in rows]
+            for row in change.upserts.to_pylist():
+                old = rows.get(row["id"])
+                if old != row:
+                    changes.append((Op.UPDATE if old else Op.INSERT, old, row))
+                rows[row["id"]] = row
+        assert rows == {row["id"]: row for row in self.target.store.content(NAME).values()}
+        meta = list(self.meta)
+        origin = (self.target.store.origin or self.writer) if self.writer else ""
+        if changes and origin and self.marks:
+            meta.append(mark_table(origin))
+        steps = [(META[name].name, [(Op.INSERT, None, {"id": next(self._next)})]) for name in meta]
+        if changes:
+            steps.append((NAME, changes))
+            if origin:
+                last = {(new or old or {})["id"]: new and new["value"] for _, old, new in changes}
+                self.changed += [(origin, old, new) for _, old, new in changes]
+                self.applied += [(origin, key, value) for key, value in last.items()]
+        if steps:
+            transaction = self.log.commit(*steps).transaction
+            if self.in_part:
+                self.log.in_part.append((transaction.begin, transaction.lsn))
+
+
+class Direction:
+    """A task from one zone to another; `step` goes on for a batch, in a new process after a crash."""
+
+    def __init__(
+        self,
+        source: Zone,
+        target: Zone,
+        workers: int,
+        limits: Limits,
+        forwards: frozenset[str] = frozenset(),
+        *,
+        leaves_out: bool = True,
+        marks: bool = True,
+        rules: ApplyRules | None = None,
+        returns: bool = True,
+    ) -> None:
+        self.source, self.target, self.workers = source, target, workers
+        self.name = f"{source.name}{target.name}"
+        self.marks, self.rules = marks, rules or ApplyRules(source="s")
+        self.limits = replace(limits, one_origin=bool(forwards))
+        self.meaning = Meaning(
+            AllowList(do_dbs=("shop",)),
+            Dialect(),
+            marks_in="pidts_meta" if leaves_out else "",
+            forwards=forwards,
+            returns_to=target.name if returns and self.rules.converges else "",
+        )
+        self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
+        self.process: tuple[PlanState, Workers, Committer] | None = None
+        self.is_known = False
+        """Whether the target knows the zone of the source."""
+
+    def step(self) -> bool:
+        """Returns whether there was something to do; True after a crash."""
+        self.target.meta, self.target.writer, self.target.marks = ["checkpoint"], self.source.name, self.marks
+        try:
+            return self._step()
+        except CrashError:
+            self.process = None
+            return True
+
+    def begin(self) -> None:
+        """Claims the task, which then has a checkpoint."""
+        self.process = self._begun()
+
+    def _step(self) -> bool:
+        if self.process is None:
+            self.process = self._begun()
+        state, workers, committer = self.process
+        end = next_state(state, self._log, {}, self.limits, self.meaning)
+        if end is None:
+            return False
+        plan = plan_between(state, end, self._log, self.meaning)
+        moved = workers.moved(end)
+        blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
+        for piece in plan.log:
+            found = self.source.log.slice(piece, {NAME: self.source.table})
+            for batch in only_removed(found) if piece.is_returned else found:
+                for worker, part in enumerate(buckets(batch, self.workers)):
+                    if part is not None:
+                        blobs[worker].append(Blob(worker, Blob.first_order(piece.number), part))
+        for worker in range(self.workers):
+            apply(committer, Commit(workers.checkpoints, moved.checkpoints, plan.origin), worker, blobs[worker])
+        self.process = end, moved, committer
+        return True
+
+    def _begun(self) -> tuple[PlanState, Workers, Committer]:
+        session = self.target.target.connect()
+        try:
+            claimed = tuple(session.meta.checkpoints.claim(self.name, "s", self.workers, self.first))
+            if not self.is_known:
+                session.begin()
+                session.meta.notes.write(self.name, OfSource("s"), ZONE_NOTE, self.source.name)
+                session.commit()
+                self.is_known = True
+        finally:
+            session.close()
+        workers, state, _ = Workers.claimed(claimed)
+        return state, workers, self._committer(claimed[0].epoch)
+
+    def _committer(self, epoch: int) -> Committer:
+        return Committer(self.target.target, self.name, "s", epoch, rules=self.rules, sleep=lambda _: None)
+
+    def _log(self, at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
+        return list(self.source.log.entries(at, to))
+
+
+def usual_shape(chance: random.Random) -> list[Feed]:
+    """Returns a pair in most histories, since its histories cost half of the others'."""
+    return PAIR if chance.random() < 0.5 else chance.choice(list(SHAPES.values()))
+
+
+def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits) -> list[Direction]:
+    """The tasks of all feeds; each locks rows that differ."""
+    tasks = []
+    for (name, other), forwards in carried(feeds).items():
+        rules = ApplyRules(task=f"{name}{other}", source="s", zone=name, on_divergence=OnDivergence.LOCK)
+        tasks.append(Direction(zones[name], zones[other], 1, limits, forwards - {name}, rules=rules))
+    for task in tasks:
+        task.begin()
+    return tasks
+
+
+def locked(task: Direction) -> dict[int, str]:
+    """Returns the keys that a task has locked, each with the reason."""
+    with closing(task.target.target.connect()) as session:
+        locks = session.meta.row_locks.read(task.name, "s", NAME)
+    return {unpacked(one.key)["id"][0].as_py(): one.why for one in locks}
+
+
+def end_quietly(zones: dict[str, Zone], tasks: Sequence[Direction], chance: random.Random) -> None:
+    """Lets the tasks carry everything, without crashes: then nothing may circle.
+
+    In every second history each task takes what it finds at once, as those do that were behind.
+    """
+    for zone in zones.values():
+        zone.dies = Crashes([])
+    if chance.random() < 0.5:
+        for task in tasks:
+            task.limits = replace(task.limits, transactions=10_000)
+    settle(tasks, chance)
+    ends = [zone.log.received for zone in zones.values()]
+    assert not any(task.step() for task in tasks), "idle zones write"
+    assert ends == [zone.log.received for zone in zones.values()]
+
+
+def settle(tasks: Sequence[Direction], chance: random.Random | None = None) -> None:
+    for _ in range(600):
+        moved = [task.step() for task in (chance.sample(tasks, len(tasks)) if chance else tasks)]
+        if not any(moved):
+            return
+    pytest.fail("the zones do not come to rest")

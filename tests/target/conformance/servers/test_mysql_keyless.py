@@ -1,0 +1,160 @@
+"""MySQL and MariaDB: rows of tables without a key come and go by the number of their copies, and by their exact values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.target.conformance.samples import EXTREMES, INT, every_type, rows, table, text
+
+from pidts.apply import Target, TargetSession
+from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, calendar
+from pidts.reduce import Counts, NetChange
+
+pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+
+
+@pytest.fixture
+def session(target: Target) -> Any:
+    made = target.connect()
+    yield made
+    made.close()
+
+
+def keyless(name: TableName, columns: Mapping[str, ColumnType]) -> Table:
+    return Table(name, tuple(Column(c, kind) for c, kind in columns.items()), charset="utf8mb4")
+
+
+def create(session: TargetSession, structure: Table) -> Table:
+    for sql in session.schema.create_statements(structure).statements:
+        session.execute(sql)
+    return structure
+
+
+def write(
+    session: TargetSession,
+    structure: Table,
+    deletes: Sequence[tuple[Sequence[Any], int]] = (),
+    upserts: Sequence[Sequence[Any]] = (),
+) -> None:
+    gone = rows(structure, *(row for row, _ in deletes))
+    times = pa.array([number for _, number in deletes], pa.int64())
+    session.begin()
+    try:
+        session.write(NetChange(structure, gone, rows(structure, *upserts), Counts(), times=times))
+        session.commit()
+    except BaseException:
+        session.rollback()
+        raise
+
+
+def content(session: TargetSession, structure: Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in session.read_rows(structure).to_pylist()), key=repr)
+
+
+def test_a_row_of_every_type_is_found_by_its_values(session: TargetSession, name: TableName) -> None:
+    typed = every_type(name)
+    structure = create(
+        session, replace(typed, columns=tuple(replace(c, nullable=True) for c in typed.columns), keys=())
+    )
+    assert session.schema.misfits(structure) == []
+    low, high = ([7, *(pair[side] for pair in EXTREMES.values())] for side in (0, 1))
+    nulls = [None] * len(low)
+    write(session, structure, upserts=[low, high, nulls, low, nulls])
+    assert session.count(name) == 5
+    write(session, structure, [(low, 2), (nulls, 1)], [high])
+    assert session.read_rows(structure)["id"].to_pylist() in ([7, None, 7], [7, 7, None], [None, 7, 7])
+    write(session, structure, [(high, 2), (nulls, 1)])
+    assert session.count(name) == 0
+
+
+PAIRS: list[tuple[ColumnType, Any, Any]] = [
+    (text(), "a", "a "),
+    (ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci"), "a", "A"),
+    (ColumnType(Kind.TEXT, charset="utf8mb4", collation="utf8mb4_general_ci"), "e", "é"),
+    (ColumnType(Kind.VARCHAR, length=9, charset="latin1", collation="latin1_swedish_ci"), "ä", "Ä"),
+    (ColumnType(Kind.VARBINARY, length=9), b"a", b"a "),
+    (ColumnType(Kind.BLOB), b"\x00", b"\x00\x00"),
+    (ColumnType(Kind.FLOAT), 0.10000000149011612, 0.10000000894069672),
+    (ColumnType(Kind.DOUBLE), 0.1, 0.10000000000000002),
+    (ColumnType(Kind.DECIMAL, precision=40, scale=20), "0.00000000000000000001", "0.00000000000000000002"),
+    (ColumnType(Kind.BIT, length=12), 4094, 4095),
+    (ColumnType(Kind.BIGINT, unsigned=True), 2**64 - 2, 2**64 - 1),
+    (ColumnType(Kind.ENUM, labels=("a", "b"), charset="utf8mb4", collation="utf8mb4_bin"), "", None),
+    (ColumnType(Kind.SET, labels=("a", "b"), charset="utf8mb4", collation="utf8mb4_bin"), "", "a"),
+    (ColumnType(Kind.DATE), calendar.days(0, 0, 0), calendar.days(2024, 0, 15)),
+    (ColumnType(Kind.DATETIME, fsp=6), calendar.microseconds(calendar.days(2023, 2, 31), 5), 5),
+    (ColumnType(Kind.TIMESTAMP, fsp=6), calendar.microseconds(calendar.days(0, 0, 0), 0), 1_000_001),
+    (ColumnType(Kind.TIME, fsp=6), -1, 1),
+    (ColumnType(Kind.YEAR), 1901, None),
+    (ColumnType(Kind.JSON), '{"a": 1}', '{"a": 1.0}'),
+    (ColumnType(Kind.JSON), '["A"]', '["a"]'),
+]
+
+
+def check_a_nearly_equal_row_stays(session: TargetSession, name: TableName, pair: tuple[ColumnType, Any, Any]) -> None:
+    """On any target, one of two rows can be removed alone, even if some comparison treats them as equal."""
+    kind, first, second = pair
+    structure = create(session, keyless(name, {"v": kind}))
+    if kind.kind is Kind.DECIMAL:
+        first, second = pa.array([first, second]).cast(kind.arrow).to_pylist()
+    write(session, structure, upserts=[[first], [second], [first]])
+    write(session, structure, [([first], 2)])
+    left = session.read_rows(structure)["v"].combine_chunks()
+    assert left.equals(rows(structure, [second])["v"].combine_chunks())
+    with pytest.raises(Halted, match="row-missing"):
+        write(session, structure, [([first], 1)])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0].kind}-{pair[1]!r}")
+def test_a_row_that_is_nearly_the_same_stays(
+    session: TargetSession, name: TableName, pair: tuple[ColumnType, Any, Any]
+) -> None:
+    check_a_nearly_equal_row_stays(session, name, pair)
+
+
+def test_fewer_copies_than_recorded_halt_and_the_row_is_named(session: TargetSession, name: TableName) -> None:
+    structure = create(session, keyless(name, {"a": INT, "b": text()}))
+    write(session, structure, upserts=[[1, "x"], [2, "it's"]])
+    with pytest.raises(Halted, match="1 of 2 copies") as error:
+        write(session, structure, [([1, "x"], 1), ([2, "it's"], 2)], [[3, "new"]])
+    assert (error.value.code, error.value.where.table) == ("row-missing", str(name))
+    assert "a=2, b='it\\'s'" in error.value.where.key
+    assert content(session, structure) == [(1, "x"), (2, "it's")]
+
+
+def test_a_key_that_only_the_target_has_refuses_the_second_copy(session: TargetSession, name: TableName) -> None:
+    create(session, table(name, {"a": INT, "b": INT}, key=["a"]))
+    structure = keyless(name, {"a": INT, "b": INT})
+    assert session.schema.misfits(structure) == []
+    write(session, structure, upserts=[[1, 1], [2, 2]])
+    with pytest.raises(Halted, match="target-refused"):
+        write(session, structure, upserts=[[1, 1]])
+    write(session, structure, [([1, 1], 1)], [[1, 5]])
+    assert content(session, structure) == [(1, 5), (2, 2)]
+
+
+def test_many_rows_go_together_and_each_as_often_as_recorded(session: TargetSession, name: TableName) -> None:
+    structure = create(session, keyless(name, {"n": INT, "t": text(), "d": ColumnType(Kind.DATE)}))
+    zero = calendar.days(0, 0, 0)
+    there = [(number % 50 or None, f"t{number}'\\", zero) for number in range(250)]
+    write(session, structure, upserts=[row for number, row in enumerate(there) for _ in range(1 + number % 3)])
+    write(session, structure, [(row, 1 + number % 2) for number, row in enumerate(there) if number % 3])
+    left = {(row[1], len(list(rows))) for row, rows in groupby(_plain(session, structure))}
+    assert left == {(row[1], count) for number, row in enumerate(there) if (count := _left(number)) > 0}
+    with pytest.raises(Halted, match="0 of 1 copies") as error:
+        write(session, structure, [(there[0], 1), ((1, "never", zero), 1), (there[3], 1)])
+    assert error.value.where.key == "n=1, t='never', d='0000-00-00'"
+
+
+def _left(number: int) -> int:
+    return 1 + number % 3 - (1 + number % 2 if number % 3 else 0)
+
+
+def _plain(session: TargetSession, structure: Table) -> list[tuple[Any, ...]]:
+    found = session.read_rows(structure).select(["n", "t"])
+    return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)

@@ -1,0 +1,285 @@
+"""MySQL and MariaDB: a collision in a key or column that only the target has is an error, and removes no other row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.target.conformance.samples import INT, change, rows, table, text
+
+from pidts.apply import Target, TargetSession
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
+from pidts.reduce import NetChange
+from pidts.target.mysql.plan import Plans
+from pidts.target.mysql.writer import Writer
+
+ALL = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+MODERN = pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+
+
+@pytest.fixture
+def session(target: Target) -> Any:
+    made = target.connect()
+    yield made
+    made.close()
+
+
+def made(session: TargetSession, name: TableName, body: str) -> None:
+    session.execute(f"CREATE DATABASE IF NOT EXISTS {name.schema}")
+    session.execute(f"CREATE TABLE {name} ({body}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4")
+
+
+def write(session: TargetSession, *changes: NetChange) -> None:
+    session.begin()
+    try:
+        for each in changes:
+            session.write(each)
+        session.commit()
+    except BaseException:
+        session.rollback()
+        raise
+
+
+def content(session: TargetSession, structure: Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in session.read_rows(structure).to_pylist())
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("key", "first", "second"),
+    [
+        (ColumnType(Kind.INT), 1, 2),
+        (ColumnType(Kind.BIGINT, unsigned=True), 2**64 - 1, 2),
+        (ColumnType(Kind.TIMESTAMP), 1_000_000, 2_000_000),
+        (ColumnType(Kind.TIMESTAMP, fsp=6), 1_000_001, 2_000_000),
+        (ColumnType(Kind.DATETIME), 0, 2_000_000),
+        (ColumnType(Kind.FLOAT), -3.4028234663852886e38, 1.0),
+        (ColumnType(Kind.VARCHAR, length=9, charset="latin1", collation="latin1_swedish_ci"), "ä", "b"),
+        (ColumnType(Kind.ENUM, labels=("a", "b"), charset="utf8mb4", collation="utf8mb4_bin"), "a", "b"),
+    ],
+    ids=lambda each: str(each.kind) if isinstance(each, ColumnType) else None,
+)
+def test_another_rows_unique_value_is_refused_whatever_the_key_is(
+    session: TargetSession, name: TableName, key: ColumnType, first: Any, second: Any
+) -> None:
+    structure = Table(
+        name,
+        (Column("k", key, nullable=False, auto_increment=key.is_integer), Column("u", INT), Column("v", INT)),
+        (Key("PRIMARY", ("k",), unique=True, primary=True), Key("u", ("u",), unique=True)),
+    )
+    for sql in session.schema.create_statements(structure).statements:
+        session.execute(sql)
+    for version in (1, 2):
+        write(session, change(structure, upserts=[(first, 1, version)]))
+    with pytest.raises(Halted, match="overwrite another"):
+        write(session, change(structure, upserts=[(second, 1, 3)]))
+    assert session.read_rows(structure).equals(rows(structure, (first, 1, 2)))
+
+
+OWN_KEYS = {
+    "one more": "id int PRIMARY KEY, u varchar(40) COLLATE utf8mb4_bin, v int, UNIQUE (u)",
+    "counting": "id int AUTO_INCREMENT PRIMARY KEY, u varchar(40) COLLATE utf8mb4_bin, v int, UNIQUE (u)",
+    "prefix": "id int PRIMARY KEY, u varchar(40) COLLATE utf8mb4_bin, v int, UNIQUE (u(4))",
+    "folding": "id int PRIMARY KEY, u varchar(40) COLLATE utf8mb4_general_ci, v int, UNIQUE (u)",
+}
+NEW_KEYS = {
+    "stored": "id int PRIMARY KEY, u varchar(40), v int, g varchar(9) GENERATED ALWAYS AS (left(u, 4)) STORED, UNIQUE (g)",
+    "virtual": (
+        "id int PRIMARY KEY, u varchar(40), v int, g varchar(9) GENERATED ALWAYS AS (left(u, 4)) VIRTUAL, UNIQUE (g)"
+    ),
+}
+
+
+@ALL
+@pytest.mark.parametrize("body", OWN_KEYS.values(), ids=OWN_KEYS.keys())
+def test_a_unique_key_that_only_the_target_has_refuses(session: TargetSession, name: TableName, body: str) -> None:
+    _refuses(session, name, body)
+
+
+@MODERN
+@pytest.mark.parametrize("body", NEW_KEYS.values(), ids=NEW_KEYS.keys())
+def test_a_unique_key_over_a_computed_column_refuses(
+    session: TargetSession, name: TableName, kind: str, body: str
+) -> None:
+    del kind
+    _refuses(session, name, body)
+
+
+@pytest.mark.parametrize("kind", ["mysql97"])
+def test_a_unique_key_over_an_expression_refuses(session: TargetSession, name: TableName, kind: str) -> None:
+    del kind
+    _refuses(session, name, "id int PRIMARY KEY, u varchar(40), v int, UNIQUE ((left(u, 4)))")
+
+
+def _refuses(session: TargetSession, name: TableName, body: str) -> None:
+    """Texts that differ on the source and are equal in the target's key: no row is lost."""
+    made(session, name, body)
+    structure = table(name, {"id": INT, "u": text(), "v": INT})
+    folds = "general_ci" in body or "left" in body or "(4)" in body
+    first, second = ("same1", "SAME1" if "general_ci" in body else "same2") if folds else ("same", "same")
+    write(session, change(structure, upserts=[(1, first, 1)]))
+    for version in (2, 3):
+        write(session, change(structure, upserts=[(1, first, version)]))
+    for rival in ([(2, second, 3)], [(5, "other", 5), (2, second, 3)]):
+        with pytest.raises(Halted, match="overwrite another"):
+            write(session, change(structure, upserts=rival))
+        assert content(session, structure) == [(1, first, 3)]
+    write(session, change(structure, upserts=[(2, "free", 0)]))
+    with pytest.raises(Halted, match="target-refused"):
+        write(session, change(structure, upserts=[(2, second, 3)]))
+    write(session, change(structure, deletes=[(1,)], upserts=[(2, second, 3)]))
+    assert content(session, structure) == [(2, second, 3)]
+
+
+@MODERN
+def test_columns_that_the_target_computes_or_hides_are_no_hindrance(
+    session: TargetSession, name: TableName, kind: str
+) -> None:
+    del kind
+    made(
+        session,
+        name,
+        "id int PRIMARY KEY, v int, s int GENERATED ALWAYS AS (v + 1) STORED, w int GENERATED ALWAYS AS (v + 2) VIRTUAL,"
+        " hidden int DEFAULT 7 INVISIBLE, extra varchar(9) DEFAULT 'kept'",
+    )
+    structure = table(name, {"id": INT, "v": INT, "s": INT, "w": INT})
+    assert session.schema.misfits(structure) == []
+    write(session, change(structure, upserts=[(1, 10, 0, 0), (2, 20, 0, 0)]))
+    write(session, change(structure, deletes=[(2,)], upserts=[(1, 11, 0, 0)]))
+    whole = table(name, {"id": INT, "v": INT, "s": INT, "w": INT, "hidden": INT, "extra": text()})
+    assert content(session, whole) == [(1, 11, 12, 13, 7, "kept")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (
+            "mysql97",
+            "id int, v int, g int GENERATED ALWAYS AS (v % 10) STORED NOT NULL, u int UNIQUE, PRIMARY KEY (id, g)",
+        ),
+        ("mysql97", "id int NOT NULL, v int, g int GENERATED ALWAYS AS (v % 10) VIRTUAL, u int UNIQUE, UNIQUE (id, g)"),
+        ("mariadb", "id int NOT NULL, v int, g int GENERATED ALWAYS AS (v % 10) STORED, u int UNIQUE, UNIQUE (id, g)"),
+        ("mariadb", "id int NOT NULL, v int, g int GENERATED ALWAYS AS (v % 10) VIRTUAL, u int UNIQUE, UNIQUE (id, g)"),
+    ],
+)
+def test_a_computed_column_may_be_part_of_the_key(
+    session: TargetSession, name: TableName, kind: str, body: str
+) -> None:
+    del kind
+    made(session, name, body)
+    structure = table(name, {"id": INT, "v": INT, "g": INT, "u": INT}, key=["id", "g"])
+    assert session.schema.misfits(structure) == []
+    write(session, change(structure, upserts=[(1, 11, 1, 5), (1, 12, 2, 6)]))
+    write(session, change(structure, upserts=[(1, 21, 1, 5)]))
+    assert content(session, structure) == [(1, 12, 2, 6), (1, 21, 1, 5)]
+    with pytest.raises(Halted, match="overwrite another"):
+        write(session, change(structure, upserts=[(1, 33, 3, 5)]))
+    write(session, change(structure, deletes=[(1, 1)]))
+    assert content(session, structure) == [(1, 12, 2, 6)]
+
+
+@MODERN
+def test_a_key_that_is_computed_as_a_whole_is_said_to_be_unfit(
+    session: TargetSession, name: TableName, kind: str
+) -> None:
+    del kind
+    made(session, name, "v int, g int GENERATED ALWAYS AS (v + 1) STORED, UNIQUE (g)")
+    problems = session.schema.misfits(table(name, {"v": INT, "g": INT}, key=["g"]))
+    assert problems is not None
+    assert any("computed" in problem for problem in problems)
+
+
+@ALL
+def test_columns_of_a_fixed_width_would_lose_what_is_short(session: TargetSession, name: TableName) -> None:
+    made(session, name, "id int PRIMARY KEY, v char(40), b binary(4), c binary(4), d binary(4)")
+    short, alike = (ColumnType(Kind.BINARY, length=length) for length in (2, 4))
+    structure = table(name, {"id": INT, "v": text(), "b": ColumnType(Kind.VARBINARY, length=4), "c": short, "d": alike})
+    assert session.schema.misfits(structure) == [
+        "column v is char there and would lose trailing spaces",
+        "column b is binary there and would lose the length of short values",
+        "column c is binary there and would lose the length of short values",
+    ]
+
+
+@ALL
+def test_rows_keep_the_key_that_the_target_gave_them(session: TargetSession, name: TableName) -> None:
+    made(
+        session, name, "own int AUTO_INCREMENT PRIMARY KEY, code varchar(40) COLLATE utf8mb4_bin NOT NULL UNIQUE, v int"
+    )
+    structure = table(name, {"code": text(), "v": INT}, key=["code"])
+    assert session.schema.misfits(structure) == []
+    write(session, change(structure, upserts=[("a", 1), ("b", 1)]))
+    write(session, change(structure, deletes=[("a",)], upserts=[("b", 2), ("c", 2)]))
+    whole = table(name, {"own": INT, "code": text(), "v": INT}, key=["code"])
+    assert [row[1:] for row in content(session, whole)] == [("b", 2), ("c", 2)]
+    assert content(session, whole)[0][0] == 2
+
+
+@pytest.mark.parametrize("kind", ["mysql97"])
+def test_a_hidden_key_that_the_target_made_for_itself(
+    session: TargetSession, name: TableName, kind: str, target: Target
+) -> None:
+    del kind
+    session.execute("SET SESSION sql_generate_invisible_primary_key = ON")
+    made(session, name, "a int, b int")
+    structure = Table(name, (Column("a", INT), Column("b", INT)))
+    assert session.schema.misfits(structure) == []
+    assert target.connect().schema.misfits(structure) == []
+
+
+@ALL
+def test_rows_that_are_written_neither_fire_cascades_nor_mind_the_order(
+    session: TargetSession, name: TableName
+) -> None:
+    child = TableName(name.schema, name.name + "_c")
+    made(session, name, "id int PRIMARY KEY, v int")
+    made(
+        session,
+        child,
+        f"id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES {name} (id) ON DELETE CASCADE ON UPDATE CASCADE",
+    )
+    parents, children = table(name, {"id": INT, "v": INT}), table(child, {"id": INT, "p": INT})
+    write(session, change(children, upserts=[(1, 10), (2, 20)]), change(parents, upserts=[(10, 1), (20, 1)]))
+    write(session, change(parents, deletes=[(10,)], upserts=[(11, 1)]))
+    assert content(session, children) == [(1, 10), (2, 20)]
+    write(session, change(children, deletes=[(1,)], upserts=[(2, 11)]))
+    assert (content(session, parents), content(session, children)) == ([(11, 1), (20, 1)], [(2, 11)])
+
+
+@ALL
+@pytest.mark.parametrize(
+    "column", ["v timestamp NOT NULL DEFAULT '2020-01-01 00:00:00'", "v int AUTO_INCREMENT UNIQUE"]
+)
+def test_null_is_never_replaced_by_what_the_server_makes_up(
+    session: TargetSession, name: TableName, column: str
+) -> None:
+    made(session, name, f"id int PRIMARY KEY, {column}")
+    structure = table(name, {"id": INT, "v": ColumnType(Kind.TIMESTAMP) if "timestamp" in column else INT})
+    with pytest.raises(Halted, match="target-refused"):
+        write(session, change(structure, upserts=[(1, None)]))
+    write(session, change(structure, upserts=[(1, 1_000_000)]))
+    assert session.count(name) == 1
+
+
+@pytest.mark.parametrize("kind", ["mariadb"])
+@pytest.mark.parametrize("key", ["int AUTO_INCREMENT", "bigint unsigned", "varchar(40) COLLATE utf8mb4_bin"])
+def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, kind: str, key: str) -> None:
+    """The form of the condition without a subquery, on a server with the same syntax."""
+    del kind
+    made(session, name, f"id {key} PRIMARY KEY, u int UNIQUE, v int")
+    kind_of_key = text() if "varchar" in key else ColumnType(Kind.BIGINT, unsigned="unsigned" in key)
+    structure = table(name, {"id": kind_of_key, "u": INT, "v": INT}, unique=["u"])
+    server = replace(session.server, tidb=True)
+    writer = Writer(server, Plans(server, session.schema.shape), session.exchange, list)
+    first, second = ("a", "b") if "varchar" in key else (2**40 + 1, 2) if "big" in key else (1, 2)
+    for version in (1, 2):
+        writer.write(change(structure, upserts=[(first, 1, version)]))
+        session.exchange.flush()
+    writer.write(change(structure, upserts=[(second, 1, 3)]))
+    (waiting,) = session.exchange._waiting
+    assert b"SELECT" not in waiting.sql
+    assert b"pidts_new" not in waiting.sql
+    with pytest.raises(Halted, match="overwrite another"):
+        session.exchange.flush()
+    assert content(session, structure) == [(first, 1, 2)]

@@ -1,0 +1,237 @@
+"""MySQL and MariaDB: a deadlock, a held lock, a read-only server and a killed connection cost an attempt, but no row."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+import pytest
+from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
+
+from pidts.apply import Committer, Outcome, Retry, TargetSession
+from pidts.model import Halted, Table, TableName, Transient
+from pidts.reduce import NetChange
+from pidts.target import MySqlTarget
+from pidts.target.mysql.errors import translate
+
+BOTH = pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+
+
+@pytest.fixture
+def structure(target: MySqlTarget, name: TableName) -> Table:
+    """A table with 60 rows of value 0."""
+    made = table(name, {"id": INT, "v": INT})
+    session = target.connect()
+    for sql in session.schema.create_statements(made).statements:
+        session.execute(sql)
+    session.begin()
+    session.write(change(made, upserts=[(number, 0) for number in range(60)]))
+    session.commit()
+    session.close()
+    return made
+
+
+@pytest.fixture
+def rival(target: MySqlTarget, structure: Table) -> Iterator[Callable[[str], Any]]:
+    """Runs a statement about the table `t` on a connection of another application."""
+    connection = pymysql.connect(
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=target.password,
+        autocommit=True,
+        ssl_disabled=True,
+    )
+
+    def run(sql: str) -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.replace("{t}", str(structure.name)))
+            return cursor.fetchall()
+
+    yield run
+    connection.close()
+
+
+class Attempts:
+    """A batch of rows 1 and 2; what happens between them in the first attempt is the test's choice."""
+
+    def __init__(self, structure: Table, between: Callable[[TargetSession], None] = lambda _: None) -> None:
+        self._structure, self._between = structure, between
+        self.count = 0
+
+    def __call__(self, session: Any) -> Iterator[NetChange]:
+        self.count += 1
+        yield change(self._structure, upserts=[(1, self.count)])
+        if self.count == 1:
+            session.exchange.flush()  # row 1 is locked from now on
+            self._between(session)
+        yield change(self._structure, upserts=[(2, self.count)])
+
+
+def committed(
+    target: MySqlTarget, task: str, attempts: Attempts, *, pause: Callable[[], object] = lambda: None
+) -> tuple[Outcome, list[Any]]:
+    """`pause` is called before the second attempt."""
+    session = target.connect()
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
+    with Committer(target, task, "s", epoch, retry=Retry(attempts=3), sleep=lambda _: pause() and None) as writer:
+        outcome = writer.commit(0, lsn(100), checkpoint(200), attempts)
+    (row,) = session.meta.checkpoints.read(task, "s")
+    session.close()
+    return outcome, [row.lsn]
+
+
+@BOTH
+def test_the_victim_of_a_deadlock_tries_again(
+    target: MySqlTarget, task: str, structure: Table, rival: Callable[[str], Any]
+) -> None:
+    threads: list[threading.Thread] = []
+    rival("START TRANSACTION")
+    rival("UPDATE {t} SET v = -1 WHERE id BETWEEN 2 AND 50")  # the heavier transaction is not chosen
+
+    def cross(_: TargetSession) -> None:
+        threads.append(threading.Thread(target=rival, args=["UPDATE {t} SET v = -1 WHERE id = 1"]))
+        threads[0].start()
+        time.sleep(0.3)
+
+    def end() -> None:
+        threads[0].join()
+        rival("COMMIT")
+
+    attempts = Attempts(structure, cross)
+    assert committed(target, task, attempts, pause=end) == (Outcome.APPLIED, [lsn(200)])
+    assert attempts.count == 2
+    assert rival("SELECT v FROM {t} WHERE id IN (1, 2, 3) ORDER BY id") == ((2,), (2,), (-1,))
+
+
+@BOTH
+@pytest.mark.usefixtures("impatient")
+def test_a_lock_that_is_held_too_long_is_waited_for_again(
+    target: MySqlTarget, task: str, structure: Table, rival: Callable[[str], Any]
+) -> None:
+    rival("START TRANSACTION")
+    rival("UPDATE {t} SET v = -1 WHERE id = 2")
+    attempts = Attempts(structure)
+    assert committed(target, task, attempts, pause=lambda: rival("COMMIT")) == (Outcome.APPLIED, [lsn(200)])
+    assert attempts.count == 2
+    assert rival("SELECT v FROM {t} WHERE id IN (1, 2) ORDER BY id") == ((2,), (2,))
+
+
+@BOTH
+def test_a_connection_that_is_killed_is_made_again(
+    target: MySqlTarget, task: str, structure: Table, rival: Callable[[str], Any]
+) -> None:
+    def kill(session: Any) -> None:
+        rival(f"KILL {session.exchange.now(b'SELECT CONNECTION_ID()').rows[0][0]}")
+
+    attempts = Attempts(structure, kill)
+    assert committed(target, task, attempts) == (Outcome.APPLIED, [lsn(200)])
+    assert attempts.count == 2
+    assert rival("SELECT v FROM {t} WHERE id IN (1, 2) ORDER BY id") == ((2,), (2,))
+
+
+@BOTH
+def test_a_server_that_is_read_only_for_a_while_is_waited_for(
+    target: MySqlTarget, task: str, structure: Table, rival: Callable[[str], Any]
+) -> None:
+    user = f"plain_{task.rpartition('-')[2]}"
+    rival(f"CREATE USER {user}@localhost IDENTIFIED BY ''")
+    rival(f"GRANT SELECT, INSERT, UPDATE, DELETE ON *.* TO {user}@localhost")
+    session = target.connect()
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
+    session.close()
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            rival("SET GLOBAL read_only = 0")
+
+    rival("SET GLOBAL read_only = 1")
+    try:
+        plain = replace(target, user=user, password="")
+        with Committer(plain, task, "s", epoch, sleep=pause) as writer:
+            assert writer.commit(0, lsn(100), checkpoint(200), Attempts(structure)) is Outcome.APPLIED
+    finally:
+        rival("SET GLOBAL read_only = 0")
+    assert len(pauses) == 2
+    assert rival("SELECT COUNT(*) FROM {t} WHERE v > 0") == ((2,),)
+
+
+@pytest.mark.parametrize("kind", ["mysql97"])
+def test_a_commit_that_finds_the_server_read_only_is_not_in(
+    target: MySqlTarget, task: str, structure: Table, rival: Callable[[str], Any]
+) -> None:
+    def freeze(_: TargetSession) -> None:
+        rival("SET GLOBAL super_read_only = 1")
+
+    def thaw() -> None:
+        assert rival("SELECT COUNT(*) FROM {t} WHERE v > 0") == ((0,),)
+        rival("SET GLOBAL read_only = 0")
+
+    attempts = Attempts(structure, freeze)
+    try:
+        assert committed(target, task, attempts, pause=thaw) == (Outcome.APPLIED, [lsn(200)])
+    finally:
+        rival("SET GLOBAL read_only = 0")
+    assert attempts.count == 2
+
+
+@BOTH
+def test_a_small_transaction_takes_few_round_trips(target: MySqlTarget, task: str, structure: Table) -> None:
+    session = target.connect()
+    session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
+    session.begin()
+    session.write(change(structure, upserts=[(1, 1)]))  # the table is looked at once
+    session.commit()
+    before = session.exchange.trips
+    session.begin()
+    stored = session.meta.checkpoints.lock(task, "s", 0)
+    session.write(change(structure, deletes=[(1,)], upserts=[(2, 2)]))
+    session.meta.checkpoints.save(replace(stored, lsn=lsn(200)))
+    session.commit()
+    assert session.exchange.trips - before == 2
+    assert session.meta.checkpoints.read(task, "s")[0].lsn == lsn(200)
+    session.close()
+
+
+@BOTH
+def test_rows_that_are_read_to_be_changed_are_locked(
+    target: MySqlTarget, structure: Table, rival: Callable[[str], Any]
+) -> None:
+    session = target.connect()
+    session.begin()
+    session.write(change(structure, upserts=[(7, 7)]))
+    keys = pa.table({"id": pa.array([7, 8, 1000], pa.int32())})
+    assert session.read_rows(structure, keys=keys, lock=True).to_pylist() == [{"id": 7, "v": 7}, {"id": 8, "v": 0}]
+    rival("SET SESSION innodb_lock_wait_timeout = 1")
+    with pytest.raises(pymysql.err.OperationalError, match="Lock wait timeout"):
+        rival("UPDATE {t} SET v = -1 WHERE id = 8")
+    rival("UPDATE {t} SET v = -1 WHERE id = 9")
+    session.rollback()
+    rival("UPDATE {t} SET v = -1 WHERE id = 8")
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind_of_error"),
+    [
+        *((number, Transient) for number in (1205, 1213, 1290, 1836, 1180, 2006, 2013, 3100, 3101, 3032)),
+        *((number, Transient) for number in (8002, 8005, 8022, 8027, 8028, 9005, 9007)),
+        *((number, Halted) for number in (1048, 1062, 1146, 1153, 1264, 1366, 1406, 1452, 8004, 8025)),
+    ],
+)
+def test_what_may_pass_is_distinguished_from_what_will_not(number: int, kind_of_error: type[Exception]) -> None:
+    assert isinstance(translate(pymysql.err.OperationalError(number, "text"), "a.b"), kind_of_error)
+
+
+@pytest.mark.parametrize(("number", "advice"), [(1044, "Grant"), (1142, "Grant"), (8004, "split"), (1062, "Compare")])
+def test_the_advice_fits_the_refusal(number: int, advice: str) -> None:
+    refused = translate(pymysql.err.OperationalError(number, "text"), "a.b")
+    assert isinstance(refused, Halted)
+    assert advice in refused.todo

@@ -1,0 +1,141 @@
+"""MySQL and MariaDB: in safe mode rows that collide by a unique value are removed, and no other row is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.target.conformance.samples import INT, change, rows, table, text
+from tests.target.conformance.servers.test_mysql_keys import content, made, write
+
+from pidts.apply import Target, TargetSession
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
+
+pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+
+
+@pytest.fixture
+def session(target: Target) -> Any:
+    found = target.connect()
+    yield found
+    found.close()
+
+
+def test_rivals_go_and_all_others_stay(session: TargetSession, name: TableName) -> None:
+    made(
+        session,
+        name,
+        "id int AUTO_INCREMENT PRIMARY KEY, u varchar(40) COLLATE utf8mb4_bin, a int, b int, own int DEFAULT 7,"
+        " UNIQUE (u), UNIQUE (a, b)",
+    )
+    structure = table(name, {"id": INT, "u": text(), "a": INT, "b": INT}, unique=["u"])
+    session.execute(
+        f"INSERT INTO {name} VALUES (1,'x',1,1,1), (2,'y',1,2,2), (3,NULL,1,NULL,3), (4,'z',1,NULL,4), (5,'it''s',2,2,5)"
+    )
+    upserts = [(1, "x", 9, 9), (7, "y", 2, 2), (8, None, 1, None), (9, "new", 1, 3)]
+    with pytest.raises(Halted, match="overwrite another"):
+        write(session, change(structure, upserts=upserts))
+    for _ in range(2):
+        write(session, replace(change(structure, upserts=upserts), safe=True))
+        whole = table(name, {"id": INT, "u": text(), "a": INT, "b": INT, "own": INT})
+        assert (
+            session.read_rows(whole)
+            .sort_by("id")
+            .equals(
+                rows(
+                    whole,
+                    (1, "x", 9, 9, 1),
+                    (3, None, 1, None, 3),
+                    (4, "z", 1, None, 4),
+                    (7, "y", 2, 2, 7),
+                    (8, None, 1, None, 7),
+                    (9, "new", 1, 3, 7),
+                )
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    ("column", "upsert", "gone"),
+    [
+        ("u varchar(40) COLLATE utf8mb4_bin, UNIQUE (u(3))", "100x", {"100%", "100"}),
+        ("u varchar(40) COLLATE utf8mb4_bin, UNIQUE (u(3))", "1_0", {"1_0"}),
+        ("u varchar(40) COLLATE utf8mb4_general_ci, UNIQUE (u(3))", "ÄBC", {"abcd"}),
+        ("u varchar(40) COLLATE utf8mb4_general_ci, UNIQUE (u)", "ABCD", {"abcd"}),
+        ("u text COLLATE utf8mb4_bin, UNIQUE (u(10))", "it's \\", {"it's \\"}),
+        ("u varchar(40) COLLATE utf8mb4_bin, UNIQUE (u(3))", "|%", {"|%"}),
+    ],
+)
+def test_prefixes_and_collations_are_the_targets(
+    session: TargetSession, name: TableName, column: str, upsert: str, gone: set[str]
+) -> None:
+    made(session, name, f"id int PRIMARY KEY, {column}")
+    structure = table(name, {"id": INT, "u": text()}, unique=["u"])
+    here = ["100%", "1_0", "abcd", "it's \\", "|%", "1", "|"]
+    write(session, change(structure, upserts=list(enumerate(here))))
+    write(session, replace(change(structure, upserts=[(99, upsert)]), safe=True))
+    assert {row[1] for row in content(session, structure)} == {*here, upsert} - gone | {upsert}
+
+
+def test_a_row_is_not_its_own_rival(session: TargetSession, name: TableName) -> None:
+    """The identity is compared by bytes: a row whose key differs only in case is another row."""
+    made(session, name, "k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, u int UNIQUE, own int DEFAULT 7")
+    structure = table(name, {"k": text(20), "u": INT}, key=["k"], unique=["u"])
+    session.execute(f"INSERT INTO {name} VALUES ('a', 1, 1), ('A', 2, 2)")
+    write(session, replace(change(structure, upserts=[("a", 2)]), safe=True))
+    assert content(session, table(name, {"k": text(20), "u": INT, "own": INT}, key=["k"])) == [("a", 2, 1)]
+
+
+def test_two_new_rows_that_the_target_holds_equal_are_still_refused(session: TargetSession, name: TableName) -> None:
+    made(session, name, "id int PRIMARY KEY, u varchar(40) COLLATE utf8mb4_general_ci, UNIQUE (u)")
+    structure = table(name, {"id": INT, "u": text()}, unique=["u"])
+    with pytest.raises(Halted, match="overwrite another"):
+        write(session, replace(change(structure, upserts=[(1, "a"), (2, "A")]), safe=True))
+
+
+def test_children_of_a_rival_stay(session: TargetSession, name: TableName) -> None:
+    child = TableName(name.schema, name.name + "_c")
+    made(session, name, "id int PRIMARY KEY, u int UNIQUE")
+    made(session, child, f"id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES {name} (id) ON DELETE CASCADE")
+    parents, children = table(name, {"id": INT, "u": INT}, unique=["u"]), table(child, {"id": INT, "p": INT})
+    write(session, change(parents, upserts=[(1, 1)]), change(children, upserts=[(5, 1)]))
+    write(session, replace(change(parents, upserts=[(2, 1)]), safe=True))
+    assert (content(session, parents), content(session, children)) == ([(2, 1)], [(5, 1)])
+
+
+def test_composite_identities_and_bytes(session: TargetSession, name: TableName) -> None:
+    structure = Table(
+        name,
+        (
+            Column("a", INT, nullable=False),
+            Column("b", ColumnType(Kind.VARBINARY, length=9), nullable=False),
+            Column("u", ColumnType(Kind.VARBINARY, length=9)),
+        ),
+        (Key("PRIMARY", ("a", "b"), unique=True, primary=True), Key("u", ("u",), unique=True)),
+    )
+    for sql in session.schema.create_statements(structure).statements:
+        session.execute(sql)
+    write(session, change(structure, upserts=[(1, b"x", b"'"), (1, b"y", b"\\"), (2, b"x", None)]))
+    write(session, replace(change(structure, upserts=[(1, b"x", b"\\"), (3, b"z", b"'")]), safe=True))
+    assert session.count(name) == 3
+    assert set(session.read_rows(structure)["u"].to_pylist()) == {b"\\", b"'", None}
+
+
+def test_prefixes_of_bytes(session: TargetSession, name: TableName) -> None:
+    made(session, name, "id int PRIMARY KEY, u blob, UNIQUE (u(3))")
+    structure = table(name, {"id": INT, "u": ColumnType(Kind.BLOB)}, unique=["u"])
+    here = [b"a_%\xff", b"aa%\xff", b"\x00'\\", b"a ", b"a", b"A"]
+    write(session, change(structure, upserts=list(enumerate(here))))
+    write(session, replace(change(structure, upserts=[(90, b"a_%"), (91, b"\x00'\\more"), (92, b"a")]), safe=True))
+    assert [row[0] for row in content(session, structure)] == [1, 3, 5, 90, 91, 92]
+
+
+def test_a_rival_in_the_middle_of_many_rows(session: TargetSession, name: TableName) -> None:
+    """The changes before the collision are written again, and none of them twice."""
+    made(session, name, "id int PRIMARY KEY, u int UNIQUE")
+    structure = table(name, {"id": INT, "u": INT}, unique=["u"])
+    write(session, change(structure, upserts=[(90_000, 8_500), (90_001, 90_001), (9, 3)]))
+    wanted = [(number, number) for number in range(20_000)]
+    write(session, replace(change(structure, upserts=wanted, deletes=[(90_001,)]), safe=True))
+    assert content(session, structure) == wanted
