@@ -1,8 +1,7 @@
 """Forks processes on request, from a process that has loaded the program and has one Python thread.
 
 All children of this process share the memory of everything that it has loaded. A fork copies only the calling thread,
-and locks that other threads have stay locked for ever. So the process that forks starts no threads and does nothing
-else.
+and locks that other threads have stay locked for ever. So the process that forks does only that, and has one thread.
 
 Requests and answers are JSON, one message each. A request also carries two descriptors: the child's standard output and
 standard error.

@@ -1,10 +1,10 @@
 """Writes records to a datacenter exactly once, with the same numbers in each attempt.
 
 The records of a stretch of log, the row of `transfer_checkpoint`, the structures after the stretch and the task's
-checkpoint belong together. Few records are written in one transaction on one connection. Many records are written by
-several connections at once, each of which commits parts of the stretch, its *pieces*. Programs read only records at or
-before `transfer_checkpoint`. When all pieces are committed, a last transaction moves `transfer_checkpoint` together
-with the task's checkpoint.
+checkpoint belong together. A small number of records is written in one transaction, on one connection. Many records are
+written by several connections at once, each of which commits parts of the stretch, its *pieces*. Programs read only
+records at or before `transfer_checkpoint`. When all pieces are committed, a last transaction moves
+`transfer_checkpoint` together with the task's checkpoint.
 
 These cases cover a crash at each point:
 

@@ -204,7 +204,7 @@ def _keyed(
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
 ) -> Expected:
-    """Returns the rows before the first changes of their keys."""
+    """Returns, for each key that has one, the row before its first change."""
     table, start = batch.table, nets.column("start")
 
     def before(keys: pa.BooleanArray) -> pa.Table:

@@ -152,7 +152,7 @@ class Arrivals:
             return
 
     def _take(self, found: Arrival) -> None:
-        # If the relay was cut back, it receives the same log again. Old records from after the cut are then not valid.
+        # If the relay was cut back, it receives the same log again. Old records of the log that was cut are not valid.
         while self._known and (self._known[-1].lsn >= found.lsn or self._known[-1].number >= found.number):
             self._known.pop()
         self._known.append(found)

@@ -188,7 +188,7 @@ class ColumnMapping:
             "unknown-name",
             f"a column mapping is for column {self.target_column}, which the table does not have",
             where=Where(table=str(table.name)),
-            todo="Correct target-column, or the patterns of this column mapping.",
+            todo="Change target-column, or the patterns of this column mapping.",
         )
 
     def _type(self, column: Column, table: TableName) -> ColumnType:

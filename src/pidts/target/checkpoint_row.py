@@ -40,7 +40,7 @@ def read_progress(row: Checkpoint) -> Checkpoint:
     text = "{" + row.copy[found.end() :]
     row = replace(row, copy="" if text == _NOTHING else text, altered="")
     if _digest(row) != found[1]:
-        return replace(row, altered="its values are not those that the digest beside them was made of")
+        return replace(row, altered="its values do not match the digest that is stored with them")
     return row
 
 

@@ -63,7 +63,7 @@ class Rows:
 
 
 class SharedRecords:
-    """The records that all servers have; each server's `meta` adds checkpoints, tombstones, moves and locks."""
+    """The records of all kinds of servers; the `meta` of each kind adds checkpoints, tombstones, moves and locks."""
 
     def __init__(self, run: Run, insert: Insert | None = None, behind: Behind | None = None) -> None:
         """Takes the server's fastest function for inserting many rows; None: statements with the rows' values.

@@ -185,7 +185,7 @@ def _reason(tasks: Sequence[str]) -> str:
 
 
 def _follows(events: KeyEvents) -> Mask:
-    """Returns which events have an earlier event of their key."""
+    """Returns which events come after another event of the same key."""
     return np.append(False, events.key[1:] == events.key[:-1])[: len(events.key)]
 
 

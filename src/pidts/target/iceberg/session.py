@@ -108,7 +108,7 @@ class IcebergSession(CatalogConnection):
             self._open[name] = table if base.location == table.base.location else table.rebased(base)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows; if the database is not locked yet, those that the table has when the transaction ends."""
+        """Removes all rows that the table has now; if the database is not locked yet, when the transaction ends."""
         self.demand_open()
         (self._writable(name) if self.owns_database else self._loaded(name)).clear()
 

@@ -174,7 +174,7 @@ class Datacenter:
         if table is None:
             raise self._altered(f"{DATA} is gone")
         if not self._session.load(table, records.cast(table.arrow)):
-            raise self._altered(f"{DATA} has rows already that were to be written now")
+            raise self._altered(f"{DATA} already has rows that were about to be written")
 
     def rows_beyond(self, id_: int) -> bool:
         """Whether there are rows after an id: those of an interrupted batch, or of other programs."""

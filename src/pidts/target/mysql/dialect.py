@@ -165,7 +165,7 @@ def render(
             raise Halted(
                 "ddl-not-understood",
                 f"no way to follow {type(statement).__name__} on the target",
-                todo="Run the target's own statement: pidts ddl replace TASK SQL. Or run nothing: pidts ddl skip TASK",
+                todo="Run a statement of your own: pidts ddl replace TASK SQL. Or run nothing: pidts ddl skip TASK",
             )
 
 

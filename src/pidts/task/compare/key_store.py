@@ -62,7 +62,7 @@ class KeyStore:
             self._file.execute("COMMIT")
 
     def put_later(self, key: bytes, id_: int, *, is_whole: bool) -> None:
-        """Records a record that came after the comparison began. A whole row replaces the earlier ones."""
+        """Stores a record that came after the comparison began. A whole row replaces earlier records of the row."""
         with _disk():
             if is_whole:
                 self._file.execute("DELETE FROM later WHERE key = ?", (key,))

@@ -108,7 +108,7 @@ class TaskConfig:
     relay: Path
     """Absolute."""
     relay_from: RelayOrigin | None
-    """The relay server from which `relay` is a copy; None: a replicator receives the log here."""
+    """The relay server whose relay is copied into `relay`; None: a replicator receives the log here."""
     relay_keep: int
     """The seconds for which the relay keeps received log after the target has it."""
     hive_refresh: float

@@ -62,7 +62,7 @@ class Publications:
         self._closed.set()
 
     def finish(self, stop: threading.Event) -> None:
-        """Publishes the final state of a run that ends by itself. Waits for the metastore, or until it has to stop."""
+        """Publishes the final state of a run that ends by itself. Waits for the metastore until `stop` is set."""
         if not self._is_wanted:
             return None
         self.close()

@@ -248,7 +248,7 @@ class TableSet:
                         yield transaction.lsn, rest
 
     def _begun_anew(self) -> set[TableName]:
-        """Returns the tables to copy again of which the target refuses rows: they join anew, after these rows."""
+        """Returns the tables to copy again that are halted, since the target has refused rows of them."""
         if self._wanted.resync is None or self._config.mode == "incremental":
             return set()
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)

@@ -100,7 +100,7 @@ def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
 
 
 def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
-    """Returns the fit with a remedy that keeps the task's rows: those of a table that left it, or of dropped shards."""
+    """Returns the fit with an advice that keeps rows of the task: of a table that left it, or of dropped shards."""
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
     if not (fit.has_rows and fit.problem):

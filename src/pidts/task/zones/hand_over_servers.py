@@ -49,7 +49,7 @@ def hand_over_of(
         {other: _task(one) for other, (_, one) in into_seed.items() if other in carried & direct},
         {other: _task(into[other]) for other in carried & direct},
     )
-    # The seed's task still forwards the zones in its record, which the file does not name any more.
+    # The task of the seed still forwards the zones that its record names and the file does not name any more.
     before = replace(config, zones=replace(config.zones, forwards=tuple(sorted(carried))))
     seed_target = next(iter(into_seed.values()))[1].target.server
     return HandOver(joined, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
