@@ -307,5 +307,5 @@ def _create(server: Server, name: str) -> str:
 
 def _drop(server: Server, name: str) -> str:
     if server.kind == "postgres":
-        return f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'
-    return f"DROP DATABASE IF EXISTS `{name}`"
+        return 'DROP DATABASE IF EXISTS "{}" WITH (FORCE)'.format(name.replace('"', '""'))
+    return "DROP DATABASE IF EXISTS `{}`".format(name.replace("`", "``"))
