@@ -1,4 +1,4 @@
-"""What `pidts ddl` reads and prints. Its effects are in tests/spark/test_halts.py and tests/task/operate/test_orders.py."""
+"""`pidts ddl` reads and prints. For its effects see tests/spark/test_halts.py and tests/task/operate/test_orders.py."""
 
 from __future__ import annotations
 

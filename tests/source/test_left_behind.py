@@ -1,4 +1,4 @@
-"""What a source has besides rows is read for the schemas of the task, however much else the server has."""
+"""Only the schemas of the task are read for what a source has besides rows, however much else the server has."""
 
 from __future__ import annotations
 

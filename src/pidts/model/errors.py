@@ -66,7 +66,7 @@ class PidtsError(Exception):
 
     exit_code: ClassVar[int] = 1
     usual_todo: ClassVar[str] = ""
-    """What to do now about an error of this kind that does not say it itself."""
+    """The advice of errors of this kind that have none of their own."""
 
     def __init__(
         self,

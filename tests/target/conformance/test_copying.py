@@ -1,4 +1,4 @@
-"""What a copy needs from a target besides loading: emptying a table, keeping checkpoints, creating keys at the end."""
+"""A target empties tables, keeps checkpoints and creates keys at the end: a copy needs this besides loading."""
 
 from __future__ import annotations
 

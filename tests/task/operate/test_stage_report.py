@@ -1,4 +1,4 @@
-"""Which stage is reported as the slow one, by the measurements."""
+"""The report names the slow stage by the measurements."""
 
 from __future__ import annotations
 

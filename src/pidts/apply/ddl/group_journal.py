@@ -32,10 +32,7 @@ def begun_by(
     journal, is_refused = _noted(session, task, change.shared)
     if journal is None:
         return None
-    if (journal.source, journal.lsn) in {
-        own,
-        *((one.source, one.lsn) for one in change.others),
-    }:
+    if (journal.source, journal.lsn) in {own, *((one.source, one.lsn) for one in change.others)}:
         return journal
     return None if is_refused else OpenJournal(journal.source, journal.lsn)
 

@@ -315,10 +315,7 @@ class DdlRunner:
 
     def _take(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
         """Marks the orders as taken, in the open transaction, unless one was replaced."""
-        orders = [
-            (self._source, change.order),
-            *((one.source, one.order) for one in change.others),
-        ]
+        orders = [(self._source, change.order), *((one.source, one.order) for one in change.others)]
         for source, order in orders:
             if order is None or order.taken or not change.does(order):
                 continue

@@ -260,13 +260,12 @@ def mapped() -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError as error:
         raise Transient("target-lost", f"the catalog's connection is closed: {error}") from error
-    except sqlite3.OperationalError as error:
-        said = str(error).lower()
-        if any(word in said for word in (*_BUSY, *_FULL)):
-            raise Transient("target-busy", f"the catalog answers: {error}") from error
-        raise Halted("target-refused", f"the catalog answers: {error}", todo="Remove what the catalog names") from error
     except sqlite3.Error as error:
-        raise Halted("target-refused", f"the catalog answers: {error}", todo="Remove what the catalog names") from error
+        said = str(error).lower()
+        if isinstance(error, sqlite3.OperationalError) and any(word in said for word in (*_BUSY, *_FULL)):
+            raise Transient("target-busy", f"the catalog answers: {error}") from error
+        todo = "Mend the cause that the catalog names"
+        raise Halted("target-refused", f"the catalog answers: {error}", todo=todo) from error
     except OSError as error:
         if error.errno in _REFUSED:
             raise Halted(

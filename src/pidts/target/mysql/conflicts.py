@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pidts.model import Column, Table
 from pidts.target.mysql.dialect import identifier
 from pidts.target.mysql.encode import joined, literals, wrapped
-from pidts.target.mysql.exact import exactly, is_collated
+from pidts.target.mysql.exact import is_collated, rows_exactly
 from pidts.target.mysql.shape import MyTable
 
 _ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
@@ -36,9 +36,9 @@ def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array
         whole = reduce(pc.and_, [pc.is_valid(rows[column.name]) for column, _ in parts])
         mine = rows.filter(whole)
         if mine.num_rows:
-            equal = [_equal(column, _on(found, column), prefix, mine) for column, prefix in parts]
-            own = [exactly(table.column(n), _on(found, table.column(n)), mine[n]) for n in table.identity]
-            yield wrapped(joined([*equal, wrapped(joined(own, b" AND "), b"NOT (", b")")], b" AND "), b"(", b") OR ")
+            equal = [_equal(column, found.column(column.name) or column, prefix, mine) for column, prefix in parts]
+            own = rows_exactly(map(table.column, table.identity), found, mine)
+            yield wrapped(joined([*equal, wrapped(own, b"NOT (", b")")], b" AND "), b"(", b") OR ")
 
 
 def _equal(column: Column, found: Column, prefix: int | None, rows: pa.Table) -> pa.Array:
@@ -63,7 +63,3 @@ def _equal(column: Column, found: Column, prefix: int | None, rows: pa.Table) ->
     any_end = pa.scalar("%", start.type), pa.scalar("", start.type)
     like = wrapped(literals(column, pc.binary_join_element_wise(start, *any_end)), name + b" LIKE ", b" ESCAPE '|'")
     return joined([like, same], b" AND ")
-
-
-def _on(found: MyTable, column: Column) -> Column:
-    return found.column(column.name) or column

@@ -5,19 +5,31 @@ Text is compared twice: by the column's collation, for which an index can be use
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Kind
 from pidts.target.mysql.dialect import identifier
-from pidts.target.mysql.encode import literals, wrapped
+from pidts.target.mysql.encode import joined, literals, wrapped
+from pidts.target.mysql.shape import MyTable
 
 _NULL = pa.scalar(b"NULL", pa.large_binary())
 _ADDRESSES = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 """Types that are no text, although their values are written as text."""
 
 
-def exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
+def rows_exactly(columns: Iterable[Column], found: MyTable, rows: pa.Table) -> pa.Array:
+    """Returns, for each row, the SQL of "all of these columns have exactly the row's values".
+
+    `found` is the target's table.
+    """
+    each = [_exactly(column, found.column(column.name) or column, rows[column.name]) for column in columns]
+    return joined(each, b" AND ")
+
+
+def _exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Returns, for each value, the SQL of "the column is this value", NULL included.
 
     `found` is the target's column.

@@ -23,8 +23,8 @@ import pyarrow as pa
 from pidts.model import Column, Halted, Table, Where
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import Done
-from pidts.target.mysql.encode import StatementLimits, joined, literals, statements, wrapped
-from pidts.target.mysql.exact import exactly
+from pidts.target.mysql.encode import StatementLimits, literals, statements, wrapped
+from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.shape import MyTable
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -51,8 +51,7 @@ class CopyRemover:
 
     def remove(self, rows: pa.Table, times: pa.Int64Array) -> None:
         """Removes copies of rows; `times` has the number of copies for each."""
-        columns = [exactly(c, self._found.column(c.name) or c, rows[c.name]) for c in self._written]
-        conditions = wrapped(joined(columns, b" AND "), b"(", b")")
+        conditions = wrapped(rows_exactly(self._written, self._found, rows), b"(", b")")
         for first, last in self._groups(conditions):
             self._remove_group(
                 rows.slice(first, last - first),

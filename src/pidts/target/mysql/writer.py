@@ -37,7 +37,7 @@ from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import StatementLimits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import Refused
-from pidts.target.mysql.exact import exactly
+from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.exchange import Check, Exchange
 from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.plan import Plan, Plans
@@ -220,12 +220,11 @@ def _removal(plan: Plan, keys: pa.Table) -> _Text:
     log brings and removes may be equal to the key of another row there.
     """
     table = plan.table
-    if plan.is_loose:
-        same = [exactly(table.column(n), plan.found.column(n) or table.column(n), keys[n]) for n in table.identity]
-        head = f"DELETE FROM {qualified(table.name)} WHERE "
-        return _Text(head.encode(), wrapped(joined(same, b" AND "), b"(", b") OR "), b"", cut=4, most=_COMPOSITE_KEYS)
-    values = [literals(table.column(name), keys[name]) for name in table.identity]
     head = f"DELETE FROM {qualified(table.name)} WHERE "
+    if plan.is_loose:
+        same = rows_exactly(map(table.column, table.identity), plan.found, keys)
+        return _Text(head.encode(), wrapped(same, b"(", b") OR "), b"", cut=4, most=_COMPOSITE_KEYS)
+    values = [literals(table.column(name), keys[name]) for name in table.identity]
     if len(values) == 1:
         head += f"{identifier(table.identity[0])} IN ("
         return _Text(head.encode(), wrapped(values[0], b"", b","), b")", cut=1, most=_KEYS)

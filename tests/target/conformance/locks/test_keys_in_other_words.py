@@ -400,7 +400,7 @@ def test_a_lock_that_an_earlier_version_made_is_found_in_other_words(
 def test_somebody_alters_the_collation_of_a_key_while_rows_are_locked(
     session: TargetSession, target: Target, task: str, name: TableName
 ) -> None:
-    """From then on, Ada and ADA are one row: ADA would be written, and then removed by the held changes of Ada."""
+    """Ada and ADA are one row from then on: ADA would be written, and then removed by the held changes of Ada."""
     exact = ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_bin")
     structure = table(name, {"id": exact, "v": INT})
     create(session, structure)
