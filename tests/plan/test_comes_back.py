@@ -15,7 +15,7 @@ from tests.examples import examples
 from pidts.batch.pointers import Pointer
 from pidts.batch.relevance import Meaning
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
-from pidts.model.zone import mark_table
+from pidts.model.zone import LEFT_OUT, mark_table
 from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
 from pidts.plan.state import Held
 from pidts.rules import AllowList
@@ -26,6 +26,7 @@ ORDERS, PARTS = TableName("shop", "orders"), TableName("shop", "parts")
 MARKS = {zone: TableName("pidts_meta", mark_table(zone)) for zone in "bc"}
 MARK_B, MARK_C = MARKS.values()
 CHECKPOINT = TableName("pidts_meta", "checkpoint")
+NOTES = TableName("pidts_meta", LEFT_OUT)
 KINDS = {
     "o": (ORDERS,),
     "p": (PARTS,),
@@ -36,6 +37,7 @@ KINDS = {
     "t": (CHECKPOINT, ORDERS),  # a task of no zone
     "z": (CHECKPOINT, MARK_C, ORDERS),
 }
+KINDS_WITH_NOTES = {**KINDS, "n": (CHECKPOINT, NOTES), "N": (CHECKPOINT, MARK_B, ORDERS, NOTES)}
 MEANING = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta")
 
 
@@ -49,8 +51,8 @@ def log(kinds: Iterable[str]) -> list[LogEntry]:
             begin=previous,
             gtid=f"0-1-{number + 1}",
             timestamp=1000 + number,
-            row_events=len(KINDS[kind]),
-            tables=KINDS[kind],
+            row_events=len(KINDS_WITH_NOTES[kind]),
+            tables=KINDS_WITH_NOTES[kind],
         )
         entries.append(LogEntry(transaction, Extent(1, previous.offset, 100)))
         previous = lsn
@@ -181,6 +183,64 @@ def test_what_returns_is_in_one_slice_of_its_own(
             wanted = (1, 0) if is_of_b else (0, int(not is_of_c or bool(forwards)))
             found = times.get((number, table, True), 0), times.get((number, table, False), 0)
             assert found == wanted, (number, table)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(sorted(KINDS_WITH_NOTES)), max_size=30),
+    size=st.integers(1, 8),
+    catches_up=st.integers(0, 30),
+)
+def test_notes_are_read_once_before_all_later_rows(kinds: list[str], size: int, catches_up: int) -> None:
+    entries = log(kinds)
+    meaning = replace(MEANING, reads_notes=True, _rows={})
+    state = PlanState(START)
+    if catches_up and entries:
+        at = entries[min(catches_up, len(entries)) - 1].transaction.lsn
+        state = PlanState(at, held=(Held(frozenset({ORDERS}), START),))
+    first = state.lsn
+
+    def between(at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
+        return [one for one in entries if one.transaction.lsn > at and (to is None or one.transaction.lsn <= to)]
+
+    noted: dict[Lsn, int] = {}
+    rows: dict[tuple[Lsn, TableName], int] = {}
+    batches = 0
+    limits = Limits(transactions=size, idle_entries=1)
+    while (end := next_state(state, between, {}, limits, meaning)) is not None:
+        plan = plan_between(state, end, between, meaning)
+        batches += 1
+        assert plan.origin == ""
+        assert len({piece.has_notes for piece in plan.log}) <= 1, "notes and rows are in batches of their own"
+        for piece in plan.log:
+            assert Pointer.from_json(Pointer(log=piece).to_json()).log == piece
+            assert piece.only == {NOTES} or not piece.has_notes
+        for entry in entries:
+            lsn = entry.transaction.lsn
+            if inside([piece for piece in plan.log if piece.has_notes], entry, NOTES):
+                assert lsn not in noted
+                noted[lsn] = batches
+            for table in (ORDERS, PARTS):
+                if inside([piece for piece in plan.log if not piece.has_notes], entry, table):
+                    assert (lsn, table) not in rows
+                    rows[lsn, table] = batches
+        state = end
+    wanted = [(one.transaction.lsn, one.transaction.tables) for one in entries]
+    assert sorted(noted) == [lsn for lsn, tables in wanted if NOTES in tables and lsn > first]
+    for lsn, tables in wanted:
+        for table in (ORDERS, PARTS):
+            is_new = lsn > first or table == ORDERS
+            assert ((lsn, table) in rows) == (table in tables and is_new and not {MARK_B, MARK_C} & {*tables})
+    assert all(rows[place] > batch for place in rows for lsn, batch in noted.items() if place[0] > lsn)
+
+
+def test_only_the_table_of_the_meta_schema_has_notes() -> None:
+    """A table of the task may have the same name."""
+    (entry,) = log("N")
+    meaning = replace(MEANING, reads_notes=True, _rows={})
+    assert meaning(entry).origin == "*"
+    assert MEANING(entry).comes_back
+    assert meaning(changing(entry, TableName("shop", LEFT_OUT))).origin == ""
 
 
 def test_what_comes_back_is_a_gap_of_the_slice_around_it() -> None:

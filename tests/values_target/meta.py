@@ -20,6 +20,7 @@ from pidts.model import (
     EarlyRemoval,
     Halt,
     HeldChanges,
+    LeftOut,
     Lsn,
     Moved,
     RangeOwner,
@@ -498,6 +499,12 @@ class ValuesRowLocks:
         noted = {(table, key, task, source): at for key, at in removals.items()}
         self._connection.at_commit(lambda: self._store.removed_early.update(noted))
         self._connection.at("note removed")
+
+    def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
+        """Remembers the notes of the transaction, visible at COMMIT."""
+        mine = [(task, source, table, one) for one in notes]
+        self._connection.at_commit(lambda: self._store.left_out.extend(mine))
+        self._connection.at("left out shown")
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns what is committed of other tasks."""

@@ -15,6 +15,7 @@ from pidts.model import (
     DdlOrder,
     Halt,
     HeldChanges,
+    LeftOut,
     Lsn,
     RangeOwner,
     RecordKey,
@@ -87,6 +88,8 @@ class Store:
     row_locks: dict[tuple[str, str, TableName, str], RowLock] = field(default_factory=dict)
     held: dict[tuple[str, str, TableName, str, Lsn], HeldChanges] = field(default_factory=dict)
     removed_early: dict[tuple[TableName, str, str, str], int] = field(default_factory=dict)
+    left_out: list[tuple[str, str, TableName, LeftOut]] = field(default_factory=list)
+    """Notes that no log has taken yet."""
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False

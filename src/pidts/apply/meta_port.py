@@ -18,6 +18,7 @@ from pidts.model import (
     EarlyRemoval,
     Halt,
     HeldChanges,
+    LeftOut,
     Lsn,
     Moved,
     RangeOwner,
@@ -301,6 +302,9 @@ class RowLockRecord(Protocol):
 
         The same record has the digests of changes that were made already (`pidts.apply.locks.made_already`).
         """
+
+    def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
+        """Writes notes to the target's log, in the open transaction; they stay in no table."""
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns the entries of other tasks for these keys; entries that are much too old may be missing."""

@@ -30,6 +30,7 @@ import structlog
 
 from pidts.apply.locks.check import Check, Checked, checked
 from pidts.apply.locks.held import Moments, nowhere
+from pidts.apply.locks.left_out import parted, record_left_out
 from pidts.apply.locks.presence import Presence
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
@@ -192,6 +193,8 @@ def prepared(
     `lagging` the target's tables with a lagging member. `from_zone` is the other zone that the changes come from.
     """
     unfinished = copying or {}
+    notes, batches = parted(batches)
+    record_left_out(session, rules.task, rules.source, notes)
     own = own_columns(batches)
     batches = aligned(batches)
     copies = _target_tables(unfinished, batches)

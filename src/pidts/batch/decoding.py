@@ -17,6 +17,7 @@ from typing import TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
+from pidts.apply.locks.left_out import NOTES, only_notes
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import staged_rows
@@ -25,7 +26,7 @@ from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
 from pidts.batch.returned import only_removed
 from pidts.binlog import LogFacts, decode_slice, decode_stream, whole_events
-from pidts.model import ChangeBatch, ConfigError, EarlyFilter, Halted, Lsn, Op, Table, Where, byte_size
+from pidts.model import ChangeBatch, ConfigError, EarlyFilter, Halted, Lsn, Op, Table, TableName, Where, byte_size
 from pidts.plan import LogSlice, Phase
 from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader
@@ -77,6 +78,9 @@ def decode_log(context: JobContext, piece: LogSlice, relay: RelayReader | None =
         return
     relay.renew()
     for batches in decode_raw(context, relay, piece):
+        if piece.has_notes:
+            yield only_notes(batches)
+            continue
         found = [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
         yield only_removed(found) if piece.is_returned else found
 
@@ -101,12 +105,19 @@ def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFa
         "format": log_format(relay.format(piece.extent.segment)),
         "log_file": piece.begin.position(relay.log_base).file,
         "change_no": piece.begin.change_no,
-        "structures": {name: table for name, table in context.structures.items() if piece.carries(name)},
+        "structures": _structures(context, piece),
         "offset": piece.begin.offset,
         "commit": piece.commit,
         "commit_time": piece.commit_time,
         "early_filter_of": partial(_early_filter, context),
     }
+
+
+def _structures(context: JobContext, piece: LogSlice) -> dict[TableName, Table]:
+    """Returns the structures of the tables whose rows are taken from a slice."""
+    if piece.has_notes:
+        return {name: NOTES.renamed(name) for name in piece.only or ()}
+    return {name: table for name, table in context.structures.items() if piece.carries(name)}
 
 
 def _early_filter(context: JobContext, table: Table) -> EarlyFilter | None:

@@ -32,6 +32,8 @@ class Pointer:
                 data["without"] = _names_to_json(self.log.without)
             if self.log.is_returned:
                 data["returned"] = True
+            if self.log.has_notes:
+                data["notes"] = True
             if self.log.gaps:
                 data["gaps"] = self.log.gaps
         if self.write:
@@ -58,6 +60,7 @@ class Pointer:
                 without,
                 commit_time,
                 is_returned=data.get("returned", False),
+                has_notes=data.get("notes", False),
                 gaps=tuple((first, after) for first, after in data.get("gaps", [])),
             )
         write = ChunkRequest.from_json(data["write"]) if "write" in data else None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from pidts.batch.online_ddl import online_of
 from pidts.model import LogEntry, TableName
-from pidts.model.zone import origin_of
-from pidts.plan import Work, WorkKind
+from pidts.model.zone import left_out_in, origin_of
+from pidts.plan import NOTES, Work, WorkKind
 from pidts.rules import AllowList, EventFilter, FilterDecision
 from pidts.schema import (
     AddKey,
@@ -62,6 +62,10 @@ class Meaning:
     """The target's zone, which gets back the removals that its own changes have caused; see
     `pidts.apply.rows.convergence`.
     """
+    reads_notes: bool = False
+    """Whether the task follows the notes of changes that tasks into the source have left out; see
+    `pidts.apply.locks.left_out`.
+    """
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
     """Returns the work for rows of these tables. It is cached, since most transactions change the same tables."""
 
@@ -82,6 +86,8 @@ class Meaning:
         origin = origin_of(self.marks_in, tables) if self.marks_in else ""
         if origin and origin == self.returns_to and ours:
             work = replace(work, is_returned=True)
+        elif self.reads_notes and (origin or not ours) and (notes := left_out_in(self.marks_in, tables)):
+            work = Work(WorkKind.ROWS, frozenset({notes}), origin=NOTES)
         elif origin:
             work = replace(work, origin=origin) if origin in self.forwards else _COMES_BACK
         if len(self._rows) >= _REMEMBERED:

@@ -56,7 +56,7 @@ from pidts.model.record_key import (
 from pidts.model.row_lock import HeldChanges, Moment, RowLock
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.target_records import EarlyRemoval, LoggedStatement, Moved, Shadow, Tombstone
+from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, Moved, Shadow, Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, Xa, XaStep, xa_not_received
 from pidts.model.types import ColumnType, Kind
 
@@ -96,6 +96,7 @@ __all__ = [
     "Key",
     "Kind",
     "LeftBy",
+    "LeftOut",
     "LogEntry",
     "LoggedChanges",
     "LoggedStatement",

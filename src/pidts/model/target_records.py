@@ -34,6 +34,18 @@ class EarlyRemoval:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A note for other zones: a task has left out a change of this row, since it was made already."""
+
+    key: str
+    """The values of the row's key, as `pidts.apply.unread.packed` writes them."""
+    removed: str
+    """A digest of the row that the change removed; empty if it removed none, or if equal rows can have others."""
+    time: int
+    """The time of the change on its source, in seconds since 1970; 0: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
     """A table of the source that has this key, and got it while another table lagged."""
 

@@ -30,6 +30,9 @@ COUNTED_UP_TO = TableName("", "returns")
 returned.
 """
 
+LEFT_OUT = "left_out"
+"""The meta table of notes about changes that a task has left out, for the tasks that read the zone's log."""
+
 _FROM = "pidts_from_zone_"
 _DROPPED_FROM = "pidts_dropped_from_zone_"
 _COMMENT = re.compile(rf"/\* {_FROM}({ZONE_NAME.pattern}) \*/\s*\Z", re.ASCII)
@@ -56,6 +59,12 @@ def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
     The tasks of all zones use this meta schema.
     """
     return _named(meta_schema, _FROM, tables)
+
+
+def left_out_in(meta_schema: str, tables: Iterable[TableName]) -> TableName | None:
+    """Returns the table of notes, as the log names it, if a transaction that changes these tables has notes."""
+    schema = meta_schema.lower()
+    return next((table for table in tables if table.name == LEFT_OUT and table.schema.lower() == schema), None)
 
 
 def statement_origin(meta_schema: str, statement: str, tables: Iterable[TableName]) -> str:

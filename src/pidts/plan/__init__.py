@@ -6,9 +6,10 @@ from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
 from pidts.plan.state import Held, PlanState, copied_at, dealing_of, furthest, run_of, slowest
 from pidts.plan.unapplied import Unapplied
-from pidts.plan.work import Log, Work, WorkKind
+from pidts.plan.work import NOTES, Log, Work, WorkKind
 
 __all__ = [
+    "NOTES",
     "BatchPlan",
     "ChunkRequest",
     "CopyMode",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pidts.model import Extent, LogEntry, Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest
 from pidts.plan.state import PlanState
-from pidts.plan.work import JoinedTables, Log, WorkKind, WorkOf
+from pidts.plan.work import NOTES, JoinedTables, Log, WorkKind, WorkOf
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
@@ -41,6 +41,8 @@ class LogSlice:
     """The time of the event that committed a prepared group, in seconds since 1970."""
     is_returned: bool = False
     """Whether only removed rows are taken from the slice, because its changes came from the target's zone."""
+    has_notes: bool = False
+    """Whether only notes are taken from the slice, from the table that `only` names."""
     gaps: tuple[tuple[int, int], ...] = ()
     """The stretches inside the extent that are not read, such as changes that came from the target's zone.
 
@@ -130,7 +132,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
         only, cut = frozenset(names), False
         for entry in _up_to(place[1], log(*place)):
             work = work_of(entry)
-            if work.comes_back:
+            if work.comes_back or work.origin == NOTES:
                 cut = True
                 continue
             mine = frozenset(name for name in only if begun.has(name, entry.transaction.lsn))
@@ -171,7 +173,9 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
                     transaction.begin,
                     len(slices),
                     without=without | early,
+                    only=tables if work.origin == NOTES else None,
                     is_returned=work.is_returned,
+                    has_notes=work.origin == NOTES,
                 )
                 _extend(slices, piece, entry, cut=cut)
                 cut = False
@@ -179,7 +183,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
                 cut |= work.is_returned
     if len(origins) > 1:
         raise ValueError(f"the batch up to {end.lsn} has changes of several zones: {', '.join(sorted(origins))}")
-    origin = next(iter(origins), "")
+    origin = next(iter(origins - {NOTES}), "")
     return BatchPlan(start, end, tuple(slices), count, row_events, timestamp, tuple(gtids), frozenset(carried), origin)
 
 
@@ -228,4 +232,9 @@ def _is_far(one: LogSlice, other: LogSlice) -> bool:
 
 def _alike(one: LogSlice, other: LogSlice) -> bool:
     """Whether the same tables and rows are taken from both slices."""
-    return (one.only, one.without, one.is_returned) == (other.only, other.without, other.is_returned)
+    return (one.only, one.without, one.is_returned, one.has_notes) == (
+        other.only,
+        other.without,
+        other.is_returned,
+        other.has_notes,
+    )

@@ -14,7 +14,7 @@ from pidts.model import Lsn, TableName
 from pidts.plan.copy.state import CopyState
 from pidts.plan.limits import Limits
 from pidts.plan.state import Held, PlanState
-from pidts.plan.work import JoinedTables, Log, Size, WorkKind, WorkOf, after_ddl
+from pidts.plan.work import NOTES, JoinedTables, Log, Size, WorkKind, WorkOf, after_ddl
 
 
 def origin_of_held(
@@ -35,7 +35,8 @@ def origin_of_held(
             is_about = work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables
             if is_about and entry.transaction.lsn not in done:
                 break
-            if entry.transaction.row_events and not work.comes_back and not tables.isdisjoint(entry.transaction.tables):
+            is_read = entry.transaction.row_events and not work.comes_back and work.origin != NOTES
+            if is_read and not tables.isdisjoint(entry.transaction.tables):
                 return work.origin
     return None
 
@@ -106,7 +107,7 @@ class Groups:
                 if size.is_full:
                     return Held(tables, lsn)
                 rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)
-                if rows and not work.comes_back:
+                if rows and not work.comes_back and work.origin != NOTES:
                     if self._origin not in {None, work.origin}:
                         return Held(tables, lsn)
                     self._origin = work.origin

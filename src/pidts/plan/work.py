@@ -14,6 +14,10 @@ Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
 """Returns the relay's entries after a place, in order: up to a place that is the end of an entry, or, for None, all."""
 
 
+NOTES = "*"
+"""In place of a zone: the transaction has notes about changes that were left out. No zone has this name."""
+
+
 class WorkKind(Enum):
     """The kinds of meaning that a transaction has for the task."""
 
@@ -43,7 +47,11 @@ class Work:
     They are left out, and no slice extends over them.
     """
     origin: str = ""
-    """The other zone from which the rows came, if its changes are passed on; empty: the source's own zone."""
+    """The other zone from which the rows came, if its changes are passed on; empty: the source's own zone.
+
+    `NOTES`: only the notes of the transaction are read. They are in a batch without rows, because the batches after it
+    have to find them.
+    """
     is_returned: bool = False
     """Whether the rows came from the target's zone, which gets back removed rows; no slice extends over them."""
 

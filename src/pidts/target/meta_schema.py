@@ -132,6 +132,11 @@ META_TABLES = {
         f"{_TABLE}, row_key {{row_key}}, task {{name}}, source {{name}}",
         "removed_at {seconds}, noted_at {seconds}",
     ),
+    "left_out": MetaTable(
+        "Changes that a task has left out, since two zones have made them; only the log has these notes",
+        f"{_TASK}, {_TABLE}, row_key {{row_key}}, removed {{row_key}}",
+        "key_values {text}, made_at {seconds}",
+    ),
     "safe_range": MetaTable(
         "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"
     ),

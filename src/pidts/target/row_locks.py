@@ -7,10 +7,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from pidts.model import EarlyRemoval, HeldChanges, Lsn, RowLock, Table, TableName, Transient, Where
+from pidts.model import EarlyRemoval, HeldChanges, LeftOut, Lsn, RowLock, Table, TableName, Transient, Where
 from pidts.target.meta_schema import META_EXISTS, Behind, Insert, Run
 
 _AT_ONCE = 200
@@ -230,6 +231,22 @@ class RowLockRecord:
             "noted_at": [now] * len(ordered),
         }
         self._put("early_removal", task, source, [table] * len(ordered), values)
+
+    def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
+        """Inserts notes and deletes them again: only the server's log keeps them."""
+        if not notes:
+            return
+        by_key = {(sha256(one.key.encode()).hexdigest(), one.removed): one for one in notes}
+        values: dict[str, Sequence[Any]] = {
+            "row_key": [key for key, _ in by_key],
+            "removed": [removed for _, removed in by_key],
+            "key_values": [one.key for one in by_key.values()],
+            "made_at": [one.time for one in by_key.values()],
+        }
+        self._put("left_out", task, source, [table] * len(by_key), values)
+        for part in _parts(sorted({key for key, _ in by_key}), _FORMS_AT_ONCE):
+            sql = f"DELETE FROM pidts_meta.left_out WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
+            self._run(sql, (task, source, *_pair(table), *part))
 
     def _remove_noted(self, task: str, source: str, table: TableName, keys: Collection[str]) -> None:
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):

@@ -1,7 +1,7 @@
-"""All histories of one row in two zones, up to a length: none ends with different rows and no lock.
+"""All histories of one row in two or three zones, up to a length: none ends with different rows and no lock.
 
-This is the argument of `pidts.apply.locks.made_already`, with its rules written down once more, on states alone. State 0
-is "no row". `test_zones_former_values` runs the code itself.
+This is the argument of `pidts.apply.locks.made_already` and `pidts.apply.locks.left_out`, with the rules written down
+once more, on states alone. State 0 is "no row". `test_zones_former_values` runs the code itself.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import pytest
 
 Step: TypeAlias = tuple[int, int]
 """The state before a change, and behind it."""
-Record: TypeAlias = frozenset[Step]
-"""The changes that a zone has found made already."""
+Record: TypeAlias = frozenset[tuple[Step, int]]
+"""The changes that a zone has found made already, and the zones that they came from."""
 Rule: TypeAlias = Callable[[Step, Step], bool]
 """Whether a change is locked behind one that was made already."""
-WRITES = 3
+WRITES = {2: 6, 3: 4}
+"""The writes of all programs together, by the number of zones."""
 
 
 class History(NamedTuple):
-    """Both zones: their rows, the changes under way to the other one, their records, the writes of their programs."""
+    """All zones: their rows, the changes under way from zone to zone, their records, the writes of their programs."""
 
-    rows: tuple[int, int]
-    under_way: tuple[tuple[Step, ...], tuple[Step, ...]]
-    records: tuple[Record, Record]
-    writes: tuple[int, int]
+    rows: tuple[int, ...]
+    under_way: tuple[tuple[tuple[Step, ...], ...], ...]
+    records: tuple[Record, ...]
+    writes: int
 
 
 def rule(made: Step, change: Step) -> bool:
@@ -46,42 +47,45 @@ def nothing(made: Step, change: Step) -> bool:
     return False
 
 
-def put(pair: tuple, place: int, value: object) -> tuple:  # type: ignore[type-arg]  # pairs of several types
-    return (value, pair[1]) if place == 0 else (pair[0], value)
+def put(values: tuple, place: int, value: object) -> tuple:  # type: ignore[type-arg]  # tuples of several types
+    return (*values[:place], value, *values[place + 1 :])
 
 
-def following(one: History, states: int, locks: Rule) -> Iterator[History]:
-    """All steps that may come next, unless a change is locked: then an operator sees it."""
-    for zone in (0, 1):
-        row, other = one.rows[zone], 1 - zone
-        if one.writes[zone] < WRITES:
-            for new in set(range(states)) - {row}:
-                sent = (*one.under_way[zone], (row, new))
-                yield one._replace(
-                    rows=put(one.rows, zone, new),
-                    under_way=put(one.under_way, zone, sent),
-                    writes=put(one.writes, zone, one.writes[zone] + 1),
-                )
-        if not one.under_way[other]:
-            continue
-        change, *rest = one.under_way[other]
-        record, taken = one.records[zone], put(one.under_way, other, tuple(rest))
-        if any(locks(made, change) for made in record):
-            continue
-        if row == change[0]:
-            yield one._replace(rows=put(one.rows, zone, change[1]), under_way=taken)
-        elif row == change[1]:
-            yield one._replace(under_way=taken, records=put(one.records, zone, record | {change}))
+def following(one: History, states: int, locks: Rule, own: Rule) -> Iterator[History]:
+    """All steps that may come next, unless a change is locked somewhere: then an operator sees it.
+
+    `own` are the changes of a zone's programs that the other zones lock.
+    """
+    zones = range(len(one.rows))
+    for zone in zones:
+        row, record = one.rows[zone], one.records[zone]
+        for new in set(range(states)) - {row} if one.writes < WRITES[len(zones)] else ():
+            if not any(own(made, (row, new)) for made, _ in record):
+                sent = tuple(() if other == zone else (*one.under_way[zone][other], (row, new)) for other in zones)
+                rows, under_way = put(one.rows, zone, new), put(one.under_way, zone, sent)
+                yield one._replace(rows=rows, under_way=under_way, writes=one.writes + 1)
+        for other in zones:
+            if not one.under_way[other][zone]:
+                continue
+            change, *rest = one.under_way[other][zone]
+            taken = put(one.under_way, other, put(one.under_way[other], zone, tuple(rest)))
+            # Another task's INSERT after a DELETE that found no row is locked, too: `early_removals`.
+            if any(locks(made, change) or (made[1] == change[0] == 0 and via != other) for made, via in record):
+                continue
+            if row == change[0]:
+                yield one._replace(rows=put(one.rows, zone, change[1]), under_way=taken)
+            elif row == change[1]:
+                yield one._replace(under_way=taken, records=put(one.records, zone, record | {(change, other)}))
 
 
-def differing(states: int, first: int, locks: Rule) -> int:
+def differing(states: int, first: int, locks: Rule, own: Rule = nothing, zones: int = 2) -> int:
     """Counts how many histories end with different rows and no lock; those that come together count once."""
-    begun = History((first, first), ((), ()), (frozenset(), frozenset()), (0, 0))
+    begun = History((first,) * zones, (((),) * zones,) * zones, (frozenset(),) * zones, 0)
     seen, rest, found = {begun}, [begun], 0
     while rest:
         one = rest.pop()
-        found += one.rows[0] != one.rows[1] and not any(one.under_way)
-        new = {other for other in following(one, states, locks) if other not in seen}
+        found += len({*one.rows}) > 1 and not any(any(sent) for sent in one.under_way)
+        new = {other for other in following(one, states, locks, own) if other not in seen}
         seen |= new
         rest += new
     return found
@@ -95,3 +99,12 @@ def test_no_history_ends_with_different_rows_and_no_lock(first: int) -> None:
 @pytest.mark.parametrize("wrong", [only_inserts_of_the_deleted_row, only_what_was_there_before, nothing])
 def test_simpler_rules_do_not_hold(wrong: Rule) -> None:
     assert differing(3, 1, wrong) > 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_no_history_of_three_zones_does(first: int) -> None:
+    assert differing(3, first, rule, rule, 3) == 0
+
+
+def test_own_changes_have_to_be_locked() -> None:
+    assert differing(3, 1, rule, nothing, 3) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -89,6 +90,32 @@ def test_a_row_that_another_zone_has_made_again() -> None:
     demand_told(zones, tasks)
 
 
+@pytest.mark.parametrize("names", ["abc", "abcd"])
+@pytest.mark.parametrize("row", [SECOND, None], ids=["changed", "deleted"])
+def test_a_row_that_a_zone_which_has_both_changes_makes_as_before(row: Row | None, names: str) -> None:
+    zones, tasks = zones_with_a_row(names)
+    for name in "ab":
+        zones[name].write([], [row] if row else [], [] if row else [FIRST])
+    settle([tasks["ac"], tasks["bc"]])
+    zones["c"].write([], [FIRST], [])
+    settle([task for task in tasks.values() if task.source is zones["c"]])
+    demand_told(zones, tasks)
+    assert {name for name, task in tasks.items() if 5 in locked(task)} >= {"ca", "cb"}
+
+
+@pytest.mark.parametrize("size", [8, 100])
+def test_what_two_of_three_zones_do_alike_is_locked_nowhere(size: int) -> None:
+    """In each log, the zone's own change is before the note that the other zone's change was left out."""
+    zones, tasks = zones_with_a_row("abc")
+    for task in tasks.values():
+        task.limits = replace(task.limits, transactions=size)
+    for name in "ab":
+        zones[name].write([], [SECOND], [])
+    settle([tasks["ab"], tasks["ba"]])
+    settle(list(tasks.values()))
+    assert not any(map(locked, tasks.values()))
+
+
 def write(chance: random.Random, zone: Zone) -> None:
     """Inserts, changes or deletes a row, or gives it another key; its value is one of two."""
     there = zone.rows()
@@ -134,6 +161,62 @@ def differing(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashe
 @given(seed=st.integers(0, 2**32), feeds=st.sampled_from(SHAPES), size=st.integers(1, 6), crashes=st.booleans())
 def test_rows_that_differ_are_locked(seed: int, feeds: Sequence[Feed], size: int, *, crashes: bool) -> None:
     assert differing(random.Random(seed), feeds, size=size, crashes=crashes) == {}
+
+
+def differing_late(
+    chance: random.Random, names: str, *, crashes: bool = False, workers: int = 1, reads_notes: bool = True
+) -> list[Row | None]:
+    """Runs a history of one row in a mesh in which tasks between two zones are stopped up to its end.
+
+    Returns the row as each zone has it if it differs and is locked nowhere.
+    """
+    zones = {name: Zone(name, TABLE) for name in names}
+    limits = Limits(transactions=2 * (len(names) - 1) * workers + chance.randrange(1, 7), idle_entries=10_000)
+    tasks = tasks_between(zones, list(itertools.permutations(names, 2)), limits, workers)
+    for task in tasks:
+        task.meaning = replace(task.meaning, reads_notes=reads_notes)
+    zones["a"].write([], [FIRST], [])
+    settle(tasks)
+    apart = set(chance.sample(sorted(names), 2))
+    moving = [task for task in tasks if {task.source.name, task.target.name} != apart]
+    writes, new = chance.randrange(3, 6), chance.choice([SECOND, None])
+    while writes or chance.random() < 0.8:
+        if writes and chance.random() < 0.25:
+            # The zones that are apart often make the same change, and another zone often undoes it.
+            writes -= 1
+            name = chance.choice(sorted(apart if writes > 1 else names))
+            usual = new if name in apart else FIRST
+            zone, row = zones[name], chance.choice([usual, usual, usual, FIRST, SECOND, None])
+            there = zone.rows().get(5)
+            if row != there:
+                zone.write([], [row] if row else [], [there] if there and not row else [])
+        else:
+            chance.choice(moving).step()
+        if crashes and chance.random() < 0.2:
+            zones[chance.choice(names)].dies = Crashes([chance.randrange(12)])
+    for zone in zones.values():
+        zone.dies = Crashes([])
+    settle(tasks, chance)
+    rows = [zone.rows().get(5) for zone in zones.values()]
+    has_lock = any(map(locked, tasks))
+    for zone in zones.values():
+        zone.target.forget()
+    return [] if has_lock or all(row == rows[0] for row in rows) else rows
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    seed=st.integers(0, 2**32), names=st.sampled_from(["abc", "abcd"]), crashes=st.booleans(), workers=st.integers(1, 3)
+)
+def test_rows_that_differ_are_locked_also_if_two_zones_are_apart(
+    seed: int, names: str, *, crashes: bool, workers: int
+) -> None:
+    assert differing_late(random.Random(seed), names, crashes=crashes, workers=workers) == []
+
+
+def test_such_histories_find_tasks_that_read_no_notes() -> None:
+    chances = map(random.Random, range(400))
+    assert any(differing_late(chance, "abc", reads_notes=False) for chance in chances)
 
 
 def quiet_history(chance: random.Random, feeds: Sequence[Feed], *, crashes: bool) -> dict[str, dict[int, str]]:

@@ -11,17 +11,19 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.pipeline.crashes import CrashError, Crashes
 from tests.pipeline.minimal_images import minimal
-from tests.pipeline.values_source import ValuesSource
+from tests.pipeline.values_source import Step, ValuesSource
 from tests.values_target import ValuesTarget
 from tests.values_target.session import ValuesSession
 
 from pidts.apply import ApplyRules, Committer
+from pidts.apply.locks.left_out import NOTES, only_notes
 from pidts.apply.unread import unpacked
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
@@ -35,6 +37,7 @@ from pidts.model import (
     ColumnType,
     Key,
     Kind,
+    LeftOut,
     LogEntry,
     Lsn,
     OfSource,
@@ -43,7 +46,7 @@ from pidts.model import (
     Table,
     TableName,
 )
-from pidts.model.zone import ZONE_NOTE, mark_table
+from pidts.model.zone import LEFT_OUT, ZONE_NOTE, mark_table
 from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
 from pidts.reduce import Counts, NetChange, buckets
 from pidts.rules import AllowList
@@ -58,6 +61,7 @@ META = {
     name: Table(TableName("pidts_meta", name), (Column("id", INT, nullable=False),), KEY)
     for name in ("checkpoint", *map(mark_table, "abcd"))
 }
+SHOWN = NOTES.renamed(TableName("pidts_meta", LEFT_OUT))
 PAIR: list[Feed] = list(itertools.permutations("ab", 2))
 SHAPES: dict[str, list[Feed]] = {
     "pair": PAIR,
@@ -126,7 +130,7 @@ class Zone:
 
     def __init__(self, name: str, table: Table = TABLE) -> None:
         self.name, self.table = name, table
-        self.log = Log([table, *META.values()])
+        self.log = Log([table, *META.values(), SHOWN])
         self.target = LoggedTarget(f"zone {name} {next(numbers)}", transactional_ddl=True)
         self.dies = Crashes([])
         self.applied: list[tuple[str, int, int | None]] = []
@@ -206,7 +210,11 @@ class Zone:
         origin = (self.target.store.origin or self.writer) if self.writer else ""
         if changes and origin and self.marks:
             meta.append(mark_table(origin))
-        steps = [(META[name].name, [(Op.INSERT, None, {"id": next(self._next)})]) for name in meta]
+        steps: list[Step] = [(META[name].name, [(Op.INSERT, None, {"id": next(self._next)})]) for name in meta]
+        if notes := [shown(*note) for note in self.target.store.left_out]:
+            self.target.store.left_out.clear()
+            steps += [(SHOWN.name, [(Op.INSERT, None, note) for note in notes])]
+            steps += [(SHOWN.name, [(Op.DELETE, note, None) for note in notes])]
         if changes:
             steps.append((NAME, changes))
             if origin:
@@ -217,6 +225,13 @@ class Zone:
             transaction = self.log.commit(*steps).transaction
             if self.in_part:
                 self.log.in_part.append((transaction.begin, transaction.lsn))
+
+
+def shown(task: str, source: str, table: TableName, note: LeftOut) -> Row:
+    """The row of a note, which is only in the log."""
+    key = sha256(note.key.encode()).hexdigest()
+    values = (task, source, table.schema, table.name, key, note.removed, note.key, note.time)
+    return dict(zip(SHOWN.arrow.names, values, strict=True))
 
 
 class Direction:
@@ -245,6 +260,7 @@ class Direction:
             marks_in="pidts_meta" if leaves_out else "",
             forwards=forwards,
             returns_to=target.name if returns and self.rules.converges else "",
+            reads_notes=leaves_out and not forwards and self.rules.on_divergence is OnDivergence.LOCK,
         )
         self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
         self.process: tuple[PlanState, Workers, Committer] | None = None
@@ -275,8 +291,10 @@ class Direction:
         moved = workers.moved(end)
         blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
         for piece in plan.log:
-            found = self.source.log.slice(piece, {NAME: self.source.table})
-            for batch in only_removed(found) if piece.is_returned else found:
+            tables = [SHOWN] if piece.has_notes else [self.source.table]
+            found = self.source.log.slice(piece, {table.name: table for table in tables})
+            taken = only_notes if piece.has_notes else only_removed if piece.is_returned else list
+            for batch in taken(found):
                 for worker, part in enumerate(buckets(batch, self.workers)):
                     if part is not None:
                         blobs[worker].append(Blob(worker, Blob.first_order(piece.number), part))
@@ -311,12 +329,12 @@ def usual_shape(chance: random.Random) -> list[Feed]:
     return PAIR if chance.random() < 0.5 else chance.choice(list(SHAPES.values()))
 
 
-def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits) -> list[Direction]:
+def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits, workers: int = 1) -> list[Direction]:
     """The tasks of all feeds; each locks rows that differ."""
     tasks = []
     for (name, other), forwards in carried(feeds).items():
         rules = ApplyRules(task=f"{name}{other}", source="s", zone=name, on_divergence=OnDivergence.LOCK)
-        tasks.append(Direction(zones[name], zones[other], 1, limits, forwards - {name}, rules=rules))
+        tasks.append(Direction(zones[name], zones[other], workers, limits, forwards - {name}, rules=rules))
     for task in tasks:
         task.begin()
     return tasks

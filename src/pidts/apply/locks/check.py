@@ -137,13 +137,14 @@ def checked(
         met = key_rows(session, batch)
         judged = _judged(session, met, presence, check, aside) if judges else _Judged()
         if check.seeks_removals and check.compares(batch) and (len(judged.made) or len(early_removals(met, known))):
-            if lock_out_other_tasks(session, check.task, check.source):
+            if has_others := lock_out_other_tasks(session, check.task, check.source):
                 met = key_rows(session, batch)
                 judged = _judged(session, met, presence, check, aside)
                 if len(removals := early_removals(met, known)):
                     note_removals(session, check.task, check.source, met, removals, check.moments)
             if len(judged.made):
-                note_made(session, check.task, check.source, met, judged.made, known, check.moments)
+                made, moments = judged.made, check.moments
+                note_made(session, check.task, check.source, met, made, known, moments, has_others=has_others)
         if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
             met, judged = _with_equal_keys(session, met, judged, presence, check, aside, judges=judges)
         found, changed = judged.divergence, judged.applied
@@ -247,7 +248,7 @@ def _judged(
     seeks = check.seeks_removals and compares and aside is not None
     behind: Mapping[int, str] = {}
     if seeks and aside is not None and aside.knows_removals:
-        behind = behind_made(session, met, known, check.moments)
+        behind = behind_made(session, check.task, met, known, check.moments)
         foreign = {**removed_before(session, check.task, check.source, met, check.moments), **foreign}
 
     partial = partial_events(met.events, known) if seeks and known is not None else {}

@@ -38,9 +38,10 @@ Three alternatives were rejected:
 - Locking only the changes that make the earlier row again is not enough: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.
 
 **Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If the
-program's change reaches the two zones before each has the other's change, these zones cannot notice the conflict, and
-there is no lock (docs/operate/zones.md). Where tasks pass on the changes of other zones, a change that was made already
-is not in the zone's log, and the argument does not hold.
+program's change reaches the two zones before each has the other's change, these two cannot notice the conflict. So the
+third zone's log has a note, and its own next change is set aside in the other zones: `pidts.apply.locks.left_out`, with
+the argument. Where tasks pass on the changes of other zones, a change that was made already is not in the zone's log,
+and the argument does not hold (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. It
 may meet its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
@@ -59,6 +60,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 
 import numpy as np
@@ -69,6 +71,7 @@ from pidts.apply.locks.early_removals import LATER_SECONDS, is_later, key_names,
 from pidts.apply.locks.held import Moments
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows
+from pidts.apply.locks.left_out import own_name, row_digest, show_left_out
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
@@ -123,20 +126,30 @@ def note_made(
     made: Numbers,
     known: KnownColumns | None,
     moments: Moments,
+    *,
+    has_others: bool,
 ) -> None:
-    """Records, in the open transaction, that these events were made already."""
+    """Records, in the open transaction, that these events were made already.
+
+    `has_others`: other tasks write to the target, too, so there may be zones that have to know this.
+    """
     events, table = met.events, met.events.batch.table
     keys = key_names(session, table, events.keys.take(pa.array(events.key[made])))
     times = [one.time for one in moments(lsns_of(met, made))]
     rows = _rows(events, made, "before", known, events.leaves[made])
     names = [next_name(key) if row is None else row_name(key, row) for key, row in zip(keys, rows, strict=True)]
     session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
+    if has_others:
+        show_left_out(session, task, source, table, events.keys.take(pa.array(events.key[made])), rows, times)
 
 
 def behind_made(
-    session: TargetSession, met: KeyRows, known: KnownColumns | None, moments: Moments
+    session: TargetSession, task: str, met: KeyRows, known: KnownColumns | None, moments: Moments
 ) -> Mapping[int, str]:
-    """Returns the events that may not follow a change that tasks have recorded as made already, with the reasons."""
+    """Returns the events that may not follow a change that was made already, with the reasons.
+
+    Tasks into this zone have recorded it, or a task into the source's zone (`pidts.apply.locks.left_out`).
+    """
     events, table = met.events, met.events.batch.table
     ends = np.array([np.argmin(events.change), np.argmax(events.change)])
     since = min(one.time for one in moments(lsns_of(met, ends))) - LATER_SECONDS
@@ -145,11 +158,14 @@ def behind_made(
     keys = key_names(session, table, events.keys)
     asked: dict[str, list[int]] = {}
     for event, key in zip(events.first.tolist(), keys, strict=True):
-        asked.setdefault(next_name(key), []).append(event)
+        for name in (next_name(key), own_name(task, key)):
+            asked.setdefault(name, []).append(event)
     every = np.arange(len(events.key))
     for event, row in enumerate(_rows(events, every, "after", known, ~events.leaves)):
         if row is not None:
-            asked.setdefault(row_name(keys[events.key[event]], row), []).append(event)
+            key = keys[events.key[event]]
+            for name in (row_name(key, row), own_name(task, key, row_digest(row))):
+                asked.setdefault(name, []).append(event)
     noted = session.meta.row_locks.noted(table.name, list(asked))
     found = sorted({event for one in noted for event in asked[one.key]})
     made = dict(zip(found, moments(lsns_of(met, np.array(found, np.int64))), strict=True)) if found else {}
@@ -161,9 +177,9 @@ def behind_made(
     return {event: _reason(names) for event, names in sorted(tasks.items())}
 
 
-def forget_made(session: TargetSession, table: Table, keys: pa.Table) -> None:
+def forget_made(session: TargetSession, task: str, table: Table, keys: pa.Table) -> None:
     """Removes, in the open transaction, the records about these keys, since an operator has decided about them."""
-    names = [next_name(one) for one in key_names(session, table, keys)]
+    names = [name(one) for one in key_names(session, table, keys) for name in (next_name, partial(own_name, task))]
     session.meta.row_locks.forget_noted(table.name, names)
 
 

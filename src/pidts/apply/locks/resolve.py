@@ -312,7 +312,7 @@ def resolve_in(
         for table_then in _alike([one.lock.table for one in done]):
             schema = pa.schema([table_then.arrow.field(name) for name in table_then.identity])
             mine = [_key(one.lock, schema) for one in done if _is_alike(one.lock.table, table_then)]
-            forget_made(session, table_then, pa.concat_tables(mine).combine_chunks())
+            forget_made(session, task, table_then, pa.concat_tables(mine).combine_chunks())
     return done
 
 

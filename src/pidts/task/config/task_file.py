@@ -156,6 +156,12 @@ class TaskConfig:
         return self.zones.target if self.zones.converges else ""
 
     @property
+    def reads_notes(self) -> bool:
+        """Whether the task reads the notes of other tasks in its source's log (`pidts.apply.locks.left_out`)."""
+        locks = self.on_divergence is OnDivergence.LOCK
+        return locks and self.is_between_zones and not self.zones.forwards
+
+    @property
     def heartbeat_schema(self) -> str:
         """The schema on the source with the heartbeat's table; no task carries this schema."""
         return USUAL_META_SCHEMA if self.target.is_datacenter else self.target.meta_schema

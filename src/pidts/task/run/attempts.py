@@ -426,6 +426,7 @@ class Attempts:
             config.marks_in,
             frozenset(config.zones.forwards),
             config.returns_to,
+            reads_notes=config.reads_notes,
         )
         goal = self._goal.lsn if self._goal is not None else None
         if config.target.is_datacenter:

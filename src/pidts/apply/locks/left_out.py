@@ -1,0 +1,132 @@
+"""Notes, in a zone's log, about changes that a task into the zone has left out because they were made already.
+
+`pidts.apply.locks.made_already` sets aside the next change of such a row if another zone made it. With three zones or
+more, the next change may also be one of the zone's own programs, which no task into the zone sees:
+
+    a    UPDATE 1 -> 2                                 b    the same UPDATE
+    c    has both: a's change arrived first, and b's was left out. A program of c: UPDATE 2 -> 1
+    c's change reaches a and b before they have each other's. Then b's 1 -> 2 finds 1 at a, and a's 1 -> 2 finds 1 at b.
+    In the end a and b have 2, and c has 1
+
+So the tasks out of c set c's own next change of the row aside in all other zones. For this the task that leaves a
+change out inserts a note into the table `left_out` of c's meta schema, and deletes it again: the log of c has the note,
+in the transaction of the record, before the program's change. A task out of c reads the notes in a batch without rows,
+and records them in its target: each later batch of any worker finds the record.
+
+**The argument**, as in `made_already`, but for any number of zones. If a zone has left out a change x -> y, and nothing
+of the row is locked in any zone, then the zone has taken no later change of the row, from its own programs or from
+others. So it has made all steps but this one, and ends at y. If S is where all steps together lead, then S is
+y + (y - x). If another zone has left out nothing, S is a state; but 2y - x is none. If it has left out another
+step u -> v, then 2y - x = 2v - u, so v = y and u = x. So all zones end at y. With deletes the rule is weaker: only the
+change that makes the deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of
+three zones up to a length.
+
+The key is in the note by its values, since digests of texts differ between servers. A pair of zones has no notes. A
+task that forwards changes of other zones does not read notes: there the argument does not hold in any case. Where
+versions decide, tables without a version have notes, too, except in transactions whose removals return
+(`pidts.apply.rows.convergence`).
+
+    break                                    then
+    c, before COMMIT of the change left out  neither the note nor the record nor the checkpoint
+    c, after COMMIT                          all three; c's log has the note before any later change of the row
+    x, before COMMIT of the batch of notes   neither the record nor the worker's checkpoint: the notes are read again
+    x, one of several workers has committed  the next run begins with the batch of notes. No later batch has begun
+    x, after COMMIT of all workers           every later change of the row finds the record
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from itertools import starmap
+
+import pyarrow as pa
+import structlog
+
+from pidts.apply.locks.early_removals import key_names
+from pidts.apply.port import TargetSession
+from pidts.apply.unread import packed_each, unpacked
+from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, LeftOut, Op, Table, TableName
+from pidts.model.zone import LEFT_OUT
+
+_NAME = ColumnType(Kind.VARCHAR, length=190, charset="utf8mb4", collation="utf8mb4_bin")
+_OBJECT = replace(_NAME, length=64)
+_CODE = ColumnType(Kind.VARCHAR, length=80, charset="ascii", collation="ascii_bin")
+_TYPES = {
+    "task": _NAME,
+    "source": _NAME,
+    "table_schema": _OBJECT,
+    "table_name": _OBJECT,
+    "row_key": _CODE,
+    "removed": _CODE,
+    "key_values": replace(_NAME, kind=Kind.LONGTEXT, length=None),
+    "made_at": ColumnType(Kind.BIGINT),
+}
+NOTES = Table(
+    TableName("", LEFT_OUT),
+    tuple(Column(name, type_, nullable=False) for name, type_ in _TYPES.items()),
+    (Key("PRIMARY", tuple(_TYPES)[:6], unique=True, primary=True),),
+)
+"""The structure of the table of notes. No table of a task has a name without a schema."""
+
+_log = structlog.get_logger(__name__)
+
+
+def show_left_out(
+    session: TargetSession,
+    task: str,
+    source: str,
+    table: Table,
+    keys: pa.Table,
+    rows: Sequence[str | None],
+    times: Sequence[int],
+) -> None:
+    """Writes notes to the target's log, in the open transaction.
+
+    `rows` are the texts of deleted rows; None: any next change of the key is set aside.
+    """
+    notes = starmap(LeftOut, zip(packed_each(keys), map(row_digest, rows), times, strict=True))
+    session.meta.row_locks.show_left_out(task, source, table.name, list(notes))
+
+
+def only_notes(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
+    """Returns the notes among the changes of the table of notes, which has an INSERT and a DELETE of each."""
+    found = []
+    for batch in batches:
+        is_note = batch.rows.column("op").to_numpy() == Op.INSERT
+        found.append(replace(batch, table=NOTES, rows=batch.rows.filter(pa.array(is_note))))
+    return found
+
+
+def parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[ChangeBatch]]:
+    """Returns the notes, and the changes of rows."""
+    notes = [batch for batch in batches if batch.table.name == NOTES.name]
+    return notes, [batch for batch in batches if batch.table.name != NOTES.name] if notes else list(batches)
+
+
+def record_left_out(session: TargetSession, task: str, source: str, notes: Iterable[ChangeBatch]) -> None:
+    """Records notes of the source's log, in the open transaction, for the later changes that this task brings."""
+    for batch in notes:
+        for row in batch.rows.column("after").to_pylist():
+            name = TableName(row["table_schema"], row["table_name"])
+            table, keys = session.schema.structure(name), unpacked(row["key_values"])
+            if table is None or {*keys.column_names} != {*table.identity}:
+                _log.warning("a note is left out, since the table has another key now", table=str(name))
+                continue
+            (key,) = key_names(session, table, keys)
+            record = {own_name(task, key, row["removed"]): row["made_at"]}
+            session.meta.row_locks.note_removed(task, source, name, record)
+
+
+def own_name(task: str, key: str, removed: str = "") -> str:
+    """Returns the digest under which it is recorded that changes which a task brings from its source are set aside.
+
+    These are changes that leave the removed row with this digest; empty: the next change.
+    """
+    return sha256(f"own {task} {key} {removed}".encode()).hexdigest()
+
+
+def row_digest(row: str | None) -> str:
+    """Returns the digest of a row's text; empty if there is none."""
+    return "" if row is None else sha256(row.encode()).hexdigest()
