@@ -40,6 +40,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import starmap
+from typing import Any
 
 import pyarrow as pa
 import structlog
@@ -107,16 +108,34 @@ def parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[Chan
 
 def record_left_out(session: TargetSession, task: str, source: str, notes: Iterable[ChangeBatch]) -> None:
     """Records notes of the source's log, in the open transaction, for the later changes that this task brings."""
+    rows: dict[TableName, list[dict[str, Any]]] = {}
     for batch in notes:
         for row in batch.rows.column("after").to_pylist():
-            name = TableName(row["table_schema"], row["table_name"])
-            table, keys = session.schema.structure(name), unpacked(row["key_values"])
-            if table is None or {*keys.column_names} != {*table.identity}:
-                _log.warning("a note is left out, since the table has another key now", table=str(name))
-                continue
-            (key,) = key_names(session, table, keys)
-            record = {own_name(task, key, row["removed"]): row["made_at"]}
+            rows.setdefault(TableName(row["table_schema"], row["table_name"]), []).append(row)
+    for name, mine in sorted(rows.items()):
+        table = session.schema.structure(name)
+        if table is None:  # no change of its rows comes any more
+            continue
+        keys = [(_as_now(table, unpacked(row["key_values"])), row) for row in mine]
+        known = [(key, row) for key, row in keys if key is not None]
+        if len(known) < len(keys):
+            _log.warning("notes are left out, since the table has another key now", table=str(name))
+        if known:
+            names = key_names(session, table, pa.concat_tables([key for key, _ in known]))
+            record = {
+                own_name(task, one, row["removed"]): row["made_at"] for one, (_, row) in zip(names, known, strict=True)
+            }
             session.meta.row_locks.note_removed(task, source, name, record)
+
+
+def _as_now(table: Table, key: pa.Table) -> pa.Table | None:
+    """Returns a key with the present types of the table; None if the table has another key."""
+    if {*key.column_names} != {*table.identity}:
+        return None
+    try:
+        return key.select(list(table.identity)).cast(pa.schema([table.arrow.field(name) for name in table.identity]))
+    except pa.ArrowInvalid:  # the key is outside of the present type, so no row has it
+        return None
 
 
 def own_name(task: str, key: str, removed: str = "") -> str:

@@ -132,9 +132,14 @@ def test_a_note_about_a_table_with_another_key_is_left_out(
     put(session, structure, TWO)
     gone = table(TableName(structure.name.schema, f"{structure.name.name}_gone"), {"id": INT})
     rekeyed = replace(structure, keys=(Key("PRIMARY", ("u",), unique=True, primary=True),))
-    ours.apply(NOTES, note(gone, 5), note(rekeyed, 5))
+    retyped = replace(
+        structure, columns=tuple(replace(one, type=text()) if one.name == "id" else one for one in structure.columns)
+    )
+    ours.apply(NOTES, note(gone, 5), note(rekeyed, 5), note(retyped, "no number"), note(structure, 6))
     ours.apply(structure, BACK)
     assert content(session, structure) == [ONE]
+    ours.apply(structure, (Op.INSERT, None, SIX))
+    assert [one.shown for one in locks(session, ours.task, structure)] == ["id=6"], "the others are recorded"
 
 
 def test_a_process_that_dies_anywhere_records_the_note(
