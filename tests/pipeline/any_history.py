@@ -278,9 +278,9 @@ class Run:
     ) -> None:
         self.history, self.workers, self.chance = history, workers, chance
         self.is_long, self.split = is_long, split
-        name, ability = f"any history {next(_numbers)}", chance.choice(("", "expects", "refuses_known_keys"))
-        abilities = {"expects": ability == "expects", "refuses_known_keys": ability == "refuses_known_keys"}
-        self.target = ShuffledTarget(name, folds=folds, **abilities, chance=chance)
+        name, abilities = f"any history {next(_numbers)}", ("expects", "refuses_known_keys")
+        able = {ability: chance.random() < 0.5 for ability in abilities}
+        self.target = ShuffledTarget(name, folds=folds, **able, chance=chance)
         session = ValuesTarget.connect(self.target)
         for statement in session.schema.create_statements(history.table).statements:
             session.execute(statement)

@@ -77,7 +77,8 @@ class OpenTable:
             self._demand(change, change.expected, rows)
         if change.is_new is not None:
             new = change.upserts.filter(change.is_new).select(list(self.stored.table.identity))
-            if there := set(map(self.stored.folded, tuples(new))) & rows.keys():
+            removed = set(map(self.stored.folded, tuples(change.deletes.select(list(self.stored.table.identity)))))
+            if there := set(map(self.stored.folded, tuples(new))) & rows.keys() - removed:
                 raise self._refused(f"{there} are there")
         taken = [_Taken(self.stored, key.columns, rows) for key in self.stored.table.keys if key.unique]
         for key in self._removed(change, rows):

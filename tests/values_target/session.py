@@ -82,8 +82,7 @@ class ValuesSession(ValuesConnection):
         stored = self.store.tables.get(table.name)
         return self.store.expects and stored is not None and stored.table.arrow == table.arrow
 
-    @property
-    def refuses_known_keys(self) -> bool:
+    def refuses_known_keys(self, table: Table) -> bool:
         """Whether it refuses a new row if it has one with its key."""
         return self.store.refuses_known_keys
 

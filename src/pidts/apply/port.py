@@ -129,9 +129,8 @@ class TargetSession(Protocol):
     def can_expect(self, table: Table) -> bool:
         """Whether `write` compares the rows of this table with `NetChange.expected`."""
 
-    @property
-    def refuses_known_keys(self) -> bool:
-        """Whether `write` refuses a row of `NetChange.is_new` if the target has a row with its key."""
+    def refuses_known_keys(self, table: Table) -> bool:
+        """Whether `write` refuses a row of `NetChange.is_new` if this table has a row with its key."""
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Add rows that are expected to be new, in the open transaction, by the fastest way that changes no value.

@@ -110,6 +110,8 @@ class ApplyRules:
     """Whether the target keeps a table of all changes in addition to each table."""
     expects: bool = False
     """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
+    inserts: bool = False
+    """Whether the target may refuse a new row for which it had no row when rows were read."""
     read_first: frozenset[str] = frozenset()
     """Target tables for which it may not, so their rows are read first; an empty name stands for all tables."""
     filters: Rules = field(default_factory=Rules)
@@ -137,15 +139,21 @@ class ApplyRules:
 
         It may not compare rows of a guarded table, since the guard may remove more rows than the changes do.
         """
-        tables = {batch.table.name: batch.table for batch in batches}
-        is_read = not self.read_first.isdisjoint({"", *map(str, tables)})
-        return self.expects and not is_read and not any(map(self.guards, tables.values()))
+        is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
+        return self.expects and not is_read and not self._guards_any(batches)
+
+    def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
+        """Whether the target may refuse new rows of these changes that it has; it may not for a guarded table."""
+        return self.inserts and not self._guards_any(batches)
 
     def guards(self, table: Table) -> bool:
         """Whether the versions of this table's rows decide what is written."""
         if self.converges:
             return converges(table, self.version_column)
         return is_guarded(table, self.version_column)
+
+    def _guards_any(self, batches: Sequence[ChangeBatch]) -> bool:
+        return any(map(self.guards, {batch.table.name: batch.table for batch in batches}.values()))
 
     def after_refusal(self, refusal: Halted) -> ApplyRules | None:
         """Returns the rules by which refused changes are prepared again; None if they would be the same.
@@ -211,8 +219,9 @@ def prepared(
     images = _full_images(session, batches, absent, rules, watched, unfinished, copied)
     verdicts = images.verdicts
     safe = _is_safe(batches, rules)
-    may_expect = rules.expects and not safe and not absent
-    free = _without_locked(session, images, replace(rules, expects=may_expect), unfinished, copied, from_zone)
+    is_plain = not safe and not absent
+    looks = replace(rules, expects=rules.expects and is_plain, inserts=rules.inserts and is_plain)
+    free = _without_locked(session, images, looks, unfinished, copied, from_zone)
     whole = [*absent, *free.batches]
     changes = []
     origins: dict[TableName, set[TableName]] = {}
@@ -367,6 +376,7 @@ def _without_locked(
         writer=from_zone or rules.zone,
         seeks_rivals=rules.seeks_rivals,
         expects=rules.may_expect(compared) and len(compared) == len(images.batches),
+        inserts=rules.may_insert(compared),
         seeks_removals=bool(rules.zone) and not rules.owners and rules.on_divergence is OnDivergence.LOCK,
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
@@ -379,7 +389,8 @@ def _without_locked(
             _with_rows(session, one, batch, completion, rules, unfinished) if one.table.name == mine else one
             for one in written
         ]
-    return replace(free, batches=sorted(written, key=lambda batch: tables.index(batch.table.name)))
+    inserting = set(free.inserting) - {batch.table.name for batch in others}
+    return replace(free, batches=sorted(written, key=lambda batch: tables.index(batch.table.name)), inserting=inserting)
 
 
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:

@@ -81,7 +81,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
     copied = _copied(before, after)
     work = _Work(
         lambda: newer,
-        replace(committer.rules, expects=True, read_first=committer.expecting.next_batch()),
+        replace(committer.rules, expects=True, inserts=True, read_first=committer.expecting.next_batch()),
         _copying(after),
         part_bytes=_ORDINARY_BYTES,
         lagging=lagging,
@@ -242,6 +242,8 @@ class _Work:
         """Whether the next attempt prepares the changes by other rules, after the target has refused a row.
 
         Where the target has compared rows, one of them differs, or another change is refused because of one that does.
+        If it has refused a new row for which it had no row when rows were read, another program has inserted that row
+        since then: rows are read once more. If the target refuses one again, the last attempt overwrites what it has.
         The error may also come before an attempt has prepared anything: then `expected` is that of the attempt before.
         """
         if self.expected and self._rules.expects:
@@ -249,6 +251,9 @@ class _Work:
             self._rules = replace(self._rules, expects=False)
             return True
         rules = self._rules.after_refusal(refusal)
+        if self.expected and self._rules.inserts:
+            self._rules = replace(rules or self._rules, inserts=False)
+            return True
         self._refusals += 1
         if rules is None or self._refusals > _TRIES_AFTER_REFUSAL:
             return False

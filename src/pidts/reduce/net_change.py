@@ -102,6 +102,15 @@ class NetChange:
     logged: tuple[LoggedChanges, ...] = ()
     """The table's changes in the log, for a target with change tables; they write none of the table's rows."""
 
+    def parted(self) -> tuple[pa.Table, pa.Table]:
+        """Returns the new rows, which the target must not have, and the other rows to write."""
+        rows, is_new = self.upserts, self.is_new
+        if is_new is None or not is_new.true_count:
+            return rows.slice(0, 0), rows
+        if is_new.true_count == len(is_new):
+            return rows, rows.slice(0, 0)
+        return rows.filter(is_new), rows.filter(pc.invert(is_new))
+
 
 def by_width(change: NetChange, owners: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:
     """Splits the change by the columns that the rows' own tables have. The first part has all deletes.

@@ -131,7 +131,9 @@ class Zone:
     def __init__(self, name: str, table: Table = TABLE) -> None:
         self.name, self.table = name, table
         self.log = Log([table, *META.values(), SHOWN])
-        self.target = LoggedTarget(f"zone {name} {next(numbers)}", transactional_ddl=True)
+        self.target = LoggedTarget(
+            f"zone {name} {next(numbers)}", transactional_ddl=True, expects=False, refuses_known_keys=True
+        )
         self.dies = Crashes([])
         self.applied: list[tuple[str, int, int | None]] = []
         """The zone that a task named as the origin of which value of which row; None: the row was removed."""

@@ -4,6 +4,9 @@ Some targets can compare rows while they write them (`TargetSession.can_expect`)
 the rows that the target must have. Other targets refuse a new row if they have a row with its key (`refuses_known_keys`
 there). Then the rows of new keys are not read. If the target refuses the change, the transaction is rolled back and
 repeated with all rows read. So only the comparison of read rows decides what differs, and locks rows.
+
+Where all rows were read, such a target refuses a row that another program has inserted since then, too, instead of
+overwriting it (`Check.inserts`).
 """
 
 from __future__ import annotations
@@ -73,6 +76,9 @@ class Check:
     expects: bool = False
     """Whether the target may compare rows of tables without locks itself, while it writes them."""
 
+    inserts: bool = False
+    """Whether the target may refuse a new row of a key for which it had no row when rows were read."""
+
     seeks_removals: bool = False
     """Whether other tasks may still bring rows that a change removes, or may have removed rows that a change brings."""
 
@@ -91,7 +97,9 @@ class Checked:
     expecting: Collection[TableName]
     """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
     inserting: Collection[TableName]
-    """Tables whose new rows are not compared: the target refuses a new row if it has a row with the same key."""
+    """Tables whose new rows the target refuses if it has a row with the same key. It had none when rows were read, or
+    these rows were not read.
+    """
     unlike: Mapping[TableName, pa.Table]
     """The rows among those in `there` that are not as the source had them, and are changed nevertheless."""
 
@@ -136,15 +144,8 @@ def checked(
             continue
         met = key_rows(session, batch)
         judged = _judged(session, met, presence, check, aside) if judges else _Judged()
-        if check.seeks_removals and check.compares(batch) and (len(judged.made) or len(early_removals(met, known))):
-            if has_others := lock_out_other_tasks(session, check.task, check.source):
-                met = key_rows(session, batch)
-                judged = _judged(session, met, presence, check, aside)
-                if len(removals := early_removals(met, known)):
-                    note_removals(session, check.task, check.source, met, removals, check.moments)
-            if len(judged.made):
-                made, moments = judged.made, check.moments
-                note_made(session, check.task, check.source, met, made, known, moments, has_others=has_others)
+        if check.seeks_removals and check.compares(batch):
+            met, judged = _with_records(session, met, judged, known, presence, check, aside)
         if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
             met, judged = _with_equal_keys(session, met, judged, presence, check, aside, judges=judges)
         found, changed = judged.divergence, judged.applied
@@ -155,6 +156,8 @@ def checked(
         if aside is not None:
             batch = aside.free_changes(met, found, known)
         written.append(batch)
+        if _may_insert(session, met, check, aside, found):
+            inserting.add(batch.table.name)
         rows[batch.table.name] = met.rows
         if len(changed := changed[changed >= 0]):
             unlike[batch.table.name] = met.rows.take(pa.array(changed))
@@ -175,7 +178,7 @@ def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Prese
         return _Unread.NONE
     if session.can_expect(batch.table):
         return _Unread.ALL
-    if not session.refuses_known_keys:
+    if not session.refuses_known_keys(batch.table):
         return _Unread.NONE
     if (batch.rows.column("op").to_numpy() == Op.INSERT).all():
         return _Unread.NEW
@@ -190,6 +193,51 @@ def _may_expect(batch: ChangeBatch, check: Check) -> bool:
     if check.owners or check.seeks_rivals or check.seeks_removals:
         return False
     return bool(is_newer(batch, np.arange(len(batch)), check.seen_until).all())
+
+
+def _may_insert(
+    session: TargetSession, met: KeyRows, check: Check, aside: SetAside | None, found: Divergence | None
+) -> bool:
+    """Whether the target has no row of the new keys that are written, as far as is known.
+
+    `found` is set aside. The first events of such a key are written if a later one differs, so its row counts then.
+    """
+    batch = met.events.batch
+    if not check.inserts or not check.compares(batch) or check.may_share(batch):
+        return False
+    if not session.refuses_known_keys(batch.table):
+        return False
+    has_row = met.events.is_new & (met.at >= 0)
+    if found is not None:
+        has_row[found.keys] &= found.begins > met.events.first[found.keys]
+    events = met.events.first[has_row]
+    return not len(events if aside is None else aside.free_events(met, events))
+
+
+def _with_records(
+    session: TargetSession,
+    met: KeyRows,
+    judged: _Judged,
+    known: KnownColumns | None,
+    presence: Sequence[Presence],
+    check: Check,
+    aside: SetAside | None,
+) -> tuple[KeyRows, _Judged]:
+    """Records removals of rows that are not there and changes that were made already, for other tasks between zones.
+
+    Other tasks may write until they are locked out, so the rows are read and compared again after this.
+    """
+    if not (len(judged.made) or len(early_removals(met, known))):
+        return met, judged
+    if has_others := lock_out_other_tasks(session, check.task, check.source):
+        met = key_rows(session, met.events.batch)
+        judged = _judged(session, met, presence, check, aside)
+        if len(removals := early_removals(met, known)):
+            note_removals(session, check.task, check.source, met, removals, check.moments)
+    if len(judged.made):
+        made, moments = judged.made, check.moments
+        note_made(session, check.task, check.source, met, made, known, moments, has_others=has_others)
+    return met, judged
 
 
 def _with_equal_keys(

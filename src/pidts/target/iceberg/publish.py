@@ -66,7 +66,9 @@ MANIFESTS = 30
 DELETE_FILES = 16
 """If there are more files of removed rows than this, all are rewritten as one."""
 SMALL_FILES = 16
-"""If there are more small data files than this, they are rewritten as one."""
+"""If there are as many small data files, they are rewritten as one."""
+_SMALL_LOADED = 64
+"""The same while rows are loaded: a copy makes many small files, and each row is rewritten once."""
 SMALL_BYTES = 16 << 20
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
@@ -155,7 +157,7 @@ def compact(table: OpenTable) -> None:
         elif size < SMALL_BYTES:
             small.append(path)
             left -= size
-    if len(small) >= SMALL_FILES:
+    if len(small) >= (_SMALL_LOADED if table.prepared else SMALL_FILES):
         for path in small:
             table.rewrite(path)
 

@@ -75,8 +75,7 @@ class MySqlSession(MySqlConnection):
         """Returns False: rows that changes find are read to be compared."""
         return False
 
-    @property
-    def refuses_known_keys(self) -> bool:
+    def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - of all tables
         """Whether a plain INSERT refuses a row whose key is there; some transactions of TiDB check keys only later.
 
         Each table that is written has a unique key over the identity.

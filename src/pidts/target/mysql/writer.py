@@ -97,7 +97,7 @@ class Writer:
             self._remove_copies(plan, change.deletes, change.times)
         else:
             self._run(plan, each(partial(_removal, plan), change.deletes))
-        new, rows = _parted(change)
+        new, rows = change.parted()
         self.insert(change.table, new)
         if change.safe and plan.rivalled:
             self._upsert_safely(plan, rows)
@@ -196,16 +196,6 @@ class Writer:
             return _collision(plan, error, sure=not self._server.tidb)
 
         self._exchange.later(sql, str(plan.table.name), check=check, explain=explain)
-
-
-def _parted(change: NetChange) -> tuple[pa.Table, pa.Table]:
-    """Returns the new rows, which the target must not have, and the other rows to write."""
-    rows, is_new = change.upserts, change.is_new
-    if is_new is None or not is_new.true_count:
-        return rows.slice(0, 0), rows
-    if is_new.true_count == len(is_new):
-        return rows, rows.slice(0, 0)
-    return rows.filter(is_new), rows.filter(pc.invert(is_new))
 
 
 def _rows(plan: Plan, rows: pa.Table) -> _Text:

@@ -72,10 +72,9 @@ class PostgresSession(PostgresConnection):
         """Whether the server can compare the table's rows by itself."""
         return self._writer.can_expect(table)
 
-    @property
-    def refuses_known_keys(self) -> bool:
-        """Returns False: the server compares rows itself, or all rows are read."""
-        return False
+    def refuses_known_keys(self, table: Table) -> bool:
+        """Whether a plain INSERT refuses each row whose key is there; other tables may have rows of this one, too."""
+        return self._writer.can_expect(table)
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""

@@ -101,7 +101,9 @@ class Writer:
         if change.safe:
             for columns, sql in plan.give_way:
                 self._each(plan, sql, columns, change.upserts)
-        self._each(plan, plan.insert, plan.written, self._update(plan, change))
+        new, rows = change.parted()
+        self._each(plan, plan.add, plan.written, new)
+        self._each(plan, plan.insert, plan.written, self._update(plan, change, rows))
 
     def can_expect(self, table: Table) -> bool:
         """Whether `write` can compare the table's rows with those that it expects."""
@@ -179,9 +181,9 @@ class Writer:
         columns = [name for name in plan.settable if not _all_same(combined(before[name]), combined(after[name]))]
         return columns if columns and 2 * len(columns) <= len(plan.written) else list(plan.settable)
 
-    def _update(self, plan: Statements, change: NetChange) -> pa.Table:
-        """Sets the changed columns of rows that were read; returns the rows that are still to be written."""
-        there, rows = change.there, change.upserts
+    def _update(self, plan: Statements, change: NetChange, rows: pa.Table) -> pa.Table:
+        """Sets the changed columns of those of `rows` that were read; returns those that are still to be written."""
+        there = change.there
         if there is None or change.safe or rows.num_rows < _MANY or not _has_plain_key(plan.table):
             return rows
         (key,) = plan.table.identity

@@ -18,6 +18,7 @@ from tests.target.conformance.samples import INT, create, table, text
 from pidts.apply import Target, TargetSession
 from pidts.apply.locks.resolve import Take, resolve
 from pidts.model import ColumnType, Halted, Kind, OnDivergence, Op, Table, TableName, calendar
+from pidts.reduce import NetChange
 from pidts.target.postgres import connection
 
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
@@ -225,6 +226,77 @@ def test_only_rows_that_changes_find_are_read(
     ]
     Task(target, task).apply(structure, (Op.INSERT, None, row(7000)), (Op.DELETE, row(7000), None))
     assert reads == [count, 1], "a key that comes and goes is read: the target may have a row there"
+
+
+@pytest.fixture
+def rival(target: Target, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    """Returns the rows that another program commits between the reading and the writing of rows: one an attempt."""
+    coming: list[Row] = []
+    with closing(target.connect()) as session:
+        kind = type(session)
+    write, others = kind.write, []
+
+    def late(self: Any, change: NetChange) -> None:
+        if coming and self not in others:
+            with closing(target.connect()) as other:
+                others.append(other)
+                put(other, change.table, coming.pop(0))
+        write(self, change)
+
+    monkeypatch.setattr(kind, "write", late)
+    return coming
+
+
+@pytest.mark.parametrize("kind", [*REFUSING_KNOWN_KEYS, "postgres"])
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("count", [4, 400])
+def test_a_row_that_a_program_inserts_after_rows_were_read_is_not_overwritten(
+    target: Target, session: TargetSession, task: str, structure: Table, rival: list[Row], *, is_read: bool, count: int
+) -> None:
+    differs = (*row(1)[:3], "theirs", *row(1)[4:])
+    put(session, structure, row(0), differs if is_read else row(1))
+    theirs = (*row(101)[:3], "theirs", *row(101)[4:])
+    changes: list[Change] = [
+        (Op.UPDATE, row(0), (*row(0)[:3], "ours", *row(0)[4:])),
+        (Op.UPDATE, row(1), (*row(1)[:3], "ours", *row(1)[4:])),
+        *((Op.INSERT, None, row(key)) for key in range(100, 100 + count)),
+    ]
+    rival.append(theirs)
+    Task(target, task, expects=not is_read).apply(structure, *changes)
+    there = {one[0]: one for one in content(session, structure)}
+    found = {one.shown for one in locks(session, task, structure)}
+    assert not rival
+    assert there[101] == theirs
+    assert there[102] == row(102)
+    assert found == {"id=101", *(["id=1"] if is_read else [])}
+
+
+@pytest.mark.parametrize("kind", [*REFUSING_KNOWN_KEYS, "postgres"])
+def test_while_rows_are_locked_a_row_that_a_program_inserts_is_not_overwritten(
+    target: Target, session: TargetSession, task: str, structure: Table, rival: list[Row]
+) -> None:
+    put(session, structure, (*row(1)[:3], "theirs", *row(1)[4:]))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, row(1), (*row(1)[:3], "ours", *row(1)[4:])))
+    theirs = (*row(5)[:3], "theirs", *row(5)[4:])
+    rival.append(theirs)
+    running.apply(structure, (Op.INSERT, None, row(5)), (Op.INSERT, None, row(6)))
+    assert {one.shown for one in locks(session, task, structure)} == {"id=1", "id=5"}
+    assert [one[3] for one in content(session, structure)] == ["theirs", "theirs", "row 6"]
+
+
+@pytest.mark.parametrize("kind", [*REFUSING_KNOWN_KEYS, "postgres"])
+def test_a_row_that_is_there_each_time_it_is_written_is_overwritten_in_the_end(
+    target: Target, session: TargetSession, task: str, structure: Table, rival: list[Row], reads: list[int]
+) -> None:
+    """As if a trigger inserts it, so no reading finds it. The task does not halt."""
+    running = Task(target, task, expects=False)
+    theirs = [(*row(key)[:3], "theirs", *row(key)[4:]) for key in (5, 6, 7)]
+    rival += theirs
+    running.apply(structure, *((Op.INSERT, None, row(key)) for key in (5, 6, 7)))
+    assert {one.shown for one in locks(session, task, structure)} == {"id=5", "id=6"}
+    assert content(session, structure) == [*theirs[:2], row(7)]
+    assert len(reads) == 3
 
 
 @pytest.mark.parametrize(
