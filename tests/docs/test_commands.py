@@ -149,10 +149,9 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
         assert {event["table"] for event in events} == {"orders"}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "page", ["docs/start/to-iceberg.md", pytest.param("docs/start/to-hive.md", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("page", ["docs/start/to-iceberg.md", "docs/start/to-hive.md"])
 def test_the_page_on_a_warehouse(page: str, tmp_path: Path, run_sql: RunSql) -> None:
     """The task, its two commands and the program that reads; the demo has a test of its own."""
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")

@@ -110,7 +110,7 @@ def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
     ("place", "call"),
     [
         pytest.param(ALTER, 1, marks=pytest.mark.long),
-        (ALTER, 2),
+        pytest.param(ALTER, 2, marks=pytest.mark.long),
         pytest.param("add_partitions", 3, marks=pytest.mark.long),
     ],
 )

@@ -70,6 +70,7 @@ def test_each_run_looks_at_other_examples_also_where_ci_is_set(tmp_path, first):
     assert drawn(first) != drawn(other)
 
 
+@pytest.mark.long
 def test_the_number_in_the_header_repeats_a_run_also_over_several_workers(tmp_path, first):
     assert len(drawn(first)) == 51
     assert drawn(run(tmp_path, seed_of(first), "-n", "2")) == drawn(first)

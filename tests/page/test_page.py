@@ -142,6 +142,7 @@ def test_the_overview_follows_the_task(browser: Browser, synced: Shop) -> None:
         browser.picture("overview", 280)
 
 
+@pytest.mark.long
 def test_the_stages_of_a_change_are_shown(browser: Browser, synced: Shop) -> None:
     browser.open(f"tasks/{SCHEMA}", synced.service.url)
     browser.sees("Target", ".stages")
@@ -270,6 +271,7 @@ def test_a_comparison_shows_its_result_and_the_repair(browser: Browser, synced: 
     browser.sees("Equal", ".run")
 
 
+@pytest.mark.long
 def test_the_log_is_followed_and_filtered(browser: Browser, synced: Shop) -> None:
     browser.open(f"tasks/{SCHEMA}/log", synced.service.url)
     browser.sees("the task begins", ".log-box")
@@ -278,6 +280,7 @@ def test_the_log_is_followed_and_filtered(browser: Browser, synced: Shop) -> Non
     browser.sees_no("the task begins", ".log-box")
 
 
+@pytest.mark.long
 def test_the_task_file_is_shown_and_checked(browser: Browser, synced: Shop) -> None:
     browser.open(f"tasks/{SCHEMA}/file", synced.service.url)
     browser.sees("on-divergence: lock", ".source-text")

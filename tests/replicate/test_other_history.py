@@ -104,7 +104,9 @@ def test_domains_and_tags_are_followed_and_resumed(
     assert RelayReader(tmp_path, "s").gtid_set(entries[-1].transaction.lsn) == executed_on(mysql_like)
 
 
-@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql56])
+@pytest.mark.parametrize(
+    "start_server", [sandbox.start_mariadb, pytest.param(sandbox.start_mysql56, marks=pytest.mark.long)]
+)
 def test_a_backup_that_was_restored_and_has_grown_since(
     start_server: Callable[..., Server], run_sql: RunSql, tmp_path: Path
 ) -> None:

@@ -110,8 +110,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _marks(scenario: Scenario, target: str) -> tuple[pytest.MarkDecorator, ...]:
-    """A run takes half a minute: of scenarios that do not share the common one, most are the full tier's."""
-    can_share = set(scenario.task) <= {*MAPS, "mysql-instances"}
+    """A run takes half a minute. Only the runs that many scenarios share, into PostgreSQL, and one more are in `./test`."""
+    can_share = target == "postgres" and set(scenario.task) <= {*MAPS, "mysql-instances"}
     is_core = target == "postgres" and scenario.name == "shard_optimistic"
     return () if can_share or is_core else (pytest.mark.long,)
 

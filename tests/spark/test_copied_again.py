@@ -86,6 +86,7 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_run_that_dies_between_the_copy_and_the_statements_begins_both_again(
     mariadb: Server,

@@ -332,7 +332,7 @@ def test_the_process_dies_anywhere(workers: int) -> None:
     assert crash > 40, "there were some points"
 
 
-@pytest.mark.parametrize("point", range(0, 30, 1 if EXAMPLES else 3))
+@pytest.mark.parametrize("point", range(0, 30, 1 if EXAMPLES else 6))
 def test_a_crash_between_two_workers_leaves_nothing_that_would_keep_a_row_later(point: int) -> None:
     """What the batch that brings them together has noted must not outlive it: it would set a DELETE aside."""
     keys = range(10, 18)

@@ -18,6 +18,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield started
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_a_cluster_copies_and_follows_like_a_local_master(

@@ -15,6 +15,8 @@ from pidts.target import IcebergTarget
 
 from .samples import INT, checkpoint, lsn, table
 
+pytestmark = pytest.mark.repeats("mysql56")
+
 
 def claim(target: Target, task: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
     session = target.connect()

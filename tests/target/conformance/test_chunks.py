@@ -19,6 +19,8 @@ from .conftest import KINDS
 from .proxy import Wire
 from .samples import INT, checkpoint, lsn, rows, table
 
+pytestmark = pytest.mark.repeats("mysql56")
+
 
 @pytest.fixture
 def session(target: Target) -> Iterator[TargetSession]:

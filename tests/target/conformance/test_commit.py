@@ -17,6 +17,8 @@ from .breaking import Breaking, Died
 from .proxy import Wire
 from .samples import INT, change, checkpoint, lsn, table
 
+pytestmark = pytest.mark.repeats("mysql56")
+
 
 @pytest.fixture
 def structure(target: Target, name: TableName) -> Table:

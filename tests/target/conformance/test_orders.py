@@ -16,6 +16,8 @@ from .breaking import Breaking, Died
 from .samples import INT, lsn, table
 from .test_ddl import World, claimed, runner, schema_change
 
+pytestmark = pytest.mark.repeats("mysql56")
+
 AT = lsn(110)
 
 

@@ -17,6 +17,8 @@ from pidts.target.postgres.dialect import qualified as postgres_name
 
 from .samples import INT, change, table, text
 
+pytestmark = pytest.mark.repeats("mysql56")
+
 MYSQL = {
     "extra": "ALTER TABLE {} ADD UNIQUE KEY own (word)",
     "prefix": "ALTER TABLE {} ADD UNIQUE KEY own (word(1))",

@@ -16,6 +16,8 @@ from pidts.target.mysql.checksums import row_sum
 
 from .samples import INT, change, create, load, rows, table
 
+pytestmark = pytest.mark.repeats("mysql56")
+
 FLOAT, DOUBLE = ColumnType(Kind.FLOAT), ColumnType(Kind.DOUBLE)
 
 

@@ -157,7 +157,11 @@ def failed(task: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("source", "target"),
-    [("mariadb", "postgres"), ("mysql97", "mariadb"), pytest.param("mysql56", "mysql97", marks=pytest.mark.long)],
+    [
+        ("mariadb", "postgres"),
+        pytest.param("mysql97", "mariadb", marks=pytest.mark.long),
+        pytest.param("mysql56", "mysql97", marks=pytest.mark.long),
+    ],
 )
 def test_with_all_of_it_a_check_passes_and_without_any_it_fails_by_its_name(
     source: str, target: str, request: pytest.FixtureRequest, accounts, run_sql: RunSql, capsys, database_on

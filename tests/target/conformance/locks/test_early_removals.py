@@ -22,7 +22,7 @@ from pidts.model import ColumnType, Kind, Lsn, Moment, OfSource, Op, Table, Tabl
 from pidts.model.zone import ZONE_NOTE
 from pidts.target import IcebergTarget, PostgresTarget
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 FOLDED = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_general_ci")
 ROW, OTHER = (5, "five", 1, "t"), (5, "again", 2, "t")
 WHY = "task {} deleted a row of this key before the row had arrived here: it may have been this row"

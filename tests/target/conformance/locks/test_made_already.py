@@ -20,7 +20,7 @@ from pidts.apply.locks.resolve import Take, resolve
 from pidts.model import ColumnType, Kind, Op, Table, TableName
 from pidts.target import IcebergTarget, PostgresTarget
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 ONE, TWO, THREE = (5, "one", 1, None), (5, "two", 1, None), (5, "three", None, "t")
 SPELLED = {Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR}
 SET: Change = (Op.UPDATE, ONE, TWO)

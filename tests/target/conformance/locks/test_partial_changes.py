@@ -15,7 +15,7 @@ from pidts.apply.locks.resolve import Take, resolve
 from pidts.model import Halted, Op, Table, TableName
 from pidts.target import IcebergTarget, PostgresTarget
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 KEY, SETS_U, SETS_ID = b"\1", b"\1\4", b"\1\1"
 """MINIMAL images: bit 0 is id, 1 is s, 2 is u."""
 

@@ -15,7 +15,7 @@ from pidts.model import RangeOwner
 from pidts.target import IcebergTarget
 from pidts.task.zones.owner_move import OwnerMove, ZoneRecords
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 
 OWNER = RangeOwner(
     schema="shop",

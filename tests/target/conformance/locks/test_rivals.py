@@ -19,7 +19,7 @@ from pidts.batch.workers import Commit
 from pidts.model import Halted, OnDivergence, Op, Table, TableName
 from pidts.target import IcebergTarget, PostgresTarget
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ from pidts.model import (
 from pidts.schema import AddColumn, AlterTable, DropColumn, ModifyColumn
 from pidts.target import IcebergTarget
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 
 Row = tuple[Any, ...]
 Change = tuple[Op, Row | None, Row | None]

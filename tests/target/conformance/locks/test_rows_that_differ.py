@@ -39,7 +39,7 @@ from pidts.model import (
 from pidts.reduce import NetChange
 from pidts.reduce.column_presence import column_presence
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 
 ROWS = int(os.environ.get("PIDTS_EXAMPLES", "0")) or 400
 
