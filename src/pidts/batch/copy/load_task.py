@@ -174,7 +174,7 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
         except Halted as error:
             # The rows may already have the form of a later schema change. If there is no such change, the batch that
             # settles the request gets the same error, and stops the task.
-            _log.info("a chunk is not loaded ahead", table=str(table.name), cause=str(error))
+            _log.info("a chunk waits for the batch that settles it", table=str(table.name), cause=str(error))
     return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
 
 

@@ -92,8 +92,9 @@ class SeedTask:
                         "zone-not-handed-over",
                         what,
                         where=Where(table=str(table), file=str(self.config.path)),
-                        todo="Nothing has changed. Look at the task (pidts status), then repeat the command "
-                        "where its relay is: without it only tables are seen that are written to",
+                        todo="Nothing has changed. Look at the task (pidts status). Then repeat the command on the "
+                        "machine that has the task's relay: without the relay, the command cannot find out whether a "
+                        "table that no program writes to has caught up",
                     )
 
     def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:
