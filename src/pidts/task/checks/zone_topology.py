@@ -80,8 +80,13 @@ def topology_findings(
         what = (
             f"changes of {named(two_ways)} come to the source and, on another way, to the target. A change that zone "
             f"{spec.name} makes to one of these rows may arrive at the target before the row itself; then the change "
-            "or the row is set aside (pidts locks). If two zones make the same change to a row at once, and a third "
-            "zone undoes it, the row can differ between zones without a lock: to prevent this, let each write change "
+            "or the row is set aside (pidts locks)"
+        )
+        found.append(_note(what))
+    if spec.forwards and not conflict_rule(config):
+        what = (
+            f"this task forwards changes of {named(sorted(spec.forwards))}. A row that gets former values while "
+            "several zones write it can differ between zones without a lock: to prevent this, let each write change "
             "a column, such as a time"
         )
         found.append(_note(what))
