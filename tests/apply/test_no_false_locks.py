@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
-from tests.binlog.random_tables import RandomTable, tables
-from tests.binlog.round_trip import RoundTrip
+from tests.binlog.logs.random_tables import RandomTable, tables
+from tests.binlog.logs.round_trip import RoundTrip
 from tests.conftest import RunSql
 from tests.examples import EXAMPLES, examples
 

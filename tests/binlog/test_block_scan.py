@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.binlog.logs.log_maker import LogMaker, random_log
+from tests.binlog.logs.scenarios import kept, load
 from tests.examples import examples
 
 from pidts.binlog import EventType, LogWalker, TransactionScanner, iter_raw
 from pidts.binlog.blocks import ordinary as o
 from pidts.binlog.blocks.scan import BlockScan, Run
 from pidts.model import DecodeError, Lsn, PidtsError, Transaction
-
-from .log_maker import LogMaker, random_log
-from .scenarios import kept, load
 
 
 @dataclass

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.binlog.logs.scenarios import INNO, load
 
 from pidts.binlog import LogWalker, TransactionScanner, iter_raw
 from pidts.binlog.row_values import python_values
@@ -15,8 +16,6 @@ from pidts.excerpt.blocks import LogBlock
 from pidts.excerpt.range import LogRange
 from pidts.model import DataChange, Kind, Lsn, Op, Position, SchemaEvent, calendar
 from pidts.rules import AllowList
-
-from .scenarios import INNO, load
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from tests.binlog.logs.log_maker import LogMaker
 
 from pidts.binlog import EventType, LogWalker, decode_slice, decode_stream
 from pidts.binlog.blocks.event_times import EventTimes
@@ -18,7 +19,6 @@ from pidts.model import Column, ColumnType, Kind, Lsn, Table, TableName
 from pidts.rules import Rules
 from pidts.rules.expressions import ExpressionFilter, ExpressionRule
 
-from .log_maker import LogMaker
 from .test_stream import bare
 
 TABLE = Table(

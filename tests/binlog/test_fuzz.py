@@ -9,14 +9,13 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.binlog.logs import fuzz
+from tests.binlog.logs.scenarios import Recording, kept, load
 from tests.examples import examples
 
 from pidts.binlog import LogWalker, TransactionScanner, decode_slice, iter_raw
 from pidts.binlog.values import json
 from pidts.model import Halted, Lsn
-
-from . import fuzz
-from .scenarios import Recording, kept, load
 
 CASES = [name for name in kept() if load(name).tables]
 
@@ -111,7 +110,7 @@ def separate():
 
 
 def test_damaged_logs_give_the_same_from_compiled_and_from_plain_code(separate):
-    """A few seconds of what `python -m tests.binlog.fuzz` does for a given time."""
+    """A few seconds of what `python -m tests.binlog.logs.fuzz` does for a given time."""
     report = fuzz.run(6, 7, separate)
     assert not report.findings, str(report)
     assert report.rows > 0

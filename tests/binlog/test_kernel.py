@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.binlog.logs.scenarios import Recording, kept, load
+from tests.binlog.logs.twins import decoded, difference, disagreement
 from tests.examples import examples
 
 from pidts.binlog import Format, jit
@@ -23,9 +25,7 @@ from pidts.binlog.kernel.texts import has_ascii
 from pidts.binlog.values import charsets, json
 from pidts.model import Column, ColumnType, DecodeError, EarlyFilter, Halted, Kind, Lsn, Op, Table, TableName
 
-from .scenarios import Recording, kept, load
 from .test_fuzz import unsealed
-from .twins import decoded, difference, disagreement
 
 CASES = [name for name in kept() if load(name).tables]
 MOVING = [name for name in CASES if name.endswith("transactions")]

@@ -9,12 +9,11 @@ from __future__ import annotations
 import struct
 
 import pytest
+from tests.binlog.logs.scenarios import load
 
 from pidts.binlog import EventType, Format, TransactionScanner, decode_slice
 from pidts.binlog.events import Event
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Lsn, Op, PidtsError, Table, TableName
-
-from .scenarios import load
 
 FORMAT = Format(checksum=False, server_version="5.7.44", is_mariadb=False)
 NAME = TableName("d", "t")

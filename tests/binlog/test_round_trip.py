@@ -11,12 +11,11 @@ from contextlib import closing
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
+from tests.binlog.logs.random_tables import RandomTable, tables
+from tests.binlog.logs.round_trip import IDENTIFIERS, RoundTrip, Written, copy_faults, faults, told_by
 from tests.examples import EXAMPLES, examples
 
 from pidts.model import Kind, Table
-
-from .random_tables import RandomTable, tables
-from .round_trip import IDENTIFIERS, RoundTrip, Written, copy_faults, faults, told_by
 
 MINIMAL, FULL = "SET GLOBAL binlog_row_metadata = MINIMAL", "SET GLOBAL binlog_row_metadata = FULL"
 NONE = "SET GLOBAL binlog_row_metadata = NO_LOG"

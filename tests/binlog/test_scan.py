@@ -5,11 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
+from tests.binlog.logs.scenarios import Recording, kept, load
 
 from pidts.binlog import Event, EventType, LogWalker, TransactionScanner, iter_raw
 from pidts.model import DecodeError, Halted, Lsn, Transaction
-
-from .scenarios import Recording, kept, load
 
 COMMON = [
     ("", 1, "i"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pymysql
 import pytest
-
-from .scenarios import play, replayed, scenarios
+from tests.binlog.logs.scenarios import play, replayed, scenarios
 
 
 @pytest.mark.parametrize("name", ["types", "transactions", "old-times", "metadata"])

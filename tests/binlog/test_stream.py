@@ -15,12 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import zstandard
+from tests.binlog.logs.log_maker import LogMaker
+from tests.binlog.logs.scenarios import Recording, kept, load
 
 from pidts.binlog import EventType, decode_slice, decode_stream, whole_events
 from pidts.model import Column, ColumnType, Kind, Lsn, Table, TableName
-
-from .log_maker import LogMaker
-from .scenarios import Recording, kept, load
 
 MOVING = [name for name in kept() if name.endswith(("transactions", "partial", "prepared"))]
 BLOB = Table(TableName("shop", "t"), (Column("v", ColumnType(Kind.LONGTEXT, charset="utf8mb4")),))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.binlog.logs.scenarios import FUNCTIONAL, kept, load
 
 from pidts.binlog import EventType, LogWalker, TableMap, iter_raw, table_name
 from pidts.binlog.wire import Wire, WireType, read_wires
 from pidts.model import ColumnType, DecodeError, Key, Kind, TableName
-
-from .scenarios import FUNCTIONAL, kept, load
 
 
 def maps(name):

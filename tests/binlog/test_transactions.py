@@ -6,14 +6,13 @@ import random
 
 import numpy as np
 import pytest
+from tests.binlog.logs.scenarios import kept, load
 
 from pidts.binlog import EventType, LogWalker, TransactionScanner, decode_slice, iter_raw
 from pidts.binlog.events import is_artificial
 from pidts.binlog.transactions import TransactionReader
 from pidts.excerpt.around import EventPlaces
 from pidts.model import Lsn, Position, Transaction
-
-from .scenarios import kept, load
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

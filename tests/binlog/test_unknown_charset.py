@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.binlog.logs.scenarios import INNO, load
+from tests.binlog.logs.twins import decoded
 
 from pidts.binlog.kernel import texts
 from pidts.binlog.values import strings
 from pidts.model import Column, ColumnType, Halted, Kind, TableName
 from pidts.model.types import UNKNOWN_CHARSET
 
-from .scenarios import INNO, load
 from .test_table_map import maps
-from .twins import decoded
 
 UNREAD = ColumnType(Kind.VARCHAR, length=9, charset=UNKNOWN_CHARSET)
 TABLE = replace(INNO, columns=(INNO.columns[0], replace(INNO.columns[1], type=UNREAD)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.binlog.logs import all_types
+from tests.binlog.logs.scenarios import INNO, MYISAM, Recording, kept, load, replayed
 
 from pidts.binlog import LogWalker, decode_slice, iter_raw
 from pidts.binlog.events import EventType
 from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.model import ChangeBatch, DecodeError, Lsn, Op, Table, TableName
-
-from . import all_types
-from .scenarios import INNO, MYISAM, Recording, kept, load, replayed
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

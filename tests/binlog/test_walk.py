@@ -7,12 +7,11 @@ import zlib
 from dataclasses import replace
 
 import pytest
+from tests.binlog.logs.scenarios import kept, load
 
 from pidts.binlog import EventType, Format, LogWalker, iter_raw, previous_gtids
 from pidts.binlog.gtid_events import gtid_list
 from pidts.model import DecodeError
-
-from .scenarios import kept, load
 
 PLAIN = Format(checksum=False, server_version="8.0", is_mariadb=False)
 SEALED = replace(PLAIN, checksum=True)

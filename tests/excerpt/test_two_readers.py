@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.binlog.log_maker import LogMaker
+from tests.binlog.logs.log_maker import LogMaker
 
 from pidts.binlog import EventType
 from pidts.cli.events.changes import read_events

@@ -8,8 +8,8 @@ from typing import Any
 
 import pymysql
 import pytest
-from tests.binlog import all_types
-from tests.binlog.scenarios import Recording, Scenario, play
+from tests.binlog.logs import all_types
+from tests.binlog.logs.scenarios import Recording, Scenario, play
 
 from pidts.binlog import decode_slice
 from pidts.binlog.decode import LogFacts, times_of

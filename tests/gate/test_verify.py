@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.binlog import all_types
+from tests.binlog.logs import all_types
 from tests.conftest import InOneSession, RunSql
 from tests.running import connect
 from tests.spark.commands import Task

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.binlog.log_maker import LogMaker, random_log
+from tests.binlog.logs.log_maker import LogMaker, random_log
 from tests.examples import examples
 
 from pidts.binlog import EventType, LogWalker, TransactionScanner

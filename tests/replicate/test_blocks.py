@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.binlog.log_maker import LogMaker, random_log
+from tests.binlog.logs.log_maker import LogMaker, random_log
 from tests.examples import examples
 
 from pidts.model import PidtsError, Position, Where

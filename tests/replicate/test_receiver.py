@@ -6,7 +6,7 @@ import random
 from contextlib import closing
 from pathlib import Path
 
-from tests.binlog.log_maker import LogMaker, rotate
+from tests.binlog.logs.log_maker import LogMaker, rotate
 
 from pidts.binlog import EventType
 from pidts.model import MySqlGtidSet, Position, Where

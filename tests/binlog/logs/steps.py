@@ -8,9 +8,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pidts.binlog
+from tests.binlog.logs.twins import Outcome
 
-from .twins import Outcome
+import pidts.binlog
 
 _PLAIN_CODE = str(Path(pidts.binlog.__file__).parent)
 _COMPILED_CODE = str(Path(pidts.binlog.__file__).parent / "kernel")

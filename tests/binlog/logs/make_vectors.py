@@ -1,4 +1,4 @@
-"""Makes the files in `vectors/` anew, out of servers started for it: `python -m tests.binlog.make_vectors [kind ...]`.
+"""Makes the files in `vectors/` anew, out of servers started for it: `python -m tests.binlog.logs.make_vectors [kind ...]`.
 
 `KIND@PORT:FOLDER` takes a server that runs already and keeps its log in FOLDER: so are made the vectors of versions that
 the tests do not start (`mariadb118@3306:/var/log/mysql`). Its log files must be called `bin.000001` and so on.
@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 
 import pymysql
+from tests.binlog.logs.scenarios import VECTORS, keep, play, scenarios
 
 from pidts import sandbox
-
-from .scenarios import VECTORS, keep, play, scenarios
 
 STARTS = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97, "mysql56": sandbox.start_mysql56}
 

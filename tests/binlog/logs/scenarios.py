@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.binlog.logs import all_types
 
 from pidts.binlog import MAGIC, Format, LogWalker, decode_slice, iter_raw
 from pidts.model import Column, ColumnType, Key, Kind, Op, Table, TableName
 
-from . import all_types
-
-VECTORS = Path(__file__).parent / "vectors"
+VECTORS = Path(__file__).parents[1] / "vectors"
 
 ID = Column("id", ColumnType(Kind.INT), nullable=False)
 WORD = Column("v", ColumnType(Kind.VARCHAR, length=500, charset="latin1"))

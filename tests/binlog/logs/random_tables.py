@@ -12,10 +12,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from tests.binlog.logs.random_values import binaries, documents, floats, geometries, moments, texts, wholes
 
 from pidts.model import Kind
-
-from .random_values import binaries, documents, floats, geometries, moments, texts, wholes
 
 NEW = ("mariadb", "mysql97")
 CHARSETS = (

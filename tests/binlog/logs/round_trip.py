@@ -12,6 +12,8 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pymysql
+from tests.binlog.logs.all_types import as_text
+from tests.binlog.logs.random_tables import RandomTable
 
 from pidts.binlog import Format, LogWalker, decode_slice, iter_raw
 from pidts.binlog.compressed import payload_events
@@ -20,9 +22,6 @@ from pidts.binlog.table_map import TableMap
 from pidts.model import ChangeBatch, Column, ColumnType, Kind, Op, Position, Table, TableName
 from pidts.sandbox import Server
 from pidts.source import Session, SourceConfig, connect, log_end, read_structures, select_range
-
-from .all_types import as_text
-from .random_tables import RandomTable
 
 IDENTIFIERS = (Kind.UUID, Kind.INET4, Kind.INET6)
 KERNELS = ("python", "compiled")

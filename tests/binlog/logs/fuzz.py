@@ -1,4 +1,4 @@
-"""Feeds damaged logs to plain and to compiled code, which must agree: `python -m tests.binlog.fuzz --seconds 600`.
+"""Feeds damaged logs to plain and to compiled code, which must agree: `python -m tests.binlog.logs.fuzz --seconds 600`.
 
 Recordings of real servers are cut into transactions and damaged: bits, lengths, ends, pieces of other events, other
 orders; sizes and checksums are made right again, so that the damage gets inside. What makes plain code run lines that
@@ -27,13 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.binlog.logs.scenarios import Recording, kept, load
+from tests.binlog.logs.steps import Coverage
+from tests.binlog.logs.twins import Outcome, decoded, disagreement
 
 from pidts.binlog import LogWalker, iter_raw
 from pidts.model import ChangeBatch, Halted, Lsn
-
-from .scenarios import Recording, kept, load
-from .steps import Coverage
-from .twins import Outcome, decoded, disagreement
 
 PATIENCE = 30
 HEADER = 19
@@ -249,7 +248,7 @@ def _packed(batch: ChangeBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-SERVE = (sys.executable, "-m", "tests.binlog.fuzz", "--serve")
+SERVE = (sys.executable, "-m", "tests.binlog.logs.fuzz", "--serve")
 
 
 class Compiled:
@@ -261,7 +260,7 @@ class Compiled:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            self._command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            self._command, cwd=Path(__file__).parents[3], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdin
         assert self._process.stdout
