@@ -242,7 +242,7 @@ def test_a_table_that_was_taken_is_not_written_any_more():
 )
 def test_a_value_that_the_type_does_not_have_names_its_column(make, name, text):
     table = table_of(KINDS["int"], KINDS[name])
-    with pytest.raises(StructureChanged, match="column c1 holds what a column of type"):
+    with pytest.raises(StructureChanged, match="column c1 has a value that a column of type"):
         read(make, table, sent([[b"1", text]]))
 
 

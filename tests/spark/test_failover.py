@@ -171,7 +171,7 @@ def test_changes_that_come_twice_leave_the_rows_of_the_source(
         run.wait_until(lambda: greatest() > last, "it goes on", 120)
         writer.end()
         said = run.log.read_text()
-        assert "changes may come twice and are applied as repeats" in said
+        assert "changes may come twice and are applied in safe mode" in said
         assert run.stop() == 0, said[-4000:]
         task.sync(240)
         for table, sql in REPEATED.items():

@@ -411,8 +411,8 @@ def test_looking_changes_nothing(
     ]
     counters = next(step for step in found.steps if step.name == "counters")
     assert counters.details == (
-        "shop.customers.id continues at 1, and has to at 4",
-        "shop.orders.id continues at 1, and has to at 3",
+        "shop.customers.id continues at 1, and has to continue at 4",
+        "shop.orders.id continues at 1, and has to continue at 3",
     )
     assert not found.unseen
 

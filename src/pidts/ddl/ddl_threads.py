@@ -213,7 +213,7 @@ class DdlThreads:
             if not self._closed.is_set():
                 self._failure = self._failure or error
             elif lsn not in self._halted:
-                _log.warning("a schema change was left", source=source, at=str(lsn), error=str(error))
+                _log.warning("a schema change is left to a later attempt", source=source, at=str(lsn), error=str(error))
         finally:
             with self._moved:
                 self._running.discard(lsn)
@@ -372,7 +372,7 @@ class DdlThreads:
                 if over:
                     session.meta.halts.resolve(context.task, source, over)
         for halt in new:
-            _log.warning("tables wait for others of the same statement", halt=str(halt), statement=halt.statement)
+            _log.warning("tables wait for other tables of the same statement", halt=str(halt), statement=halt.statement)
 
     def _resolve(self, due: DueChange) -> None:
         with self._moved:

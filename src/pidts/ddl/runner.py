@@ -174,7 +174,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
 
 
 def _made_for(due: DueChange, change: MemberChange) -> Changed:
-    _log.info("schema change was made by another shard, for this one, too", statement=change.text, at=str(due.lsn))
+    _log.info("another shard has made the schema change for this shard, too", statement=change.text, at=str(due.lsn))
     return _made(due.context, change.structures)
 
 

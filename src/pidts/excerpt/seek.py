@@ -73,7 +73,7 @@ def _last(files: list[str], is_before: Callable[[str], bool], start: Point, serv
         else:
             high = middle
     if low == 0 and not isinstance(start, datetime):
-        what = f"the source no longer has all that follows {start}: {files[0]} is its oldest log file"
+        what = f"the source no longer has all log after {start}: {files[0]} is its oldest log file"
         todo = "Read the older files, if they are kept somewhere, or begin elsewhere"
         raise Halted("position-lost", what, where=server.where, todo=todo)
     return files[max(low - 1, 0)]

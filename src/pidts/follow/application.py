@@ -90,7 +90,9 @@ class RelayApplication:
         try:
             tokens = read_tokens(self._token_file)
         except ConfigError as error:
-            _log.error("nobody is let in", code=error.code, what=error.what, file=error.where.file, todo=error.todo)
+            _log.error(
+                "no follower is let in", code=error.code, what=error.what, file=error.where.file, todo=error.todo
+            )
             return False
         return kind.lower() == "bearer" and is_accepted(shown.strip(), tokens)
 

@@ -150,7 +150,7 @@ class Follower:
         self._report(client)
         if self._doubts is not None:
             if client.doubt(self._doubts):
-                self._log.warning("the serving relay is damaged, too, and receives that part again")
+                self._log.warning("the relay server's relay is damaged, too, and receives that part again")
             self._doubts = None
         while not self._is_to_end(stop):
             has = writer.has
@@ -242,7 +242,7 @@ class Follower:
             if after is None:
                 continue
             self._log.warning(
-                "the serving relay is another one behind this place, and the copy is cut back",
+                "the relay server's relay has other log after this place, and the copy is cut back",
                 after=str(after),
                 had=str(writer.lsn),
             )

@@ -122,7 +122,7 @@ def xa_not_received(transaction: Transaction) -> Halted:
     xid = transaction.xa.xid if transaction.xa else ""
     return Halted(
         "xa-not-received",
-        f"the XA transaction {xid} is committed here, but it was prepared before the log begins that we have",
+        f"the XA transaction {xid} is committed here, but it was prepared before the log that PiDTS has",
         where=Where(position=str(transaction.lsn)),
         todo="Its rows are unknown: start a new task that copies the tables when XA RECOVER on the source is empty",
     )

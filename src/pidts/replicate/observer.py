@@ -83,7 +83,7 @@ class Observer:
                 self._reported = ""
             except PidtsError as error:
                 if not isinstance(error, Transient) and error.code != self._reported:
-                    self._log.warning("source not looked at", code=error.code, what=error.what, todo=error.todo)
+                    self._log.warning("source cannot be queried", code=error.code, what=error.what, todo=error.todo)
                     self._reported = error.code
             except OSError as error:
                 self._log.warning("structures not stored", what=str(error))

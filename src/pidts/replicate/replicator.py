@@ -171,7 +171,7 @@ class Replicator:
 
     def _report_failure(self, error: Transient, **changes: Lsn | None) -> None:
         if error.code != self._logged_code:
-            self._log.warning("source not followed", code=error.code, what=error.what, todo=error.todo)
+            self._log.warning("source cannot be followed", code=error.code, what=error.what, todo=error.todo)
             self._logged_code = error.code
         self._status.update(connected=False, error=error, **changes)
 

@@ -117,7 +117,7 @@ class Cells:
             raise Halted("source-refused", what, where=self._where, todo="Connect to the server itself, not to a proxy")
 
     def _misfit(self, column: Column, why: object) -> StructureChanged:
-        what = f"column {column.name} holds what a column of type {column.type.kind} cannot: {why}"
+        what = f"column {column.name} has a value that a column of type {column.type.kind} cannot have: {why}"
         return StructureChanged("structure-changed", what, where=self._where)
 
     def _array(self, column: Column, rows: int, buffers: list[pa.Buffer]) -> pa.Array:

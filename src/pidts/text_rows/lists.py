@@ -45,7 +45,7 @@ class Lists:
             try:
                 arrays.append(to_arrow(values, self._table.name, column))
             except pa.ArrowInvalid as error:
-                what = f"column {column.name} holds what a column of type {column.type.kind} cannot: {error}"
+                what = f"column {column.name} has a value that a column of type {column.type.kind} cannot have: {error}"
                 raise StructureChanged("structure-changed", what, where=self._where) from error
         self._columns = [[] for _ in self._columns]
         self.size = 0

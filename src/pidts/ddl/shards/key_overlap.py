@@ -62,7 +62,7 @@ def demand_apart(
         )
     if not again:
         _log.warning(
-            "a table that comes counts its rows by itself; rows of equal number would be one row with other shards'",
+            "a joining table numbers its rows by itself; rows of other shards must not have the same numbers",
             table=str(table.name),
             target=str(target),
             column=counter,

@@ -18,7 +18,7 @@ def behind(session: MySqlSession, table: Table, source_next: int) -> list[str]:
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
         return []
-    return [f"{table.name} continues at {at}, and has to at {wanted}"]
+    return [f"{table.name} continues at {at}, and has to continue at {wanted}"]
 
 
 def move(session: MySqlSession, table: Table, source_next: int) -> list[str]:

@@ -49,7 +49,7 @@ def behind(session: PostgresSession, table: Table, source_next: int) -> list[str
     for sequence in _sequences(session, table.name):
         at, wanted = _place(session, sequence), _wanted(session, table, sequence, source_next)
         if at < wanted:
-            lines.append(f"{table.name}.{sequence.column} continues at {at}, and has to at {wanted}")
+            lines.append(f"{table.name}.{sequence.column} continues at {at}, and has to continue at {wanted}")
     return lines
 
 

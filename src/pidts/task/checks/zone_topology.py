@@ -91,7 +91,8 @@ def topology_findings(
         )
         found.append(_note(what))
     if absent := sorted(spec.owners.zones - arriving - brought):
-        what = f"no task carries changes of {named(absent)} here yet, which own{'s' if len(absent) == 1 else ''} rows"
+        owning = "this zone owns" if len(absent) == 1 else "these zones own"
+        what = f"no task carries changes of {named(absent)} here yet, although {owning} rows"
         found.append(_note(what))
     return found
 

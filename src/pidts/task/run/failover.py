@@ -151,7 +151,7 @@ def until_no_repeat(
     except BaseException:
         target.rollback()
         raise
-    _log.warning("changes may come twice and are applied as repeats", source=source.source_id, until=str(repeated))
+    _log.warning("changes may come twice and are applied in safe mode", source=source.source_id, until=str(repeated))
     return repeated
 
 
