@@ -94,13 +94,15 @@ def test_all_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
 
 
-def test_a_disk_that_takes_no_more_is_tried_again(target: IcebergTarget) -> None:
+def test_a_disk_that_takes_no_more_is_tried_again(target: IcebergTarget, request: pytest.FixtureRequest) -> None:
     """At any byte: the system refuses files that grow beyond a limit, as a full disk would."""
     with closing(target.connect()) as session:
         create(session, KEYED)
         (row,) = session.meta.checkpoints.claim("t", "s", 1, checkpoint(100))
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     failures = []
+    # The database makes its further files with its first session: without one, it would fail before any other file.
+    request.addfinalizer(target.connect().close)
     for limit in (1, 600, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 7000, 10_000):
         with closing(target.connect()) as session:
             before = session.read_rows(KEYED)
@@ -111,7 +113,7 @@ def test_a_disk_that_takes_no_more_is_tried_again(target: IcebergTarget) -> None
                 Committer(target, "t", "s", row.epoch, sleep=lambda _: None) as writer,
             ):
                 writer.commit(
-                    0, row.lsn, checkpoint(limit), lambda _, n=limit: [change(KEYED, upserts=[(n, n), (-1, n)])]
+                    0, row.lsn, checkpoint(100 + limit), lambda _, n=limit: [change(KEYED, upserts=[(n, n), (-1, n)])]
                 )
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, usual)
