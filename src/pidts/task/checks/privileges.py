@@ -89,7 +89,8 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
         Finding(
             "dump_privilege",
             ok=True,
-            message=f"{one} is not granted: the account cannot see tables without it, and the task leaves them out",
+            message=f"{one} is not granted: the account sees only tables on which it has this privilege, and the task "
+            "leaves out all others",
         )
         for one in seen
         if not one.table

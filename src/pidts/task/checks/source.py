@@ -145,7 +145,7 @@ def _source(
                 findings += _auto_increment(config, session, target, tables.values())
             image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
             if config.is_between_zones and image != "FULL" and not (config.zones.converges or config.zones.owners):
-                what = f"with binlog_row_image = {image} a row that two zones change before they meet may not be locked"
+                what = f"with binlog_row_image = {image} a row may stay unlocked although two zones change it"
                 findings.append(Finding("binlog_row_image", ok=False, message=what, fix=_WHOLE_ROWS))
             if config.zones.owners:
                 findings += owner_findings(config.zones.owners, tables.values(), image, resumed=resumed)

@@ -229,7 +229,7 @@ class Switch:
     def _read_only(self, record: Cutover) -> Cutover:
         """Prevents applications from writing to the sources."""
         if not self._options.read_only:
-            self._add(StepName.READ_ONLY, StepState.SKIPPED, "you have stopped all that writes to the source")
+            self._add(StepName.READ_ONLY, StepState.SKIPPED, "you have stopped all programs that write to the source")
             return record
         for part in self._parts:
             source_id = part.source.source_id
@@ -421,7 +421,7 @@ class Switch:
                 if not source_read_only.is_read_only(source):
                     writable.append(part.source.source_id)
                     not_allowed.append(source_read_only.statements(source, on=True))
-        lag = "the target catches up, by the task's run or by one of this command's" if behind else "nothing is left"
+        lag = "the target catches up; if the task does not run, this command runs it" if behind else "nothing is left"
         steps = [Step(StepName.LAG, StepState.TODO if behind else StepState.DONE, lag, tuple(behind))]
         if not writable:
             steps.append(Step(StepName.READ_ONLY, StepState.DONE, "the source is read-only"))
@@ -429,7 +429,7 @@ class Switch:
             about = f"applications are kept from writing to {', '.join(writable)}: {not_allowed[0]}"
             steps.append(Step(StepName.READ_ONLY, StepState.TODO, about))
         else:
-            steps.append(Step(StepName.READ_ONLY, StepState.SKIPPED, "you stop all that writes to the source"))
+            steps.append(Step(StepName.READ_ONLY, StepState.SKIPPED, "you stop all programs that write to the source"))
         return steps
 
     def _verify_step(self) -> Step:

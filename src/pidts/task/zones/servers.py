@@ -49,8 +49,8 @@ def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], No
                 "zone-behind",
                 why,
                 where=Where(table=str(table), file=str(config.path)),
-                todo="Pending changes would arrive after the choice, so nothing was done. Wait until pidts status "
-                "shows syncing, then repeat the command on the machine that has the task's relay",
+                todo="Pending changes would arrive after the row is resolved, so nothing was done. Wait until "
+                "pidts status shows syncing, then repeat the command on the machine that has the task's relay",
             )
 
     connect_target = config.target.server.connect

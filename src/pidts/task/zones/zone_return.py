@@ -100,7 +100,7 @@ def let_return(
             raise _refused(
                 zone,
                 "its log is gone, so it is not known which of its changes other zones do not have",
-                "What that was is lost. If that is right: --discard-unsent",
+                "Changes that the other zones do not have are lost. To go on without them: --discard-unsent",
             )
         say(f"the changes of zone {zone} that other zones do not have are lost; its log is gone")
     elif unsent:

@@ -139,8 +139,9 @@ class ReturningZone:
         if len(starts) > 1 and (None in starts.values() or len({str(start) for start in starts.values()}) > 1):
             others = " and ".join(sorted(one.target_zone for one in tasks if one.zone == self.zone))
             self.say(
-                f"zones {others} have read different parts of the log of zone {self.zone}: no task carries to one of "
-                "them later the changes that it lacks now; compare these zones afterwards (pidts verify)"
+                f"zones {others} have read different parts of the log of zone {self.zone}. If one of them lacks "
+                "changes that another one has, no task brings these changes later: compare these zones afterwards "
+                "(pidts verify)"
             )
         recorded = self._recorded_place()
         if recorded is not None or not starts:
@@ -193,7 +194,7 @@ class ReturningZone:
             assert isinstance(session, MySqlSession)  # noqa: S101 - a zone of which a log is read
             locked = session.meta.row_locks.recorded(task.task, task.source)
             if locked:
-                self.say(f"with it end {plural('locked row', sum(locked.values()))} of task {task.task}")
+                self.say(f"this also removes {plural('lock', sum(locked.values()))} of task {task.task}")
             session.begin()
             session.rows("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task.task, task.source))
             session.commit()
