@@ -351,12 +351,15 @@ def _cascades(asked: _Asked) -> Iterator[tuple[TableName, str, str]]:
     """
     sql = (
         "SELECT DISTINCT table_schema, table_name FROM information_schema.key_column_usage "
-        "WHERE referenced_table_name IS NOT NULL"
+        "WHERE table_schema = %s AND referenced_table_name IS NOT NULL"
     )
-    for row in named(asked.connection, sql):
-        name = TableName(str(row["table_schema"]), str(row["table_name"]))
-        if name not in asked.tables:
-            continue
+    schemas = sorted({name.schema for name in asked.tables})
+    keyed = {
+        TableName(str(row["table_schema"]), str(row["table_name"]))
+        for schema in schemas
+        for row in named(asked.connection, sql, [schema])
+    }
+    for name in sorted(keyed & asked.tables.keys(), key=str):
         (definition,) = named(asked.connection, f"SHOW CREATE TABLE {quoted_table(name)}")
         text = definition["create table"]
         for key, rules in _KEY.findall(text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)):
