@@ -80,7 +80,7 @@ def net_changes(
     a key, the columns that each source table really has, in lower case: its rows are written with only these. If a
     table has several `NetChange`s, the first has the deletes of all. `expecting` are tables that are not merged: their
     changes say which rows the target must have before. `inserting` are such tables, too: their changes say which rows
-    are new.
+    are new. The target has no rows of the keys that come in a batch, so none is removed of a key that comes and goes.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -178,7 +178,8 @@ def _keyed(
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
-    if owner is not None:  # A row that came and went in one table may be another table's row.
+    # The target has no row of a key that came and went, or it has another table's row or that of another program.
+    if owner is not None or inserting:
         removed = pc.and_(removed, nets.column("start").is_valid())
     if watched and ahead:
         removed = pc.or_(removed, pc.and_(written, nets.column("logged")))
@@ -289,7 +290,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
     def listed(found: Iterable[tuple[Any, ...]]) -> pa.Table:
         return pa.Table.from_arrays(keys.arrays(found), names=names)
 
-    removed = [net for net in nets if net.kept is None]
+    removed = [net for net in nets if net.kept is None and not (inserting and net.start is None)]
     kept = [net for net in nets if net.kept is not None]
     expected = None
     if expecting:

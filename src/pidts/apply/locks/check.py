@@ -98,7 +98,7 @@ class Checked:
     """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
     inserting: Collection[TableName]
     """Tables whose new rows the target refuses if it has a row with the same key. It had none when rows were read, or
-    these rows were not read.
+    these rows were not read. Of keys that come and go, it had none when rows were read.
     """
     unlike: Mapping[TableName, pa.Table]
     """The rows among those in `there` that are not as the source had them, and are changed nevertheless."""
@@ -198,7 +198,7 @@ def _may_expect(batch: ChangeBatch, check: Check) -> bool:
 def _may_insert(
     session: TargetSession, met: KeyRows, check: Check, aside: SetAside | None, found: Divergence | None
 ) -> bool:
-    """Whether the target has no row of the new keys that are written, as far as is known.
+    """Whether the target has no row of the keys that come in the batch and are written, as far as is known.
 
     `found` is set aside. The first events of such a key are written if a later one differs, so its row counts then.
     """
@@ -207,7 +207,7 @@ def _may_insert(
         return False
     if not session.refuses_known_keys(batch.table):
         return False
-    has_row = met.events.is_new & (met.at >= 0)
+    has_row = met.events.comes & (met.at >= 0)
     if found is not None:
         has_row[found.keys] &= found.begins > met.events.first[found.keys]
     events = met.events.first[has_row]

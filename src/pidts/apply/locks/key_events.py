@@ -50,6 +50,11 @@ class KeyEvents:
         is_new: Mask = self.arrives[self.first] & ~self.leaves[last]
         return is_new
 
+    @property
+    def comes(self) -> Mask:
+        """Whether each key had no row before its first event."""
+        return self.arrives[self.first]
+
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:
         """Returns the events after equal keys were joined: `same` has the place of each key in the new `keys`.
 

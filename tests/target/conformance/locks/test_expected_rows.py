@@ -272,6 +272,28 @@ def test_a_row_that_a_program_inserts_after_rows_were_read_is_not_overwritten(
 
 
 @pytest.mark.parametrize("kind", [*REFUSING_KNOWN_KEYS, "postgres"])
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("count", [4, 400])
+def test_a_row_that_a_program_inserts_at_a_key_that_comes_and_goes_stays(
+    target: Target, session: TargetSession, task: str, structure: Table, rival: list[Row], *, is_read: bool, count: int
+) -> None:
+    put(session, structure, row(0))
+    theirs = (*row(50)[:3], "theirs", *row(50)[4:])
+    changes: list[Change] = [
+        (Op.UPDATE, row(0), (*row(0)[:3], "ours", *row(0)[4:])),
+        (Op.INSERT, None, row(50)),
+        (Op.DELETE, row(50), None),
+        *((Op.INSERT, None, row(key)) for key in range(100, 100 + count)),
+    ]
+    rival.append(theirs)
+    Task(target, task, expects=not is_read).apply(structure, *changes)
+    there = {one[0]: one for one in content(session, structure)}
+    assert len(there) == count + 2
+    assert there[0][3] == "ours"
+    assert there[50] == theirs
+
+
+@pytest.mark.parametrize("kind", [*REFUSING_KNOWN_KEYS, "postgres"])
 def test_while_rows_are_locked_a_row_that_a_program_inserts_is_not_overwritten(
     target: Target, session: TargetSession, task: str, structure: Table, rival: list[Row]
 ) -> None:
