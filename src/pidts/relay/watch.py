@@ -29,7 +29,7 @@ _LOOKS = 4
 
 
 class FolderWatch:
-    """Watches one folder, beginning with the first wait. Only one thread may use it."""
+    """Watches one folder, from the first call of `wait` on. Only one thread may use it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -64,7 +64,7 @@ class ReceiveLag:
         since = self._end.asked_at
         if received >= self._end.lsn:
             arrived = self._arrived(self._end.lsn)
-            # The ring has only the last few thousand records. Log for which it has no record came long ago.
+            # The ring has only the last few thousand records. If it has none for this Lsn, the log came long ago.
             came = now - (wall - arrived) if arrived is not None else min(data_at, since)
             self._lag, self._is_open = max(0.0, came - since), False
         elif data_at < heard_at and heard_at > since + self._end.seconds:

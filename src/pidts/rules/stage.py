@@ -102,7 +102,7 @@ class Rules:
         return None if self.target_table(table) is table else table.name
 
     def check(self, table: Table) -> None:
-        """Raises if some rule cannot be applied to a table, before a change or a row needs it."""
+        """Raises in advance, before a change or a row needs the rules, if a rule cannot be applied to a table."""
         self.target_table(table)
         if self.expressions.rules:
             self.expressions.check(table)

@@ -46,7 +46,7 @@ def masked(text: str) -> str:
 
 
 def unmasked(text: str, earlier: str) -> str:
-    """Returns the text with the earlier file's secrets where it has `***`."""
+    """Returns the text with each `***` replaced by the secret that the earlier file has there."""
     new, old = _secrets(text, mask=True), _secrets(earlier)
     if f"://{MASK}@" in text:
         raise _unknown()

@@ -131,7 +131,7 @@ def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
 
 
 def is_wider(old: ColumnType, new: ColumnType) -> bool:
-    """Whether a column of the new type holds each value of the old type, and as the same value."""
+    """Whether a column of the new type can hold each value of the old type unchanged."""
     if old == new:
         return True
     if old.is_integer and new.is_integer:

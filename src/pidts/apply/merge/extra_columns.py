@@ -7,7 +7,7 @@ row moves from the first to the second:
 
 On the source c is NULL then. An INSERT that overwrites the existing row would leave the 5 there for good. So would an
 UPDATE, and a DELETE in t_1 followed by this INSERT becomes an UPDATE within one part. So the existing row is removed
-before the new one is written, see `pidts.reduce.net_changes`, and the target gives it the defaults that every inserted
+before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the defaults that every inserted
 row of t_2 gets.
 
 The same applies to rows that a table has left behind on the target: the table was dropped or created again, or its

@@ -1,4 +1,4 @@
-"""Finds the source tables, of all sources and tasks, that have rows in a target table, from the target's records.
+"""Reads from the target's records which source tables, of all sources and tasks, have rows in a target table.
 
 Every source records its rules and its tables before the first row of these tables is written. So a reader that sees a
 row of another table finds that table here. The answer stays valid in the transaction that asks, which may then remove

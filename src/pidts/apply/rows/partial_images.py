@@ -9,7 +9,7 @@ they have their default. A missing value is never written as NULL:
 
 **Pointers instead of values.** Every image is a node and knows the node that it continues. An after image continues its
 before image. A before image continues the after image which made the row, or the target's row. For each column, pointer
-doubling finds the first node of each chain that has the column: a row with a thousand updates takes ten rounds. Then
+doubling finds in each chain the first node that has the column: a row with a thousand updates takes ten rounds. Then
 one `take` per column gathers the values.
 
 Rows are read from the target only if they have a needed value that the batch lacks. Of a before image, only the key and

@@ -31,7 +31,7 @@ _LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """The result of checking the target's keys after one key."""
+    """The result of checking those of the target's keys that sort higher than a given key."""
 
     server: str
     low: Position

@@ -3,8 +3,8 @@
 The process that has read a chunk also loads it, in a transaction of its own, see `pidts.apply.load`. While one chunk is
 loaded, the next is read. These cases cover a break:
 
-1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the task again, or the request
-   ends with the run, and its rows are read again.
+1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the Spark task again, or
+   the request ends with the run. In both cases the rows of the request are read again.
 2. After the COMMIT, before the request is settled: the chunk's rows are on the target, but no record says so. The next
    reader of the chunk (this task, another copy of it, the next run) finds the rows there, and its own rows wait for the
    batch that settles the request. That batch has the log of everything that happened since: it removes a row that was

@@ -290,10 +290,10 @@ class ShardGroups:
         epoch: int | None = None,
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes the result of a part's change: its tables by the target's names; None: the table is no member any more.
+        """Takes the result of a part's change: its tables with the target's names; None: the table has left its group.
 
-        `epoch` is that of the reporting attempt. A closed attempt may report a change after the next attempt has begun,
-        which has read this change from the record.
+        `epoch` is that of the reporting attempt. A closed attempt may report a change after the next attempt has begun.
+        The next attempt has already read this change from the record, so the report is ignored.
         """
         with self._moved:
             if epoch is not None and epoch < self._epochs.get(source, epoch):

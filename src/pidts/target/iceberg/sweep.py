@@ -8,8 +8,8 @@ Cases that could go wrong, and why they do not:
 
 - *A commit names a file between our look and its removal.* Files are removed under the database's lock, after the
   metadata was read once more. All other files of a transaction are written under that lock, too.
-- *A process is frozen between writing the data files of loaded rows, which it does without that lock, and its COMMIT,
-  for longer than a day.* No metadata names its files, so they are removed. When the process wakes up, it locks the
+- *A process writes the data files of loaded rows, without that lock, and is then frozen for more than a day before its
+  COMMIT.* No metadata names its files, so they are removed. When the process wakes up, it locks the
   database, finds that the files are gone, and reads the rows again (`OpenTable.demand_files`).
 - *Another program's transaction is under way.* Its own files have other names than ours and are not removed. If it
   names files of ours, the metadata with which it began has named them, and the catalog accepts its commit only if that

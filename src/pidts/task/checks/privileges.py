@@ -1,4 +1,4 @@
-"""The privileges that a task's accounts need: one list, which `check` compares with the accounts and `grants` prints.
+"""Lists the privileges that a task's accounts need: `check` compares the list with the accounts, `grants` prints it.
 
 The source's catalogue shows an account only the tables that it may read: a table without SELECT is invisible. So the
 check searches for the tables that the task file names literally. If a table only fits a pattern and is invisible, the

@@ -213,7 +213,7 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
     files = section.text("files", "").rstrip("/")
     if files and kind == "hive":
         what = "published tables are in the warehouse's directory, not in an object store"
-        todo = "Remove files. Or use type: iceberg, whose tables may be in a store; Spark and Trino read them."
+        todo = "Remove files. Or use type: iceberg, whose tables may be in a store; Spark reads them."
         raise section.error("files", "not-supported", what, todo)
     if files and not _STORE.fullmatch(files):
         what = f"expected s3://bucket/folder, without any of ? # %, not {files!r}"

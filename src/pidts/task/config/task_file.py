@@ -196,7 +196,7 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
 
 
 def load_part(path: Path, source_id: str) -> TaskConfig:
-    """Returns the part of this source."""
+    """Returns the part of the task for this source."""
     parts = load_parts(path)
     for part in parts:
         if part.source.source_id == source_id:

@@ -150,7 +150,7 @@ class Progress:
 
     @property
     def lag_seconds(self) -> float | None:
-        """The largest lag of a source; None if no lag is known."""
+        """The largest of the sources' lags; None if no lag is known."""
         return max((one.lag_seconds for one in self.sources if one.lag_seconds is not None), default=None)
 
     @property

@@ -36,7 +36,7 @@ def change_tables(session: TargetSession) -> ChangeRecord:
 
 
 def reached(session: TargetSession) -> str:
-    """Returns the message of the check that the target could be reached."""
+    """Returns the message about a target to which the connection has succeeded."""
     if isinstance(session, CatalogConnection) and not session.has_warehouse():
         return f"there is no warehouse at {session.warehouse} yet: pidts run makes one"
     return "reachable"

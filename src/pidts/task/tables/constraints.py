@@ -91,7 +91,7 @@ def fitting_expression_key(
 
 
 def on_update_of(part: TaskConfig, found: LeftBehind, target: TargetSession) -> OnUpdate | None:
-    """Returns the automatic timestamp by the target's names; None if the target has no such column."""
+    """Returns the automatic timestamp with the target's names; None if the target has no such column."""
     table = found.table_name
     if table is None or found.digits is None:
         return None
@@ -156,7 +156,7 @@ def remade_statement(part: TaskConfig, found: LeftBehind, target: TargetSession)
 def remade_table(
     part: TaskConfig, found: LeftBehind, target: TargetSession, merged: Collection[TableName], *, alike: bool
 ) -> RemadeTable | None:
-    """Returns a FULLTEXT or SPATIAL key or partitions that the target of the MySQL family can have; None if it cannot.
+    """Returns the FULLTEXT key, SPATIAL key or partitions to make on the target; None if there is nothing to make.
 
     `alike`: source and target are both MySQL, or both MariaDB, so a clause has the same meaning on both.
     """
@@ -167,7 +167,7 @@ def remade_table(
 
 
 def special_part(part: TaskConfig, found: LeftBehind, target: TargetSession) -> RemadeTable | None:
-    """Returns a FULLTEXT or SPATIAL key or partitions by the target's names.
+    """Returns a FULLTEXT key, a SPATIAL key or partitions with the target's names.
 
     None for other objects, if their text was not read, and for targets without this table or this kind of object.
     """
