@@ -58,7 +58,7 @@ class Halt:
         return f"{self.what} (key {self.key})" if self.key else self.what
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values, without those of rows: the result may be logged."""
+        """Returns plain values that may be logged: the values of rows are left out."""
         data = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "values"}
         lists = {name: list(value) for name, value in data.items() if isinstance(value, tuple)}
         return {**data, **lists, "tables": [str(name) for name in self.tables], "lsn": str(self.lsn)}

@@ -40,7 +40,7 @@ class LeftBy:
 
 @dataclass(frozen=True, slots=True)
 class MissedBy:
-    """The missed changes of a source's shards: at place 0 the first of each shard, at place 1 the second, ..."""
+    """The missed changes of a source's shards: `place` 0 has the first of each shard, 1 the second, ..."""
 
     source: str
     place: int

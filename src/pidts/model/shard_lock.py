@@ -29,7 +29,7 @@ class Arrival:
     lsn: Lsn
     text: str
     before: Table
-    """The structure before the change, by the target's names; for a new table it equals `after`."""
+    """The structure before the change, with the target's names; for a new table it equals `after`."""
     after: Table
     since: float = 0.0
     """The time in seconds since 1970."""

@@ -31,7 +31,7 @@ class EventTimes:
     """
 
     def __init__(self, walker: LogWalker, commit_time: int | None = None) -> None:
-        """The walker is before the first event. `commit_time`: the time of all changes, if they have one Lsn."""
+        """Expects a walker before the first event. `commit_time`: the time of all changes, if one event commits all."""
         self._walker = walker
         self._commit_time = commit_time
         self._files: list[int] = []

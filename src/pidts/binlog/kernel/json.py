@@ -35,7 +35,7 @@ def _is_inline(kind: int, large: int) -> bool:
 
 @inline
 def _open(data: int, start: int, size: int, kind: int, frame: int) -> bool:
-    """Describes a container's header in a frame; returns False if it does not fit into the document."""
+    """Stores what a container's header says in a frame of the stack; returns False if its sizes are impossible."""
     large = kind & 1
     width = 4 if large else 2
     keys = start + 2 * width

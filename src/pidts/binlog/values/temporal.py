@@ -72,7 +72,7 @@ def build_date(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def build_datetime(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Returns microseconds since 1970, in the writer's own time zone."""
+    """Returns microseconds from 1970-01-01 00:00 to the value. A DATETIME has no time zone, so none is applied."""
     known = {day: days * 86_400 * _SECOND for day, days in _days(_day_parts(values)).items()}
     return pa.array(
         [None if value is None else known[value >> _MICROSECOND_BITS] + (value & _MICROSECONDS) for value in values],
