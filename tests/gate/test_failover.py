@@ -54,7 +54,7 @@ def test_a_channel_goes_on_at_the_standby(
     wait(lambda: _has_table(run_sql, standby), "the standby follows")
     checked = channel.command("check", str(channel.path))
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    way = "by GTID" if by == "gtid" else "at a place of its log that the running task records"
+    way = "by GTID" if by == "gtid" else "at a place in its log that the running task records"
     assert f"127.0.0.1:{standby.port} can take over {way}".encode() in checked.stdout
     run = channel.start()
     run.wait_until(lambda: _records(run_sql, mysql97, datacenter) is not None, "the channel begins")

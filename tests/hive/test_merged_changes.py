@@ -53,7 +53,7 @@ def test_each_change_of_the_shards_is_there_once(world: World, in_one_session: C
     assert changes(world) == [], "what a copy reads is no change"
     plan = json.loads(world.pidts("plan", "--json").stdout)
     assert {
-        f"all changes are published as {world.database}.orders_changes" in "".join(each["notes"])
+        f"all changes are published in {world.database}.orders_changes" in "".join(each["notes"])
         for each in plan["tables"]
     } == {True}
     for shard, offset in ((1, 0), (2, 100_000)):

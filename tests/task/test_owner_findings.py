@@ -62,7 +62,7 @@ def test_records_of_moves_are_looked_at() -> None:
     assert "under way, or was interrupted" in moving.message
     (moved,) = record_findings(mine, [record(zone="b", settled=True)])
     assert moved.ok
-    assert "zone b owns shop.orders since it was moved there" in moved.message
+    assert "zone b owns shop.orders since `pidts zones move`" in moved.message
     (differs,) = record_findings(mine, [record(zone="b", settled=True, ranges="other ranges")])
     assert (differs.ok, differs.code) == (False, "owners-differ")
 

@@ -1,4 +1,4 @@
-"""Runs a function for each source of a task, each in a thread; if one fails, all others are asked to end cleanly."""
+"""Runs a function for each source of a task, each in a thread of its own. If one fails, the others are asked to end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOK_SECONDS = 0.1
 
 
 def side_by_side(works: Mapping[str, Callable[[threading.Event], None]], stop: threading.Event) -> None:
-    """Runs all functions until they have ended; raises the error of the first that has failed, with its source.
+    """Runs all functions until they have ended; raises the first function's error, with its source.
 
     Each function gets an event that asks it to end. The event is set when the user sets `stop`, or when another
     function fails.

@@ -188,7 +188,7 @@ def test_tables_that_wait_are_reported_with_how_much_is_held(
     (found,) = [finding for finding in check_one_source(config) if finding.item == "held_back"]
     assert found.ok
     assert (
-        f"{database}.t_4 and 3 more: applied less far than the other tables; how much log the relay keeps for this"
+        f"{database}.t_4 and 3 more: still at an earlier place of the log than the other tables; how much log the relay keeps for this"
         in found.message
     )
     assert f"pidts ddl list {config.path}" in found.message

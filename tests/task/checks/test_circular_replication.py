@@ -137,7 +137,7 @@ def test_a_table_goes_in_one_direction_only(
         begin(back, "t", "u", database=database)
         ((message, _),) = failed_findings(there)
         assert f"task {back.name} " in message, "a task that runs already learns of the other one"
-        statement = fix.split("never run again: ")[1].removesuffix("; there")
+        statement = fix.split("run there: ")[1]
         run_sql(far, statement)
         assert failed_findings(back) == []
     finally:
@@ -261,11 +261,11 @@ def test_the_task_that_closes_a_ring_of_three_is_refused(
     begin(second, "t", database=database)
     ((message, fix),) = failed_findings(last)
     assert f"task {second.name} " in message
-    assert f"which come by task {first.name}," in message
+    assert f"(they come there by task {first.name})" in message
     assert f": changes of {database}.t go in a circle" in message
     with pytest.raises(PrecheckFailed, match=ITEM):
         demand(check_one_source(last))
-    statement = fix.split("never run again: ")[1].removesuffix("; there")
+    statement = fix.split("run there: ")[1]
     with closing(connect(last.source.server)) as source:
         query(source, statement)
     assert failed_findings(last) == []
@@ -279,7 +279,7 @@ def test_a_ring_of_three_is_noticed_when_a_task_starts_again(ring: list[TaskConf
     begin(ca, "t", database=database)
     ((message, _),) = failed_findings(ab)
     assert f"task {ca.name} " in message
-    assert f"which come by task {bc.name}," in message
+    assert f"(they come there by task {bc.name})" in message
     begin(bc, "t", database=database)
     assert len(failed_findings(ca)) == 1
 
@@ -394,7 +394,7 @@ def test_names_of_one_zone_that_differ_are_refused(
 
 def former_values(zone: str) -> str:
     return (
-        f"this task forwards changes of zone {zone}. A row that gets former values while several zones write it can "
+        f"this task forwards changes of zone {zone}. A row that gets former values again while several zones write it can "
         "differ between zones without a lock: to prevent this, let each write change a column, such as a time"
     )
 
@@ -402,13 +402,13 @@ def former_values(zone: str) -> str:
 def test_what_does_not_arrive_yet_is_reported(zoned: Callable[..., TaskConfig], database: str) -> None:
     forwarding = zoned("b", "c", "a")
     assert passing(forwarding) == [
-        "no task carries changes of zone a to the source yet, which this task is to forward",
+        "this task is to forward changes of zone a, but no task carries them to the source yet",
         former_values("a"),
     ]
     begin(zoned("a", "b"), "t", database=database)
     assert passing(forwarding) == [former_values("a")]
     assert passing(zoned("b", "c")) == [
-        "changes of zone a come to the source, and no task carries them to the target yet"
+        "changes of zone a reach the source, and no task carries them to the target yet"
     ]
     begin(zoned("a", "c"), "t", database=database)
     (message,) = passing(zoned("b", "c"))

@@ -83,7 +83,7 @@ def tables(mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, in_
     )
 
 
-IF_IT_CAN = "made by pidts cutover, if the target can have it; its text: pidts cutover"
+IF_IT_CAN = "made by pidts cutover, if the target can have it; `pidts cutover` prints its text"
 
 
 def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
@@ -96,7 +96,7 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
     assert notes["a_child"] == [
         f"foreign key of_other (e) on {database}.elsewhere: left out, {database}.elsewhere is not part of the task",
         f"foreign key of_parent (p) on {database}.a_parent: made by pidts cutover",
-        "trigger before_child: left out; its text: pidts cutover",
+        "trigger before_child: left out; `pidts cutover` prints its text",
         f"check positive (CONSTRAINT `positive` CHECK (`id` > 0)): {IF_IT_CAN}",
     ]
     assert notes["a_parent"] == [
@@ -106,11 +106,11 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
     ]
     (parted,) = notes["a_parts"]
     assert parted.startswith("partitions (PARTITION BY HASH (")
-    assert parted.endswith("3 parts): left out; its text: pidts cutover"), "PostgreSQL has others"
+    assert parted.endswith("3 parts): left out; `pidts cutover` prints its text"), "PostgreSQL has others"
     assert [note for note in notes["a_words"] if not note.startswith("key ")] == [
         f"declared type place (`place` point): {IF_IT_CAN}",
-        "fulltext key by_words (FULLTEXT KEY `by_words` (`words`)): left out; its text: pidts cutover",
-        "spatial key by_place (SPATIAL KEY `by_place` (`place`)): left out; its text: pidts cutover",
+        "fulltext key by_words (FULLTEXT KEY `by_words` (`words`)): left out; `pidts cutover` prints its text",
+        "spatial key by_place (SPATIAL KEY `by_place` (`place`)): left out; `pidts cutover` prints its text",
     ]
     functional = next(note for note in notes["b_lower"] if note.startswith("functional key low"))
     assert functional == f"functional key low (KEY `low` ((lower(`n`)))): {IF_IT_CAN}"

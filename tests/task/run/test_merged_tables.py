@@ -174,7 +174,7 @@ def test_what_stays_of_a_shard_that_begins_anew_is_reported_at_once(task: Task) 
     begun = task.start("a", resync=[str(name)])
     assert begun.joined == (name,)
     (found,) = (note for note in begun.notes if note.startswith("extra rows"))
-    assert f"{task.schema}.cart that the source does not have stay, because other tables have rows there" in found
+    assert f"{task.schema}.cart that the source does not have stay, because they may be rows of other tables" in found
 
 
 def test_rows_of_nobody_are_refused_and_else_the_target_is_taken_as_it_is(task: Task) -> None:
@@ -370,7 +370,7 @@ def test_shards_that_differ_where_none_goes_ahead_any_more_are_reported_with_wha
     assert hint.startswith("hint ")
     assert f"a: {task.schema}_a1.cart_1 in column b (nothing here, int there); a: {task.schema}_a2.cart_1 in" in hint
     assert f"b: {task.schema}_b1.cart_1 in the order of columns. In pessimistic mode" in hint
-    assert "do not wait for these while their rows still fit" in hint
+    assert "do not wait for these shards as long as their rows fit" in hint
     assert "shard-mode: optimistic" in fix
     task.sql("ALTER TABLE $_a1.cart_1 ADD b INT", "ALTER TABLE $_a2.cart_1 ADD b INT")
     assert hints()[0].endswith("have the same structure"), "it is on its way"

@@ -136,7 +136,7 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
             CopyMode.REPAIR,
         ]
         (found,) = rule_changes.with_other_writers(config, session, [refused])
-        assert found.problem == "it has rows, and rows of shop.t_1 of task other are written there"
+        assert found.problem == "it has rows, and it also gets rows of shop.t_1 of task other"
     target.forget()
 
 

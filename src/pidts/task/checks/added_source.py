@@ -1,11 +1,11 @@
 """Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
 
-The structures need not be equal. The recorded structures of the other sources are those at their checkpoints: all
-servers may have made a schema change that is still in the relays of the sources that have begun. If the new source were
-refused then, it would never begin: the schema change of the other sources would wait for the new source, because the
-structure of the new source is not known, and the new source would wait for the other sources. So the new source waits
-outside the group. The other sources do not wait for it; they reach its structure, and then the new source begins. No
-shard waits for a table that has no rows on the target yet, not even if the table joins by the log.
+The structures need not be equal. The target records the structures of the other sources at their checkpoints. All
+servers may have made a schema change that is still in the relays of these sources. If the new source joined the group
+then, no source would go on: the schema change would wait for the new source, and the new source would wait for the
+schema change. So the new source waits outside the group. The other sources do not wait for it; they reach its
+structure, and then the new source begins. No shard waits for a table that has no rows on the target yet, not even if
+the log creates this table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pidts.task.tables.merged import Shard
 
 
 class ShardAhead(Transient):
-    """The new source's structure is newer than the other sources'; the new source begins when they have reached it."""
+    """The new source has a newer structure than the other sources; it begins when they have reached this structure."""
 
 
 def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:
@@ -41,8 +41,8 @@ def fitting_structure(
 ) -> Table:
     """Returns the structure of the merged table of a shard group of which some shards have begun.
 
-    Raises `ShardAhead` if a table of this source does not fit yet, but fits a structure that the other sources' servers
-    have already. Refuses the start if no such change is under way.
+    Raises `ShardAhead` if a table of this source does not fit yet, but fits the structure that a table already has on
+    another source's server. Refuses the start if the table fits no such structure.
     """
     begun = [one for one in group if one.begun]
     agreed = shared_structure(target, config.name, begun, config.shard_mode)
@@ -50,10 +50,10 @@ def fitting_structure(
         if one.begun or one.source or fits(one.target_table, agreed):
             continue
         differing = differences_text(one.target_table, agreed)
-        found = f"{one} becomes {agreed.name} with {begun[0]}, and they differ in {differing}"
+        found = f"{one} and {begun[0]} are merged into {agreed.name}, and differ in {differing}"
         where = Where(source=config.source.source_id, file=str(config.path))
         if any(fits(one.target_table, there.target_table) for there in _current_shards(other_parts, begun)):
-            what = f"{found}; the other sources' servers have made the change, and the task has not reached it yet"
+            what = f"{found}; another source's server has already made this change, and the task has not reached it yet"
             raise ShardAhead("shard-ahead", what, where=where)
         if config.shard_mode != "optimistic":  # in that mode it is enough that the rows fit the target table
             raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
@@ -75,7 +75,7 @@ def waiting_reason(
 
 
 def _current_shards(other_parts: Sequence[TaskConfig], begun: Sequence[Shard]) -> Iterator[Shard]:
-    """Yields the shards that have begun, with the structures that their servers have now."""
+    """Yields the shards that have begun, with the present structures on their servers."""
     for config in other_parts:
         known = {one.table.name: one for one in begun if one.source == config.source.source_id}
         if known:

@@ -33,15 +33,15 @@ def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns
 
 
 def _with_tables_elsewhere(finding: Finding) -> Finding:
-    """Returns the finding as passed if only this source has no tables: the task has tables of another source."""
+    """Returns the finding as passed if this source has no tables but another source of the task has some."""
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
-    message = f"{finding.message}; the task follows tables that are created later from the log"
+    message = f"{finding.message}; tables that are created later join the task by the log"
     return replace(finding, ok=True, message=message, fix="")
 
 
 def with_tables_from(finding: Finding, zone: str) -> Finding:
-    """Returns the finding as passed if the source has no tables yet: another task copies them from a zone."""
+    """Returns the finding as passed if the source is an empty zone, to which another task will copy the tables."""
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
     message = f"{finding.message} yet; they are copied from zone {zone} before this direction starts"

@@ -15,7 +15,7 @@ NUMBERING = ("auto_increment_increment", "auto_increment_offset")
 def auto_increment_findings(
     zones: tuple[str, str], source: Mapping[str, str], target: Mapping[str, str], tables: Iterable[Table]
 ) -> list[Finding]:
-    """Returns a hint if both servers may give the same values; the mappings have their variables of `NUMBERING`.
+    """Returns a hint if both servers may give the same values; `source` and `target` have the variables of `NUMBERING`.
 
     The hint never prevents a start: perhaps programs insert in only one of the zones, or choose the keys themselves.
     """
@@ -26,15 +26,16 @@ def auto_increment_findings(
     more = f" and {len(names) - 1} more tables" if len(names) > 1 else ""
     here, there = zones
     what = (
-        f"zones {here} and {there or 'that of the target'} may give new rows of {names[0]}{more} the same "
+        f"zone {here} and {f'zone {there}' if there else 'the zone of the target'} may give new rows of "
+        f"{names[0]}{more} the same "
         f"AUTO_INCREMENT values (increment {step} and offset {first}, increment {other_step} and offset "
         f"{other_first}). Two such rows are locked in both zones. Give all servers an auto_increment_increment of at "
-        "least the number of zones, and each zone another auto_increment_offset"
+        "least the number of zones, and each zone an auto_increment_offset of its own"
     )
     return [Finding("auto_increment", ok=True, message=what)]
 
 
 def _values(variables: Mapping[str, str]) -> tuple[int, int]:
-    """Returns the increment and the offset of a server's values. A server ignores an offset above its increment."""
+    """Returns a server's increment and offset. A server ignores an offset above its increment."""
     step, offset = (int(variables.get(name, "1")) for name in NUMBERING)
     return step, offset if offset <= step else 0

@@ -33,7 +33,7 @@ def channel_findings(config: TaskConfig, target: TargetSession, *, resumed: bool
         fix = "Give the tables the columns that Inception Gate gives them, or name another database"
         return [Finding("target_tables", ok=False, message=misfit, fix=fix)]
     if owner := foreign_owner(config, target):
-        return [Finding("target_tables", ok=False, message=f"{owner} fills the datacenter {name}", fix=_OTHER)]
+        return [Finding("target_tables", ok=False, message=f"{owner} already fills the datacenter {name}", fix=_OTHER)]
     if resumed:
         message = "the channel continues from its checkpoint"
     elif datacenter.exists():
@@ -47,7 +47,7 @@ def channel_findings(config: TaskConfig, target: TargetSession, *, resumed: bool
 
 
 def demand_tables(config: TaskConfig, command: str, reason: str, todo: str) -> None:
-    """Raises if the target of a task is a datacenter, which has none of the source's tables."""
+    """Raises if the task's target is a datacenter: it has none of the source's tables."""
     if config.target.is_datacenter:
         raise ConfigError(
             "not-supported",

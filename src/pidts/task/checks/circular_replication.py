@@ -1,19 +1,20 @@
 """Finds tasks that carry this task's changes back to its source.
 
-The counterexample: task `ab` carries shop.orders from A to B, and task `ba` carries it from B to A. A row that A
-changes twice reaches B once, comes back with its first value, and overwrites the second one. Each side loses writes.
+The counterexample: task `ab` carries shop.orders from A to B, and task `ba` carries it from B to A. A changes a row
+twice. Task `ab` carries the first value to B, and task `ba` carries it back to A, where it overwrites the second value.
+Each side loses writes.
 
-The evidence is on this task's source: another task that writes there keeps its checkpoint, its tables and its routes in
-its meta schema there, and records the identity of the server that it reads. If that server is this task's target, the
-routes of both tasks show the tables whose changes go in a circle. An account that may not read that schema does not see
-it.
+This task's source shows such a task: another task that writes to the source keeps its checkpoint, its tables and its
+routes there in its meta schema, and records the identity of the server that it reads. If that server is this task's
+target, the routes of both tasks show the tables whose changes go in a circle. An account that may not read that meta
+schema does not find the task.
 
-A ring of three tasks, A to B to C to A, is found by the records that each task makes of the tasks before it: B's task
-records on C that it also carries tables of A. B's task knows this if the task from A had begun before B's task started;
-B's task looks again at each start.
+A ring of three tasks, A to B to C to A, is found because each task also records whose changes other tasks carry to its
+source: B's task records on C that it also carries tables of A. B's task knows this if the task from A had begun before
+B's task started; B's task looks again at each start.
 
-Two tasks that start for the first time at the same moment do not see each other before they start. So each task checks
-again after it has recorded its own source: the later one of the two finds the other.
+Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
+task checks again after it has recorded its own source: the later task then finds the earlier one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NAMED = 3
 
 
 Step = Callable[[TableName], TableName | None]
-"""Returns the table to which a task carries the changes of a table; None if it does not carry them."""
+"""A function that returns the table to which a task carries the changes of a table; None if it does not carry them."""
 
 
 def circle_findings(
@@ -49,7 +50,7 @@ def circle_findings(
     if is_same_server(server_info(source).identity, there):
         round_trip = going_round(tables, partial(carried_to, config))
         if round_trip:
-            what = f"the target is the source itself: changes of {_listed(round_trip)} in a circle"
+            what = f"the target is the source itself: changes of {_listed(round_trip)} would go in a circle"
             fix = "Give these tables another name on the target (routes), or exclude them (block-allow-list)"
             findings.append(failed(what, fix))
     writers = writers_on(source)
@@ -70,12 +71,13 @@ def circle_findings(
             first = ", ".join(origin.tasks[:-1])
             what = (
                 f"task {writer.task} (source-id {writer.source}) carries changes from this task's target"
-                f"{f', which come by task {first},' if first else ''} to this source, and this task carries them back: "
+                f"{f' (they come there by task {first})' if first else ''} to this source, and this task carries them "
+                "back: "
                 f"changes of {_listed(round_trip)} in a circle"
             )
             fix = (
                 "Carry each table in one direction only: exclude these tables from one of the two tasks, or, "
-                f"if task {writer.task} will never run again: {forgotten(writer)}; there"
+                f"if task {writer.task} will never run again, run there: {forgotten(writer)}"
             )
             findings.append(failed(what, fix))
     return findings

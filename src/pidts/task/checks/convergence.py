@@ -17,7 +17,7 @@ _FINE_DIGITS = 6
 def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> list[Finding]:
     """Returns findings about the version column.
 
-    The findings fail if the version column can decide for no table, or if the log may lack columns.
+    The findings fail if the version column can decide in no table, or if the log may lack columns of rows.
     """
     if row_image != "FULL":
         what = f"with binlog_row_image = {row_image} the log does not contain whole rows, which pidts.conflict needs"
@@ -27,11 +27,11 @@ def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> 
     fine = [table for table, reason in reasons.items() if not reason]
     if reasons and not fine:
         table, reason = next(iter(reasons.items()))
-        what = f"no table of this task can be decided by {name}: {table.name}: {reason}"
+        what = f"the version column {name} can decide in no table of this task: {table.name}: {reason}"
         return [Finding(_ITEM, ok=False, message=what, fix=_fix(table, name))]
     found = [Finding(_ITEM, ok=True, message=f"in {plural('table', len(fine))} {name} decides between zones")]
     found += [
-        Finding(_ITEM, ok=True, message=f"rows that differ are locked in {table.name}: {reason}")
+        Finding(_ITEM, ok=True, message=f"in {table.name} rows that differ are locked: {reason}")
         for table, reason in reasons.items()
         if reason
     ]
@@ -39,7 +39,7 @@ def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> 
         Finding(
             _ITEM,
             ok=True,
-            message=f"{table.name}.{name} has no microseconds: a change in the same second does not raise it",
+            message=f"{table.name}.{name} has no microseconds: two changes in one second get the same version",
         )
         for table in fine
         if table.column(name).type.kind in {Kind.DATETIME, Kind.TIMESTAMP}

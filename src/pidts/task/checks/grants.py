@@ -89,7 +89,9 @@ def grants_of(
     *,
     cutover: bool = False,
 ) -> Iterator[Grants]:
-    """Yields the statements for each server. The sources are always queried, because the target gets their tables.
+    """Yields the statements for each server.
+
+    The sources are always queried, because their tables decide about the target's statements.
 
     `cutover` adds the privileges that only `pidts cutover` needs.
     """
@@ -164,16 +166,20 @@ def _source(
         }
         statements += [(why, sql) for why, wanted in asked.items() for sql in grant_statements(wanted, to)]
     some = sorted({name.schema for name in tables if not takes_all_of(config.allow, name.schema)})
-    notes = [] if tables else ["no table is visible: connect with an account that may read them, --source URL"]
+    notes = [] if tables else ["no table is visible: connect with an account that may read the tables (--source URL)"]
     if len(hosts) > 1:
         others = ", ".join(account_name(user, host) for host in sorted(hosts))
         notes.append(f"there are several accounts, one for each host: {others}; --host chooses another one")
     notes += [f"tables created in {schema} later need a SELECT of their own" for schema in some]
     if config.target.type == "mysql":
-        # This is a note and no statement: the task runs without it, and only `circular_replication` finds less.
+        # This is a note, because the task runs without this grant: only the check `circular_replication` then finds
+        # less.
         for schema in meta_schemas(partial(query, session)):
             (grant,) = grant_statements([Privilege("SELECT", schema)], to)
-            notes.append(f"other tasks write to this server; to check whether they carry these tables back: {grant}")
+            notes.append(
+                "other tasks write to this server; this grant lets `check` see whether they carry these "
+                f"tables back: {grant}"
+            )
     return Grants(
         "source",
         f"{server.flavor} {server.version} at {session.host}:{session.port}",
@@ -208,7 +214,7 @@ def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Gr
         role,
         f"CREATE ROLE {identifier(role)} LOGIN PASSWORD '...';",
         tuple((need.why, need.grant) for need in found if not need.only_for_ddl),
-        tuple(f"{need.why}, the owner is needed: {need.grant}" for need in found if need.only_for_ddl),
+        tuple(f"{need.why}, the account must own the tables: {need.grant}" for need in found if need.only_for_ddl),
     )
 
 
@@ -235,7 +241,7 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
     if cutover:
         asked = {
             "to make foreign keys at a cutover": [Privilege("REFERENCES", schema) for schema in sorted(schemas)],
-            "to record the end of the target's log, where the way back begins": [Privilege("REPLICATION CLIENT")],
+            "to record the end of the target's log, where the reverse task begins": [Privilege("REPLICATION CLIENT")],
         }
         statements += [(reason, sql) for reason, wanted in asked.items() for sql in grant_statements(wanted, to)]
     flavor = "mariadb" if "mariadb" in version.lower() else "mysql"

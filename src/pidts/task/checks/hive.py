@@ -37,9 +37,11 @@ def hive_findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool)
 
 
 def image_findings(config: TaskConfig, row_image: str) -> Iterator[Finding]:
-    """Yields a note where the log does not have the whole rows that a change table shows."""
+    """Yields a note if the log lacks columns of rows that a change table shows."""
     if config.target.keeps_changes and row_image != "FULL":
-        message = f"with binlog_row_image = {row_image} rows before a change are in part NULL in the change tables"
+        message = (
+            f"with binlog_row_image = {row_image} some columns of rows before a change are NULL in the change tables"
+        )
         fix = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
         yield Finding("binlog_row_image", ok=True, is_note=True, message=message, fix=fix)
 
@@ -49,7 +51,10 @@ def change_table_note(config: TaskConfig, table: Table) -> Iterator[str]:
     if config.target.keeps_changes:
         names = ", ".join(name for name, _ in CHANGE_COLUMNS)
         place = ".".join(change_table_name(table.name))
-        yield f"all changes are published as {place}: {names}, these columns, and {DAY}, by which it is partitioned"
+        yield (
+            f"all changes are published in {place}. It has the columns {names}, those of this table, and the "
+            f"partition column {DAY}"
+        )
 
 
 def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> Iterator[Finding]:
@@ -79,7 +84,7 @@ def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> 
 
 
 def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
-    """Yields names that the metastore has given to tables of others."""
+    """Yields a finding for each name that another table already has in the metastore."""
     from pidts.spark.metastore import metastore
     from pidts.target.iceberg.files import path_of
 

@@ -15,8 +15,8 @@ from pidts.task.config.zones_file import Direction
 def demand_joined(directions: Mapping[Direction, TaskConfig]) -> None:
     """Raises if a direction that copies no rows would begin after programs have already written to its source.
 
-    It would begin at the end of the source's log. Other zones have the earlier changes of the source's zone, but the
-    direction's target lacks some or all of them.
+    Such a direction would begin at the end of the source's log. Other zones may have the earlier changes of the
+    source's zone, but the direction's target would lack them.
     """
     for direction, config in directions.items():
         others = [(one, other) for one, other in directions.items() if one.source == direction.source]
@@ -29,7 +29,8 @@ def demand_joined(directions: Mapping[Direction, TaskConfig]) -> None:
                 raise PrecheckFailed(
                     "zone-not-joined",
                     f"programs write to zone {direction.source}, and the task from there to zone {direction.target} "
-                    f"has not begun: rows that were written before would be missing in zone {direction.target}",
+                    "has not begun: rows that programs have already written would be missing in zone "
+                    f"{direction.target}",
                     where=Where(file=str(config.path)),
                     todo=f"Let zone {direction.target} join: write `joins: ZONE` for it, as docs/operate/zones.md says "
                     "under 'A zone that joins'. If it has joined: pidts zones hand-over",

@@ -20,7 +20,7 @@ from pidts.task.config.task_file import TaskConfig
 def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
     """Returns a finding that names tables with names like those of online schema change tools.
 
-    Without it, an application's own table `_report_new` would be missing on the target, and no message would say so.
+    Without this finding, an application's own table `_report_new` would be missing on the target without a message.
     """
     online = online_of(config.allow)
     if not online.is_on:
@@ -41,7 +41,7 @@ def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
 
 
 def sequence_findings(config: TaskConfig, session: Session) -> list[Finding]:
-    """Names the sequences that the block-allow-list would take if they were tables."""
+    """Returns a finding that names the sequences whose names the block-allow-list takes."""
     note = sequence_note(config, session)
     return [Finding("sequences", ok=True, message=note)] if note else []
 

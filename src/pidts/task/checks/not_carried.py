@@ -14,7 +14,7 @@ from pidts.source.left_behind import GENERATED, PARTITIONS, foreign_keys, left_b
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import Unfit, fitting_key, merged_targets
 
-_SHOWN = "its text: pidts cutover"
+_SHOWN = "`pidts cutover` prints its text"
 
 
 def table_notes(
@@ -50,7 +50,7 @@ def program_note(session: Session, own: Collection[TableName]) -> str:
     found = programs(session, {name.schema for name in own})
     if not found:
         return ""
-    return f"left out, their text: pidts cutover: {listed(map(str, found))}"
+    return f"left out (`pidts cutover` prints their texts): {listed(map(str, found))}"
 
 
 def not_carried_findings(
@@ -62,8 +62,8 @@ def not_carried_findings(
     """
     if part.target.is_datacenter:
         return []
-    # This check knows only the tables of its own source: the cutover reports a target table that only other sources
-    # share.
+    # This check has the tables of its own source only. If only tables of other sources share a target table, the
+    # cutover reports this.
     tables = {one.source.source_id: own if one is part else () for one in parts}
     notes = [
         f"{table}: {'; '.join(of_table)}"

@@ -14,8 +14,8 @@ from pidts.source.finding import Finding
 def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
     """Returns findings about the owners of each table.
 
-    A table that was created while the task ran, and has no owner, does not prevent another start: changes of its rows
-    are locked, whichever zone makes them.
+    A table without an owner that was created while the task ran does not prevent another start: changes of its rows are
+    locked, whichever zone makes them.
     """
     tables, found = list(tables), []
     fix = "Correct pidts.owners, in the same way in the tasks of all zones"
@@ -45,7 +45,7 @@ def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, r
 
 
 def record_findings(owners: Owners, records: Iterable[RangeOwner]) -> list[Finding]:
-    """Returns findings about ranges whose owner a move has changed; `records` are those of the target's zone."""
+    """Returns findings about the ranges that `pidts zones move` has recorded in the target's zone (`records`)."""
     records, found = list(records), []
     for record in records:
         try:
@@ -55,10 +55,13 @@ def record_findings(owners: Owners, records: Iterable[RangeOwner]) -> list[Findi
             continue
         if not record.settled:
             what = f"a move of {record} to zone {record.to} is under way, or was interrupted: "
-            what += f"it stays with zone {record.origin} until the command is repeated, or undone (pidts zones move)"
+            what += f"zone {record.origin} owns it until the command is repeated, or undone (pidts zones move)"
             found.append(_finding(ok=True, message=what))
         elif owners.zone_of(record.schema, record.table, record.where) not in {"", record.zone}:
-            what = f"zone {record.zone} owns {record} since it was moved there; write it into the files of all zones"
+            what = (
+                f"zone {record.zone} owns {record} since `pidts zones move`; write this owner into the files of "
+                "all zones"
+            )
             found.append(_finding(ok=True, message=what))
     return found
 

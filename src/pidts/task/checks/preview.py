@@ -72,9 +72,9 @@ class TablePreview:
     finish: tuple[str, ...]
     """The statements that run after the copy."""
     notes: tuple[str, ...]
-    """Notes on values that will differ on the target, and on effects of rules that may surprise."""
+    """Notes on values that will differ on the target, and on surprising effects of rules."""
     problems: tuple[str, ...]
-    """The reason why the table is refused."""
+    """The reasons why the table is refused."""
     size: TableSize | None
     """The table's size; None if the source has no statistics."""
     merged: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
 
 
 def _tables(config: TaskConfig, source: Session) -> dict[TableName, Table]:
-    """Returns the source's tables with the structures with which the first run begins."""
+    """Returns the source's tables, with their structures at the place where the first run begins."""
     at_start = structures_at_start(config, source)
     if at_start:
         with closing(config.target.server.connect()) as target:

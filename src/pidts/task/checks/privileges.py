@@ -1,7 +1,7 @@
 """Lists the privileges that a task's accounts need: `check` compares the list with the accounts, `grants` prints it.
 
 The source's catalogue shows an account only the tables that it may read: a table without SELECT is invisible. So the
-check searches for the tables that the task file names literally. If a table only fits a pattern and is invisible, the
+check searches for the tables that the task file names without a pattern. If an invisible table only fits a pattern, the
 check cannot know that the table exists.
 """
 
@@ -32,7 +32,7 @@ _PATTERN = frozenset("*?[")
 
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
-    """Yields the privileges to read the log, the rows of these tables, and the rows of tables that the list names."""
+    """Yields the privileges to read the log, the rows of `tables`, and the rows that the block-allow-list names."""
     if config.relay_from is None:
         yield Privilege("REPLICATION SLAVE")
     yield Privilege("REPLICATION CLIENT")
@@ -44,7 +44,7 @@ def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[T
             yield Privilege("SELECT", schema)
         else:
             yield from (Privilege("SELECT", schema, table.name.name) for table in of_schema)
-        # A table without a key is read from one snapshot, which needs a lock on such a server.
+        # A table without a key is read in one snapshot. Such a server needs a lock for that.
         if config.mode != "incremental" and needs_row_locks(server) and not all(table.identity for table in of_schema):
             yield Privilege("LOCK TABLES", schema)
     for one in named_in(config.allow):
@@ -133,7 +133,7 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
 
 
 def named_in(allow: AllowList) -> Iterator[Privilege]:
-    """Yields SELECT on the schemas and tables that the list names without a pattern and does not exclude itself."""
+    """Yields SELECT on schemas and tables that the block-allow-list names without a pattern and does not exclude."""
     for schema, table in allow.do_tables:
         if _is_plain(schema) and allow.takes_schema(schema):
             if _is_plain(table):

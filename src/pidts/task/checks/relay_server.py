@@ -13,9 +13,9 @@ _SECONDS = 10.0
 
 
 def relay_server_findings(config: TaskConfig) -> list[Finding]:
-    """Returns the finding about the relay server; none if this machine receives the log.
+    """Returns the finding about the relay server; an empty list if this machine receives the log itself.
 
-    If the task has begun, a server that is down passes, like a source: the follower waits for it.
+    If the task has begun, a relay server that is down passes, as a source does: the follower waits for it.
     """
     origin = config.relay_from
     if origin is None:
@@ -29,4 +29,8 @@ def relay_server_findings(config: TaskConfig) -> list[Finding]:
         return [Finding("relay_server", ok=is_down, message=message, fix="" if is_down else error.todo)]
     except PidtsError as error:
         return [Finding("relay_server", ok=False, message=f"[{error.code}] {error.what}", fix=error.todo)]
-    return [Finding("relay_server", ok=True, message=f"{origin.address.url}, where this machine is {origin.name!r}")]
+    return [
+        Finding(
+            "relay_server", ok=True, message=f"{origin.address.url}; there this machine has the name {origin.name!r}"
+        )
+    ]

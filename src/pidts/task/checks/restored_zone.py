@@ -2,13 +2,14 @@
 
 A task without zones may continue from an older checkpoint, since the log has the same changes again. Between zones that
 is not enough. The restored zone has lost the changes that its own programs made after the backup. Other zones have
-them, but no task carries a zone's own changes back to it. So the zones stay different, and there is no lock.
+these changes, but no task carries a zone's own changes back to it. So the zones stay different, and no lock shows it.
 
 The task's mark in the relay has a position that the target had reached. This position is after the target's checkpoint
 only if the target was restored.
 
-The positions up to which tasks of other zones have read the target's log prove nothing: such a record may be of a
-server that has failed over, or of a task that never runs again. These tasks stop by themselves if the log went back.
+The positions up to which tasks of other zones have read the target's log prove nothing: the server may have failed over
+since, or the task may never run again. A task that reads the target's log stops by itself if the log ends before its
+position.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pidts.task.config.task_file import TaskConfig
 def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
     """Halts if the target's checkpoint is before the mark in the relay.
 
-    The mark is read first, so a task that runs meanwhile cannot cause a false alarm.
+    The mark is read before the checkpoint, so a task that runs meanwhile cannot cause a false alarm.
     """
     if not config.is_between_zones:
         return
@@ -61,7 +62,8 @@ def _restored(config: TaskConfig, what: str) -> Halted:
         "zone-restored",
         f"the relay and the records in zone {zone} do not agree: {what}",
         where=Where(source=config.source.source_id, file=str(config.path)),
-        todo="If records of the task were removed by hand, with all zones equal: pidts relay forget. If the zone was "
-        "restored from a backup, its programs' changes since then are only in other zones: fill it again from "
-        "another one, pidts zones return (docs/operate/zones.md)",
+        todo="If somebody removed the task's records by hand while all zones were equal: pidts relay forget. If "
+        "the zone was "
+        "restored from a backup, later changes of its own programs are only in other zones: fill it again from "
+        "another zone with pidts zones return (docs/operate/zones.md)",
     )

@@ -1,7 +1,9 @@
 """Hints about rules that match no table, or whose effect may be unexpected. None of them is an error.
 
-- A misspelled column makes an expression false, as in DM, where a rule may be older or newer than its column.
-- A `Do` rule that lists only kinds of row changes keeps the table's structure on the target unchanged.
+- A misspelled column makes an expression false, without an error. DM does the same, because a column may be added after
+  its rule, or be dropped before it.
+- A `Do` rule that lists only kinds of row changes leaves out schema changes, so the table on the target keeps its
+  structure.
 - A route extracts what the groups of its expression match, so an expression without a group extracts nothing.
 """
 
@@ -75,7 +77,7 @@ def _extracted(rules: Rules, name: TableName) -> Iterator[str]:
 
 
 def unused_rules(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> list[str]:
-    """Returns a text for each rule that matches none of these tables; none if a source's tables are not known."""
+    """Returns a text for each rule that matches none of these tables; no texts if a source's tables are not known."""
     fits: dict[str, bool] = {}
     for part in parts:
         names = tables.get(part.source.source_id)

@@ -53,7 +53,7 @@ class KeyRange:
 
 
 def shard_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
-    """Returns findings about all merged tables; no finding if no table is merged, or if a server does not answer."""
+    """Returns findings about all merged tables; an empty list if no table is merged, or if a server does not answer."""
     if len(parts) == 1 and not parts[0].rules.routes.rules:
         return []
     try:
@@ -88,7 +88,7 @@ class _Group:
             code="shards-differ",
         )
         overlaps = [(one, other) for one, other in combinations(self.counted, 2) if one.overlaps(other)]
-        # A table that joins by the log of a running source must not stop the source's other tables.
+        # A table that joins because the log of a running source creates it must not stop the source's other tables.
         joining = [pair for pair in overlaps if {one.source for one in pair} <= self.resumed]
         refused = [pair for pair in overlaps if pair not in joining]
         if refused:
@@ -112,7 +112,7 @@ def overlapping_keys(
     new: Collection[Table],
     known: Collection[Table],
 ) -> str:
-    """Returns a message about joining tables whose rows would replace rows of other shards; empty if there are none."""
+    """Returns a message about joining tables whose rows would replace rows of other shards; empty if no table does."""
     if ignores_key_overlap(config) or not new:
         return ""
     source = config.source.source_id
@@ -205,7 +205,7 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
 def _ranges(
     parts: Sequence[TaskConfig], groups: Mapping[TableName, Sequence[Shard]]
 ) -> dict[TableName, list[KeyRange]]:
-    """Returns the key ranges of shards with counters of their own, whose numbers reach the target unchanged."""
+    """Returns the key ranges of shards with an own counter whose numbers reach the target unchanged."""
     found: dict[TableName, list[KeyRange]] = {}
     alike = Counter((target_name, one.discriminators) for target_name, members in groups.items() for one in members)
     for part in parts:
@@ -245,16 +245,20 @@ def _range(source: Session, table: Table, column: str) -> tuple[int, int]:
     return (following if low is None else min(int(low), following)), max(int(high or 0), following)
 
 
-ALIKE = "Give these shards the same structure on their sources, or stay with shard-mode: optimistic until they have it"
+ALIKE = (
+    "Give these shards the same structure on their sources, or keep shard-mode: optimistic until their "
+    "structures are the same"
+)
 
 
 def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sources: Collection[str]) -> str:
     """Returns a message about the shards whose structure differs from their merged table's; empty if there are none.
 
-    A pessimistic task that was optimistic before may have such shards. The start is not refused, since their rows fit.
-    But the next change of the other shards does not wait for such shards (`pidts.shards.decide`), although the mode
-    suggests it. A shard that has missed an unlocked change is not reported, since the other shards do wait for it. The
-    compared structures are those at the checkpoints on the target, not the present structures on the servers.
+    A task in pessimistic mode that ran in optimistic mode before may have such shards. The start is not refused, since
+    their rows fit. But the next schema change of the other shards does not wait for such shards
+    (`pidts.shards.decide`), although in pessimistic mode an operator expects it. A shard that has missed an unlocked
+    change is not reported, since the other shards do wait for it. The compared structures are those at the checkpoints
+    on the target, not the present structures on the servers.
     """
     recorded = target.meta.structures.load(task, OfGroups())
     known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}
@@ -272,6 +276,6 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
     named = "; ".join(found[:_SHOWN]) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
     return (
         f"these shards differ from {begun[0].target_name} on the target, which has the columns of all: {named}. "
-        "In pessimistic mode the other shards' schema changes do not wait for these while their rows still fit, and a "
-        "schema change of one of these waits for all others if the target has no column for it"
+        "In pessimistic mode, schema changes of other shards do not wait for these shards as long as their rows fit. A "
+        "schema change of one of these shards waits for all other shards if the target lacks its column"
     )

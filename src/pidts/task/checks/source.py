@@ -59,10 +59,10 @@ def check_one_source(
     other_parts: Sequence[TaskConfig] = (),
     seen: dict[str, Collection[TableName]] | None = None,
 ) -> list[Finding]:
-    """Returns the findings of every check; if a server cannot be reached, its further checks are left out.
+    """Returns the findings of every check. If a server cannot be reached, its other checks are left out.
 
     Tables of `resync` may have rows on the target, and so may tables that share their target table with another source.
-    A finding of an ignored check is in the list as passed. `seen` receives the source's tables.
+    A finding of an ignored check is in the list as passed. The source's tables are put into `seen`.
     """
     findings = [_relay(config.relay, config.source.source_id), *relay_server_findings(config)]
     tables: dict[TableName, Table] = {}
@@ -111,7 +111,7 @@ def _source(
 ) -> list[Finding]:
     """Returns the findings about the source.
 
-    Fills in its tables, and their structures at a given start if they are known.
+    Puts its tables into `tables`, and, if they are known, their structures at a given start into `at_start`.
     """
     source = config.source.server
     try:
@@ -175,8 +175,8 @@ def _auto_increment(
 def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
     """Returns findings about the version column.
 
-    The findings fail if the column guards no table, or if the log does not contain the column. Tables without the
-    column pass with a note. A table that was created while the task ran does not prevent another start.
+    The findings fail if the column can guard no table, or if the log may lack the column's former values. Tables
+    without the column pass with a note. A table that was created while the task ran does not prevent another start.
     """
     guarded, others, spelled = 0, [], ""
     for table in tables:
@@ -188,7 +188,9 @@ def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resum
         elif not table.identity:
             others.append(f"{table.name} has no key: every event is applied")
         elif not can_be_version(table.column(name)):
-            what = f"{table.name}.{name} has type {table.column(name).type.kind}, which targets compare differently"
+            what = (
+                f"{table.name}.{name} has type {table.column(name).type.kind}, which targets compare in different ways"
+            )
             if not resumed:
                 fix = "Name a column of a date and time, a whole number or a decimal number"
                 return [Finding("version_column", ok=False, message=what, fix=fix)]
@@ -219,8 +221,10 @@ def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: boo
     if unseen:
         what = "the account sees no table of this task: SELECT is missing"
         return Finding("table_list", ok=False, message=what, fix="See dump_privilege")
-    if resumed:  # the log may still have changes of former tables, and may create tables
-        return Finding("table_list", ok=True, message=f"{NO_TABLE}; the task goes on with its log")
+    if resumed:  # the rest of the log may still have changes of former tables, or create tables
+        return Finding(
+            "table_list", ok=True, message=f"{NO_TABLE}; the task goes on with the log that it has not applied yet"
+        )
     return Finding("table_list", ok=False, message=NO_TABLE, fix=_LOOK)
 
 
@@ -233,9 +237,9 @@ def _fit(
     *,
     resumed: bool,
 ) -> list[Finding]:
-    """Returns findings about the target's tables: at the first start about all tables, later about joining tables.
+    """Returns findings about the target's tables: about all tables at the first start, and about joining tables later.
 
-    A source may be ahead of the target, so tables that have begun are not compared.
+    The source may be ahead of the target, so tables that have begun are not compared.
     """
     copies = config.mode != "incremental"
     rules, new = config.rules, list(tables.values())
@@ -275,7 +279,8 @@ def _fit(
         if ahead:
             findings.append(Finding("target_tables", ok=True, message=ahead))
         elif fit.problem and fit.has_rows and resumed and config.is_between_zones:
-            # The target's zone may have made the change. Then the log shows it, which is read when the task starts.
+            # The target's zone may have made the schema change. Then the source's log shows it, and the task reads that
+            # log when it starts.
             message = f"{fit}: {fit.problem}; unless a schema change in the log made it, the task will not start"
             findings.append(Finding("target_tables", ok=True, message=message))
         elif fit.problem:
@@ -285,14 +290,14 @@ def _fit(
 
 
 def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
-    """Returns a finding about held tables, which still wait after a restart."""
+    """Returns a finding about the tables that still wait after a restart."""
     held = load_held_tables(target, config)
     if not held.tables:
         return []
     kept = f"the relay keeps {held.log_bytes:,} bytes of log for this"
     if not held.is_known:
         kept = "how much log the relay keeps for this can be seen only on the machine that has the relay"
-    message = f"{listed(sorted(held.tables))}: applied less far than the other tables; {kept}"
+    message = f"{listed(sorted(held.tables))}: still at an earlier place of the log than the other tables; {kept}"
     return [Finding("held_back", ok=True, message=f"{message}. See: pidts ddl list {config.path}")]
 
 

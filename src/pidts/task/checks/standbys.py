@@ -14,7 +14,7 @@ from pidts.task.operate.standbys import state_of, writes_what_it_replicates
 
 
 def standby_findings(config: TaskConfig) -> list[Finding]:
-    """Returns a finding for each standby, or several for a standby that is not fit.
+    """Returns a finding for each standby; if a standby is not fit, one for each reason.
 
     A standby that does not answer now passes: after a failover, the lost primary is such a standby.
     """
@@ -37,12 +37,12 @@ def standby_findings(config: TaskConfig) -> list[Finding]:
         ]
         by_gtid = config.source.use_gtid
         if by_gtid and not has_gtids:
-            fix = "Switch GTIDs on there (gtid_mode = ON), or remove it from standbys"
+            fix = "Switch GTIDs on there (gtid_mode = ON), or remove the server from standbys"
             wrong.append(Finding("standby", ok=False, message=f"{name} writes no GTIDs", fix=fix))
         if not logs_all:
             fix = "Set log_replica_updates = ON there (log_slave_updates on MariaDB and before MySQL 8.0.26)"
-            what = f"{name} does not write to its own log what it gets from its source"
+            what = f"{name} does not write the changes that it replicates to its own log"
             wrong.append(Finding("standby", ok=False, message=what, fix=fix))
-        way = "by GTID" if by_gtid else "at a place of its log that the running task records"
+        way = "by GTID" if by_gtid else "at a place in its log that the running task records"
         findings += wrong or [Finding("standby", ok=True, message=f"{name} can take over {way}")]
     return findings

@@ -1,4 +1,4 @@
-"""Reads the records that tasks leave on the server that they write to: whose changes they carry, and by which rules.
+"""Reads the records of tasks on the server that they write to: whose changes each task carries, and by which rules.
 
 Each task records on its target the server that it reads, its zone, and the servers whose changes other tasks carry to
 that server. So the records on one server show whose changes reach it, also through a chain of tasks. An account that
@@ -34,7 +34,7 @@ TARGET_ZONE = TableName("", "target zone")
 
 
 FORWARDS = TableName("", "forwards")
-"""The key of the note with the other zones whose changes a task forwards."""
+"""The key of the note that names the other zones whose changes a task forwards."""
 
 
 CONFLICT = TableName("", "conflict")
@@ -43,15 +43,18 @@ CONFLICT = TableName("", "conflict")
 
 
 ORIGINS = TableName("", "origins")
-"""The key of the note with the servers whose changes other tasks carry to a source."""
+"""The key of the note that lists the servers whose changes other tasks carry to a source."""
 
 
 _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure")}
-"""Tables of a meta schema, each with a column by which it is recognised."""
+"""Tables of a meta schema, each with a column that shows that it is one."""
 
 
 OWNERS = "owners: "
-"""The beginning of a CONFLICT note about owners. It cannot be a column's name, which never ends with a blank."""
+"""The beginning of a CONFLICT note about owners.
+
+It cannot be the name of a version column, since no column's name ends with a blank.
+"""
 
 
 _MOST_RECORDED = 10_000
@@ -59,7 +62,7 @@ _MOST_RECORDED = 10_000
 
 
 Ask = Callable[..., Sequence[tuple[Any, ...]]]
-"""Runs a query on a server, with its values if it has any, and returns the rows."""
+"""A function that runs a query, with its values if it has any, and returns the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class FeedingServer:
     tasks: tuple[str, ...]
     """The tasks in the order in which they carry a change."""
     tables: Mapping[TableName, TableName]
-    """The tables of that server, with the tables at the end of the chain that get their changes."""
+    """For each table of that server, the table at the end of the chain that gets its changes."""
     zone: str = ""
     """The zone of that server; empty if it has none."""
 
@@ -88,7 +91,7 @@ class WritingTask:
     zone: str = ""
     """The zone of the server that the task reads; empty if it has none."""
     target_zone: str = ""
-    """The zone of this server by the task's file; empty if the file does not name it."""
+    """The zone of the queried server, as the task's file names it; empty if the file does not name it."""
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task forwards."""
     conflict: str = ""
@@ -123,7 +126,9 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
 
 
 def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> list[FeedingServer]:
-    """Returns the servers whose changes other tasks carry to the source and this task carries on, without the target.
+    """Returns the servers whose changes other tasks carry to the source and this task carries on.
+
+    The target is left out.
 
     A task between zones forwards only the zones that its task file names.
     """
@@ -277,7 +282,7 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
 
 
 def _cut_over(ask: Ask, schema: str) -> set[object]:
-    """Returns the tasks that were cut over to this server: they cannot run again, so they carry no changes back."""
+    """Returns the tasks that were cut over to this server. They cannot run again, so they carry no changes back."""
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
     if not ask(exists, [schema]):
         return set()
@@ -298,7 +303,7 @@ def server_identity(config: TaskConfig, target: TargetSession) -> str:
 def is_same_server(one: str, other: str) -> bool:
     """Whether two identities are those of one server.
 
-    The server id of a MariaDB alone, which is often 1, proves nothing.
+    The server id of a MariaDB alone proves nothing: it is often 1.
     """
     is_proof = PLACE_OF_MARIADB in one or " server-id " not in one
     return is_proof and bool(one) and one == other

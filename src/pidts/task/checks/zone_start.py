@@ -17,7 +17,8 @@ from pidts.task.checks.zone_topology import named
 from pidts.task.config.task_file import TaskConfig
 
 MAY_FIND_ROWS = TableName("", "returns")
-"""The key of the note of the task that fills a zone again. The note lets the task's first run find rows on the target.
+"""The key of the note that permits rows on the target at the first run of a task that fills a zone again.
+
 The first claim removes the note.
 """
 
@@ -25,10 +26,10 @@ The first claim removes the note.
 def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
     """Halts if a task that has begun names another zone than before.
 
-    The task's earlier writes show the former zone or none, so the task of the other direction would carry them back.
-    The zone is recorded after the first claim, which removes the notes of an earlier task, and before the first batch.
-    A start that dies in between has written no rows. Before the first batch or schema change nothing is written, so the
-    zone may still be corrected.
+    The marks of the task's earlier writes name the former zone or none, so the task of the other direction would carry
+    these writes back. The first claim removes the notes of an earlier task; the zone is recorded after that, and before
+    the first batch. A run that dies between the two has written no rows. Nothing is written before the first batch or
+    schema change, so the zone may be corrected until then.
     """
     zone = config.zone if config.is_between_zones else ""
     known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE_NOTE)
@@ -39,12 +40,12 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
             "zone-changed",
             f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file names another zone",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Put pidts.zone back as it was. For another zone, begin a task of another name",
+            todo="Put pidts.zone back as it was. For another zone, begin a task with another name",
         )
 
 
 def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
-    """Whether the task may begin with a copy although its target has rows: the target is a zone that returns."""
+    """Whether the task may begin with a copy although its target has rows: `pidts zones return` has allowed it."""
     from pidts.target.mysql import MySqlSession
 
     if not (config.is_between_zones and isinstance(target, MySqlSession)):
@@ -55,7 +56,7 @@ def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
 
 
 def demand_returned(config: TaskConfig, source: Session) -> None:
-    """Halts a start out of a zone whose return was interrupted: programs may have written there."""
+    """Halts a task that would read a zone whose return was interrupted: programs may have written to this zone."""
     ask = partial(query, source)
     if not config.is_between_zones or config.target.meta_schema not in meta_schemas(ask):
         return
@@ -66,19 +67,19 @@ def demand_returned(config: TaskConfig, source: Session) -> None:
             f"zone {config.zone} was being filled from another zone, and it was not checked whether programs have "
             "written to it meanwhile",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Stop the programs that write there, and repeat the command: pidts zones return",
+            todo="Stop the programs that write to the zone, and repeat the command: pidts zones return",
         )
 
 
 def demand_still_forwards(
     config: TaskConfig, source: Session | None, target: TargetSession, stored: Iterable[Checkpoint]
 ) -> None:
-    """Halts if a task that has begun does not forward a zone's changes any more, and no other task carries them.
+    """Halts if a task that has begun no longer forwards a zone's changes, and no other task carries them.
 
     The zone's changes that reach the source from now on would never reach the target. A task that carries them directly
-    has to begin exactly at this place: see `pidts.task.zones.hand_over`. If no task carries the zone's changes to the
-    source any more, the zone has left, and the start is allowed. If the source does not answer, this is not known, and
-    the task halts.
+    has to begin exactly where this task stops: see `pidts.task.zones.hand_over`. If no task carries the zone's changes
+    to the source any more, the zone has left, and the start is allowed. If the source does not answer, this is not
+    known, and the task halts.
     """
     if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
         return
@@ -94,7 +95,7 @@ def demand_still_forwards(
         zones = named(sorted(left))
         raise Halted(
             "zone-way-lost",
-            f"the task has forwarded changes of {zones}, its file does not ask for that now, and no other task carries "
+            f"the task has forwarded changes of {zones}. Its file no longer asks for that, and no other task carries "
             "them to the target: they would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Put pidts.forward back. Or hand them over to tasks that carry them directly: pidts zones hand-over. "

@@ -1,8 +1,8 @@
 """Checks that each zone's changes reach the target of a task between zones on exactly one path.
 
 `pidts.zones.topology` proves this for a file that names all zones. A task with a file of its own proves it for its own
-target, by the records of the tasks that write to its source and to its target. A path may still be missing because its
-task has not begun yet: then the check passes with a note.
+target: it reads the records of the tasks that write to its source and to its target. If a path is missing, its task may
+not have begun yet, so the check passes with a note.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -
     return [
         failed(
             f"task {writer.task} keeps its records in {writer.meta_schema}, and this task in "
-            f"{config.target.meta_schema}: the changes that it carries would be forwarded",
+            f"{config.target.meta_schema}: this task would forward the changes that the other task carries",
             fix="Give the tasks of all zones the same meta-schema",
         )
         for writer in writers
@@ -69,30 +69,30 @@ def topology_findings(
             brought.discard(writer.zone)
     found += _rule_findings(config, [*others, *(one for one in writers if one.zone)])
     if absent := sorted({*spec.forwards} - brought):
-        what = f"no task carries changes of {named(absent)} to the source yet, which this task is to forward"
+        what = f"this task is to forward changes of {named(absent)}, but no task carries them to the source yet"
         found.append(_note(what))
     arriving = mine.union({spec.target}, *(other.carries for other in others))
     if missing := sorted(brought - arriving):
-        what = f"changes of {named(missing)} come to the source, and no task carries them to the target yet"
+        what = f"changes of {named(missing)} reach the source, and no task carries them to the target yet"
         found.append(_note(what))
     two_ways = sorted(zone for zone in brought if any(zone in other.carries for other in others))
     if two_ways and not conflict_rule(config):
         what = (
-            f"changes of {named(two_ways)} come to the source and, on another way, to the target. A change that zone "
+            f"changes of {named(two_ways)} reach the source and, on another path, the target. A change that zone "
             f"{spec.name} makes to one of these rows may arrive at the target before the row itself; then the change "
             "or the row is set aside (pidts locks)"
         )
         found.append(_note(what))
     if spec.forwards and not conflict_rule(config):
         what = (
-            f"this task forwards changes of {named(sorted(spec.forwards))}. A row that gets former values while "
+            f"this task forwards changes of {named(sorted(spec.forwards))}. A row that gets former values again while "
             "several zones write it can differ between zones without a lock: to prevent this, let each write change "
             "a column, such as a time"
         )
         found.append(_note(what))
     if absent := sorted(spec.owners.zones - arriving - brought):
         owning = "this zone owns" if len(absent) == 1 else "these zones own"
-        what = f"no task carries changes of {named(absent)} here yet, although {owning} rows"
+        what = f"no task carries changes of {named(absent)} to the target yet, although {owning} rows"
         found.append(_note(what))
     return found
 
@@ -105,7 +105,10 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
         found.append(failed(what, "Give the source of each of the two tasks a zone of its own (pidts.zone)"))
     begun = target.meta.checkpoints.read(config.name, config.source.source_id)
     if config.mode != "incremental" and not begun:
-        what = f"task {writer.task} carries this task's target to its source already, and a copy would overwrite rows"
+        what = (
+            f"task {writer.task} already carries changes from this task's target to its source, and a copy would "
+            "overwrite rows"
+        )
         found.append(failed(what, "Write task-mode: incremental in the task that begins second"))
     return found
 
@@ -120,9 +123,9 @@ def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Fi
         Finding(
             "circular_replication",
             ok=True,
-            message=f"where zones write the same row, {_decides(mine)} in this task, and {_decides(other.conflict)} in "
-            f"task {other.task}: such rows stay different until all tasks have the same pidts.conflict and what "
-            "belongs to it",
+            message=f"if several zones write a row, {_decides(mine)} in this task, and {_decides(other.conflict)} in "
+            f"task {other.task}: such rows stay different until all tasks have the same pidts.conflict, with the same "
+            "version column or owners",
         )
         for other in others
         if other.conflict != mine
@@ -130,7 +133,7 @@ def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Fi
 
 
 def _decides(conflict: str) -> str:
-    """Returns a text with the rule of a task for rows that several zones write, by the task's note."""
+    """Returns a text about the rule that a task's note `CONFLICT` has."""
     if conflict.startswith(OWNERS):
         return f"its owner decides ({conflict.removeprefix(OWNERS)})"
     return f"versions decide (column {conflict})" if conflict else "rows are locked"

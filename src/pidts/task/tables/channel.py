@@ -1,4 +1,4 @@
-"""Records which task fills a datacenter: each channel has a database of its own."""
+"""Records which task fills a datacenter: each channel needs a database of its own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pidts.target.mysql.datacenter import Datacenter
 from pidts.task.config.task_file import TaskConfig
 
 _OWNER = ("*", OfSource("datacenter"), TableName("", ""))
-"""The key of the note with the task that fills the datacenter."""
+"""The key of the note that names the task that fills the datacenter."""
 _FIRST = ("*", OfSource("datacenter-first-id"), TableName("", ""))
-"""The key of the note with the first id that the task has given; numbers before it may have gaps."""
+"""The key of the note with the first id that the task has given; smaller numbers may have gaps."""
 
 
 def foreign_owner(config: TaskConfig, target: TargetSession) -> str:
-    """Returns the other task that fills the datacenter of this one; empty if there is none."""
+    """Returns the name of another task that fills this task's datacenter; empty if there is none."""
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     if not Datacenter(target, config.target.database).has_notes():
         return ""

@@ -37,7 +37,7 @@ class Unfit:
 
 
 def merged_targets(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> frozenset[TableName]:
-    """Returns the target tables of several source tables; `tables` has those of each source id."""
+    """Returns the target tables that several source tables share; `tables` has the tables of each source id."""
     counts = Counter(part.rules.target_name(name) for part in parts for name in tables[part.source.source_id])
     return frozenset(name for name, count in counts.items() if count > 1)
 
@@ -45,7 +45,7 @@ def merged_targets(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[
 def fitting_key(
     part: TaskConfig, key: ForeignKey, tables: Collection[TableName], merged: Collection[TableName]
 ) -> ForeignKey | Unfit:
-    """Returns the foreign key in the target's form; `tables` are those of the same source."""
+    """Returns the foreign key in the target's form; `tables` are the task's tables of the same source."""
     if key.parent not in tables:
         return Unfit(key, f"{key.parent} is not part of the task")
     there = replace(key, table=part.rules.target_name(key.table), parent=part.rules.target_name(key.parent))
@@ -106,9 +106,10 @@ def on_update_of(part: TaskConfig, found: LeftBehind, target: TargetSession) -> 
 def fitting_on_update(
     wanted: OnUpdate, target: TargetSession, keys: Sequence[ForeignKey], merged: Collection[TableName]
 ) -> OnUpdate | None:
-    """Returns the automatic timestamp if it has the same effect on the target, which also gets the foreign keys `keys`.
+    """Returns the automatic timestamp if it has the same effect on a target that also gets the foreign keys `keys`.
 
-    On PostgreSQL a foreign key that changes rows runs the table's triggers, and another trigger may do so, too.
+    On PostgreSQL, the timestamp is a trigger. A foreign key that changes rows would run it, and other triggers may
+    change the row, too.
     """
     if wanted.table in merged:
         return None
@@ -125,7 +126,7 @@ def fitting_on_update(
 def remade_column(
     part: TaskConfig, found: LeftBehind, target: TargetSession, merged: Collection[TableName], *, alike: bool
 ) -> RemadeColumn | None:
-    """Returns a generated column or a declared type that the target of the MySQL family can have; None if it cannot.
+    """Returns the generated column or declared type to make on a MySQL or MariaDB target; None if it cannot be made.
 
     `alike`: source and target are both MySQL, or both MariaDB, so they compute an expression in the same way.
     """
@@ -134,7 +135,7 @@ def remade_column(
         return None
     if isinstance(wanted, DeclaredType):
         return wanted
-    # A column that the task maps has other values on the target.
+    # A column that a column mapping changes has other values on the target.
     return wanted if alike and mapping_of(part.rules.mappings, found.table_name or wanted.table) is None else None
 
 
@@ -167,9 +168,10 @@ def remade_table(
 
 
 def special_part(part: TaskConfig, found: LeftBehind, target: TargetSession) -> RemadeTable | None:
-    """Returns a FULLTEXT key, a SPATIAL key or partitions with the target's names.
+    """Returns the FULLTEXT key, SPATIAL key or partitions, with the target's names.
 
-    None for other objects, if their text was not read, and for targets without this table or this kind of object.
+    The result is None for other objects, if the text of the object was not read, and if the target has no such table or
+    cannot have such objects.
     """
     if found.table_name is None or not found.definition or not isinstance(target, MySqlSession):
         return None

@@ -40,7 +40,7 @@ def copy_states(
 
 
 def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Patterns]:
-    """Returns each source's patterns of `--resync`, None if the source is not selected.
+    """Returns the patterns of `--resync` for each source; None for a source that is not selected.
 
     A pattern selects matching tables of all sources; after `source-id:` it selects tables of this source only, and
     `source-id:` without a pattern selects all tables of the source. With a single source, no server is queried: the
@@ -72,7 +72,7 @@ def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Pat
 
 
 def _tables_of(part: TaskConfig) -> set[TableName]:
-    """Returns the tables of the source, and those in the target's records of it."""
+    """Returns the tables of the source, and the source's tables in the target's records."""
     with closing(connect(part.source.server)) as source, closing(part.target.server.connect()) as target:
         known = (
             target.meta.structures.load(part.name, OfSource(part.source.source_id))

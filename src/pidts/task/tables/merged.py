@@ -1,7 +1,7 @@
 """Merged tables: the shards that share a target table, over all sources of a task.
 
-For a source that has begun, the target has the tables. Before that, the source's server is queried, because several
-sources may begin at the same time.
+The tables of a source that has begun are read from the target's records. Before that, the source's server is queried,
+because several sources may begin at the same time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Shard:
     source: str = ""
     """The source's id; empty for the source that is being checked."""
     begun: bool = False
-    """Whether its rows may be on the target."""
+    """Whether rows of this table may be on the target."""
 
     def __str__(self) -> str:
         return f"{self.source}: {self.table.name}" if self.source else str(self.table.name)
@@ -60,8 +60,8 @@ def shards_of_other_sources(
 ) -> list[Shard]:
     """Returns the tables of the task's other sources that share a target table with tables of `names`.
 
-    With `asks`, the servers of sources that have not begun are queried; otherwise these sources count as having no
-    tables.
+    With `asks`, the servers of sources that have not begun are queried. Without it, these sources count as sources
+    without tables.
     """
     wanted = {_target_name(rules, name) for name in names}
     found = []
@@ -83,7 +83,7 @@ def shards_of_other_sources(
 def with_extracted_keys(
     target: TargetSession, rules: Rules, tables: Iterable[Table], other_shards: Iterable[Shard] = ()
 ) -> tuple[Rules, list[Shard]]:
-    """Returns the rules and the shards, completed by the extracted columns in the keys of their target tables."""
+    """Returns the rules and the shards, with the extracted columns in the keys of their target tables added."""
     tables, other_shards = list(tables), list(other_shards)
     if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
         return rules, other_shards

@@ -23,7 +23,7 @@ from pidts.task.tables.target_fit import CHANGE, Fit
 
 
 def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
-    """Returns the reason why the target's rows of these tables contradict the new rules; empty if they do not."""
+    """Returns the reason why rows of these tables on the target contradict the new rules; empty if they do not."""
     for table in tables:
         old, new = before.routes.destination(table.name), after.routes.destination(table.name)
         if (old.name, old.extracted) != (new.name, new.extracted):
@@ -39,13 +39,14 @@ def lock_open_error(waiting: Iterable[TableName]) -> ConfigError:
     names = ", ".join(sorted(map(str, waiting)))
     return ConfigError(
         "shard-lock-open",
-        f"a schema change of {names} waits for other shards; routes and column mappings cannot change until then",
-        todo="Undo the edit of the task file until then. See: pidts ddl list",
+        f"a schema change of {names} waits for other shards; routes and column mappings cannot change before "
+        "it is done",
+        todo="Undo the edit of the task file until the schema change is done. See: pidts ddl list",
     )
 
 
 def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts: Iterable[TaskConfig] = ()) -> None:
-    """Raises if rows would go to other target tables than the rows that are already on the target."""
+    """Raises if new rows of a table would go to another target table than its rows that are already on the target."""
     task, source_id = config.name, config.source.source_id
     text = target.meta.notes.read(task, OfSource(source_id), RULES)
     before = from_text(text) if text else config.rules
@@ -68,7 +69,7 @@ def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts:
 
 
 def record_rules(config: TaskConfig, target: TargetSession) -> None:
-    """Records on the target that rows are written by these rules from now on."""
+    """Records on the target by which rules rows are written from now on."""
     target.begin()
     target.meta.notes.write(config.name, OfSource(config.source.source_id), RULES, to_text(config.rules))
     target.commit()
@@ -95,12 +96,15 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
 
 
 def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
-    """Returns the target tables to which a task has written rows, by the target's records."""
+    """Returns the target tables to which, by the target's records, a task has written rows."""
     return frozenset(name for name, ones in tables_in_targets(target).items() if any(one.task == task for one in ones))
 
 
 def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
-    """Returns the fit with an advice that keeps rows of the task: of a table that left it, or of dropped shards."""
+    """Returns the fit with advice that does not delete the task's own rows.
+
+    Such rows may also be those of a table that has left the task, or of a dropped shard.
+    """
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
     if not (fit.has_rows and fit.problem):
@@ -111,7 +115,7 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
         return replace(fit, fix=fix)
     if own:
         fix = (
-            f"The table holds rows of this task; keep them. Exclude {fit.name} in block-allow-list, run the task, "
+            f"The table has rows of this task; keep them. Exclude {fit.name} in block-allow-list, run the task, "
             "then include it again with --resync"
         )
         return replace(fit, fix=fix)
@@ -123,7 +127,7 @@ def with_own_rows_only(
 ) -> list[Fit]:
     """Returns the fits.
 
-    A shard whose rows the target's key identifies is repaired within its own rows only. This is not possible with a
+    If the target's key identifies the rows of a shard, the repair is limited to these rows. This is not possible with a
     version column, because removing a row needs the version that the row had.
     """
     rules = replace(config.rules, keyed=keyed_targets(target, config.rules, tables.values()))
@@ -143,7 +147,8 @@ def with_own_rows_only(
 def row_notes(fits: Sequence[Fit]) -> list[str]:
     """Returns notes about extra rows of the target when these tables are copied again."""
     notes = [
-        f"rows of {fit.target_table.name} with {fit.name} in extracted columns are removed unless {fit.name} has them"
+        f"rows of {fit.target_table.name} whose extracted columns name {fit.name} are removed unless "
+        f"{fit.name} has them"
         for fit in fits
         if fit.mode is CopyMode.OWN
     ]
@@ -155,7 +160,7 @@ def row_notes(fits: Sequence[Fit]) -> list[str]:
         )
     added = sorted({str(fit.target_table.name) for fit in fits if fit.mode is CopyMode.ADD})
     if added:
-        why = "because other tables have rows there, a filter may have kept them, or a mapping has changed their keys"
+        why = "because they may be rows of other tables, rows that a filter has kept, or rows with mapped keys"
         notes.append(
             f"extra rows of {', '.join(added)} that the source does not have stay, {why}; pidts verify lists them"
         )
@@ -165,7 +170,7 @@ def row_notes(fits: Sequence[Fit]) -> list[str]:
 def _with(fit: Fit, strangers: Sequence[str]) -> Fit:
     if strangers and fit.has_rows and fit.problem:
         fix = "Put the sources of both tasks into one task, or exclude the table in block-allow-list"
-        return replace(fit, problem=f"{fit.problem}, and rows of {', '.join(strangers)} are written there", fix=fix)
+        return replace(fit, problem=f"{fit.problem}, and it also gets rows of {', '.join(strangers)}", fix=fix)
     return fit
 
 

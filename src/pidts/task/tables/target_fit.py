@@ -1,4 +1,4 @@
-"""Checks whether the target's tables fit a task, decides how their copy begins, and creates missing tables."""
+"""Checks whether the target's tables fit the task, chooses how each copy begins, and creates missing tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHANGE_ONLY = (
     "task-mode incremental copies no rows"
 )
 _CREATE = "Create it, or use task-mode: all"
-_VERSIONED = "it is system-versioned on the source, whose log shows old versions of its rows as new rows"
+_VERSIONED = "it is system-versioned on the source: the log shows old versions of its rows as new rows"
 _LEAVE_OUT = "Exclude the table in block-allow-list"
 _NEEDS_KEY = (
     "Add a primary key to these tables on their sources; or exclude all but one of them in block-allow-list, or write "
@@ -71,10 +71,10 @@ def fit_of(
 ) -> Fit:
     """Returns the fit of one table.
 
-    `copies`: its existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired. Otherwise
-    they are refused: a row that the source does not have would stay for ever, and may have a unique value that another
-    row needs. If one of the `other_shards` with the same target table has begun, the target's rows count as that
-    shard's, and a row is removed only if its own source deletes it.
+    `copies`: the table's existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired.
+    Otherwise a target table with rows is refused: a row that the source does not have would stay for ever, and may have
+    a unique value that another row needs. If one of the `other_shards` with the same target table has begun, the
+    target's rows count as rows of that shard, and a row is removed only if its own source deletes it.
     """
     try:
         rules.check(table)
@@ -103,7 +103,8 @@ def fit_of(
     if copies and target.read_rows(target_table, limit=1).num_rows:
         fit = replace(fit, has_rows=True)
         if may_have_rows or any(one.begun for one in others):
-            # Rows that a filter has kept on the target are not searched on the source, nor rows with mapped keys.
+            # The repair cannot recognise extra rows if a filter may have kept rows on the target, or if a mapping
+            # changes keys.
             is_alike = rules.keeps_keys(table) and not rules.keeps_rows(table.name)
             return replace(fit, mode=CopyMode.REPAIR if is_alike and not others else CopyMode.ADD)
         return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
@@ -111,7 +112,10 @@ def fit_of(
 
 
 def _creatable(target: TargetSession, fit: Fit) -> Fit:
-    """Returns the fit of a missing table. The target cannot create some tables: a name may be too long for it."""
+    """Returns the fit of a missing table.
+
+    A target cannot create some tables, for example if a name is too long for it.
+    """
     try:
         target.schema.create_statements(fit.target_table)
     except PidtsError as error:
@@ -142,7 +146,7 @@ def fits_of(
 def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
     """Returns the fits.
 
-    System-versioned tables are refused, because the log has old versions of their rows as new rows.
+    The fit of a system-versioned table has a problem: the log has old versions of its rows as new rows.
     """
     versioned = system_versioned(source)
     return [
@@ -152,7 +156,7 @@ def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
 
 
 def create_missing(target: TargetSession, task: str, fits: Iterable[Fit], *, before_copy: bool) -> None:
-    """Creates the missing tables; with `before_copy`, some of their keys are created only at the end of the copy.
+    """Creates the missing tables. With `before_copy`, some of their keys are created only at the end of the copy.
 
     Several sources of a task may create the same table at the same time, so each of them checks again under the lock. A
     shared table gets all of its keys now, because it is not known which source's copy ends last.
@@ -183,7 +187,7 @@ def _create(target: TargetSession, fit: Fit, *, before_copy: bool) -> None:
 
 
 def demand_fit(fits: Iterable[Fit], *, is_first: bool = False) -> None:
-    """Raises one error for all tables that do not fit; at a first start nothing has been written yet."""
+    """Raises one error for all tables that do not fit. `is_first`: nothing has been written yet."""
     unfit = [fit for fit in fits if fit.problem]
     if not unfit:
         return
