@@ -241,7 +241,7 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
     if cutover:
         asked = {
             "to make foreign keys at a cutover": [Privilege("REFERENCES", schema) for schema in sorted(schemas)],
-            "to record the end of the target's log, where the reverse task begins": [Privilege("REPLICATION CLIENT")],
+            "to record the end of the target's log, where the way back begins": [Privilege("REPLICATION CLIENT")],
         }
         statements += [(reason, sql) for reason, wanted in asked.items() for sql in grant_statements(wanted, to)]
     flavor = "mariadb" if "mariadb" in version.lower() else "mysql"

@@ -1,9 +1,9 @@
-"""Reads the structures with which the reverse task of a cutover begins.
+"""Reads the structures with which the task of a cutover's way back begins.
 
 A task with a given start needs the tables' structures at this start. For example, an application writes to the new
-server after a cutover, a column is added there, and only then the reverse task starts for the first time. The catalogue
-shows the column, but rows in the log before the change do not have it. The cutover has recorded the structures at the
-switch on the new server, which is the reverse task's source.
+server after a cutover, a column is added there, and only then the task of the way back starts for the first time. The
+catalogue shows the column, but rows in the log before the change do not have it. The cutover has recorded the
+structures at the switch on the new server, which is the source of this task.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Waits until the target has a table's log up to an Lsn, by the task's checkpoints and the relay's index.
 
-A task moves its checkpoint only for its own tables. If only other tables have transactions before an Lsn, a table has
-reached this Lsn although the checkpoint has not, and the relay's index shows this. The comparison does not wait for a
-table that is halted or waits for other shards: the target's record of halts shows this.
+A task's checkpoint moves only when one of the task's tables changes. So the checkpoint may be before an Lsn although
+the target has every change of a table up to this Lsn. The relay's index shows this: between the two places, only other
+tables have changes. The comparison does not wait for a table that is halted or waits for other shards: the target's
+record of halts shows this.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class TaskCatchUp:
         return Lsn.at(log_end(self._source), self.change_no)
 
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
-        """Waits until the target has the table's log up to `lsn`; returns None then, or why the target is behind.
+        """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why the target is behind.
 
         It returns at once if the table is halted or still being copied. Otherwise it gives up when no checkpoint moves.
         """
@@ -150,7 +151,7 @@ class TaskCatchUp:
             with closing(RelayReader(self._config.relay, self._config.source.source_id)) as relay:
                 return self._has(relay, after, upto) and not self._touches(relay, table, after, upto)
         except (PidtsError, OSError):
-            return False  # The relay was purged, cut back or damaged meanwhile, so the answer is not known.
+            return False  # The relay was purged, cut back or damaged meanwhile, so this is not known.
 
     def _has(self, relay: RelayReader, after: Lsn, upto: Lsn) -> bool:
         first = relay.first
@@ -180,7 +181,7 @@ class TaskCatchUp:
         return list(map(_state, stored))
 
     def _halt(self, table: TableName, at: Lsn) -> Halt | None:
-        """Returns the halt that blocks the table or the task. A halt at an earlier Lsn is outdated."""
+        """Returns the halt that blocks the table or the task at this Lsn. A halt at an earlier Lsn is outdated."""
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
         return next((halt for halt in halts if halt.lsn >= at and (not halt.tables or table in halt.tables)), None)
 

@@ -1,15 +1,15 @@
 """Compares a datacenter with its source: the last record of each row has to have the source's values.
 
-The records are read once, from `transfer_checkpoint` back to the oldest. The first record of a row that is read is its
-last one, and has the present values; see `pidts.gate.replay`. For each earlier record, the row after its change has to
-be the row before the change of the next record. Otherwise a change between the two has no record. A table that was
-created or emptied within the records is compared whole. In any other table, rows without a record are only counted, not
-compared.
+The records are read once, from `transfer_checkpoint` back to the oldest. So the first record that is read of a row is
+the latest one, and has the row's present values; see `pidts.gate.replay`. For each earlier record, the row after its
+change has to be the row before the change of the next record. Otherwise a change between the two has no record. A table
+that was created or emptied within the records is compared whole. In any other table, rows without a record are only
+counted, not compared.
 
 Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about them as for
 any target: it waits until the datacenter has the log up to the place at which the source was read, and uses the records
-that have come by then. These records are also read once, in their order. If a schema change is among them, the
-comparison begins anew.
+that were written meanwhile. These records are also read only once, in their order. If a schema change is among them,
+the comparison begins anew.
 
 Memory is bounded: pages of records, some thousand doubtful rows, and the digests of keys in `KeyStore`.
 """
@@ -147,10 +147,10 @@ class _Comparison:
     """The id of the last record that was read."""
     reports: dict[TableName, TableReport] = field(default_factory=dict)
     recorded_rows: Counter[TableName] = field(default_factory=Counter)
-    """The number of rows of each table by the records."""
+    """For each table, the number of rows that it has by its records."""
     notes: dict[TableName, list[str]] = field(default_factory=dict)
     keyless: set[TableName] = field(default_factory=set)
-    """Tables with records from before a change of their key."""
+    """Tables that have records from before a change of the table's key."""
     broken: dict[TableName, str] = field(default_factory=dict)
     """The last place of each table at which a record is missing."""
     breaks: Counter[TableName] = field(default_factory=Counter)
@@ -160,7 +160,7 @@ class _Comparison:
     """Facts that are not compared yet."""
     waiting_bytes: int = 0
     groups: dict[tuple[TableName, int, Columns], Group] = field(default_factory=dict)
-    """The groups that were made so far: by table, number of later schema changes, and columns of the record."""
+    """The groups so far, keyed by the table, the number of later schema changes, and the record's columns."""
     doubtful: dict[tuple[TableName, Columns], dict[KeyText, Fact]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -193,7 +193,10 @@ class _Comparison:
         return Report((numbers, *found) if found or takes is None else (), tuple(self.examples))
 
     def _walk(self, upto: int) -> tuple[TableReport, Lineage]:
-        """Reads all records backwards. Returns the report about their numbers, and the names before the first one."""
+        """Reads all records backwards.
+
+        Returns the report about their numbers, and the tables' names at the first record.
+        """
         numbers, lineage = _NumberCheck(upto, first_id(self.config, self.target)), self.present
         for page in self.datacenter.pages(0, upto, backwards=True):
             lineage = self._take_page(page, lineage, numbers)
@@ -201,7 +204,7 @@ class _Comparison:
         return numbers.report(TableName(self.config.target.database, DATA)), lineage
 
     def _take_page(self, page: Sequence[Row], lineage: Lineage, numbers: _NumberCheck) -> Lineage:
-        """Processes records from the last to the first. Returns the names before the first of them."""
+        """Processes records from the last to the first. Returns the tables' names at the first of them."""
         chosen: list[tuple[Row, ReplayedTable]] = []
         tables: dict[tuple[object, object], ReplayedTable | None] = {}
         for row in page:
@@ -343,7 +346,7 @@ class _Comparison:
         self.reports[name] = replace(report, waits=tuple(dict.fromkeys((*report.waits, *settled.waits))))
 
     def _later(self, table: Table, keys: Sequence[KeyText]) -> dict[KeyText, list[Fact]]:
-        """Returns the facts about these keys in the records that came meanwhile."""
+        """Returns the facts about these keys from the records that were written meanwhile."""
         self._read_later()
         digests = {key_digest(table.name, key): key for key in keys}
         found = self.store.later(list(digests))
@@ -362,7 +365,7 @@ class _Comparison:
         return facts
 
     def _read_later(self) -> None:
-        """Reads the records that have come since the last call."""
+        """Reads the records that were written since the last call."""
         reached = self.datacenter.reached()
         if reached is None or reached.id <= self.read_upto:
             return
@@ -507,8 +510,7 @@ def _id(record: Record) -> int:
 def _mark(age: int, instance: str) -> int:
     """Returns a number that is equal for images that can be compared with each other.
 
-    Such images have the same structure and come from one server, since records may repeat after a failover without
-    GTIDs.
+    Such images have the same structure and come from one server: after a failover without GTIDs, records may repeat.
     """
     digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

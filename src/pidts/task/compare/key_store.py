@@ -51,7 +51,7 @@ class KeyStore:
         return found
 
     def put(self, found: Mapping[bytes, Found]) -> None:
-        """Stores for each key the digest of the row that an earlier record has to leave, with its mark.
+        """Stores for each key the digest of the row as the next earlier record must have left it, with its mark.
 
         Sorted keys need each page of the file only once.
         """
@@ -62,7 +62,10 @@ class KeyStore:
             self._file.execute("COMMIT")
 
     def put_later(self, key: bytes, id_: int, *, is_whole: bool) -> None:
-        """Stores a record that came after the comparison began. A whole row replaces earlier records of the row."""
+        """Stores a record that was written after the comparison began.
+
+        A whole row replaces earlier records of the row.
+        """
         with _disk():
             if is_whole:
                 self._file.execute("DELETE FROM later WHERE key = ?", (key,))
@@ -92,5 +95,5 @@ def _disk() -> Iterator[None]:
         raise Halted(
             "verify-memory",
             f"the keys that were compared cannot be kept: {error}",
-            todo="Make room where TMPDIR, or else /var/tmp, is; or compare fewer tables at a time (--tables)",
+            todo="Make room in the directory TMPDIR, or in /var/tmp; or compare fewer tables at a time (--tables)",
         ) from error

@@ -69,7 +69,10 @@ class SourceTexts:
         return RowOwners.of([{}])
 
     def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - as a comparison asks
-        """Returns the rows of these keys at the end of the log; a server may show a row later than it logs it."""
+        """Returns the rows of these keys at the end of the log.
+
+        A server may log a change before other sessions see it.
+        """
         own = self._cut(table)
         kinds = [own.column(name) for name in own.identity]
         typed = pa.table(
@@ -95,16 +98,17 @@ class SourceTexts:
 
 @dataclass(slots=True)
 class RecordedTexts:
-    """The rows of some keys of one table by the records, including records that have come meanwhile."""
+    """The rows of some keys of one table, as the records have them, including records that were written meanwhile."""
 
     later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[Fact]]]
     """Reads the new records, and returns the facts about these keys, in their order."""
     facts: Mapping[KeyText, Fact]
     unknown: set[KeyText] = field(default_factory=set)
-    """Keys whose rows cannot be made from the records, because a row got its key from an image that lacked columns."""
+    """Keys whose rows cannot be made from the records: an image that lacked columns has given a row this key.
+    """
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns the rows of these keys that exist by the records."""
+        """Returns the rows that, by the records, exist for these keys."""
         asked = texts_of_keys(keys)
         came = self.later(asked)
         rows: list[Values] = []
@@ -143,7 +147,7 @@ class OneSource:
         return (self.catch_up.place(),)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits until the datacenter has the table's log up to there."""
+        """Waits until the datacenter has the table's log up to `mark`."""
         (lsn,) = mark
         found = self.catch_up.behind(table, lsn)
         return {} if found is None else {0: found}

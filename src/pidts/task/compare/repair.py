@@ -32,7 +32,7 @@ from pidts.task.compare.wiring import members_of
 from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, Settled
 
 _KEYS = 500
-"""The number of keys in one transaction, for which the task waits."""
+"""The number of keys that one transaction repairs. The task waits for this transaction."""
 _CROWDED_SECONDS = 10.0
 _CROWDED_PAUSE = 0.1
 
@@ -78,7 +78,7 @@ class Repairs:
     removes: bool = field(kw_only=True, default=False)
     """Whether extra rows of merged tables are also removed."""
     report: Report | None = None
-    """With `apply`: whether differences remain after each group was compared again."""
+    """With `apply`: the report after each group was compared again. It shows whether differences remain."""
     written: int = 0
     removed: int = 0
     left: ExtraRows = field(default_factory=ExtraRows)
@@ -88,7 +88,7 @@ class Repairs:
     repaired: int = 0
     """The number of repaired rows; without `apply`, the number of rows that a repair would change."""
     shared: int = 0
-    """Keys that several of the merged tables have."""
+    """The number of keys that several of the merged tables have."""
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
@@ -125,7 +125,7 @@ class Repairs:
         return settled.only(sorted({*range(len(settled.found))} - {*extra}))
 
     def _is_merged(self, group: MergedTable, members: Sequence[SourceTable]) -> bool:
-        """Whether the table has rows of several shards, also of dropped ones by the target's record."""
+        """Whether the table has rows of several shards. The target's record also shows dropped shards."""
         name = group.table.name
         if name not in self._merged:
             source = members[0].part.config.source.source_id
@@ -133,7 +133,7 @@ class Repairs:
         return self._merged[name]
 
     def _write(self, group: MergedTable, members: Sequence[SourceTable], keys: pa.Table) -> None:
-        """Writes the rows of these keys; waits while the task has pending changes of them."""
+        """Writes the rows of these keys; waits while the task has pending changes of these rows."""
         name = group.table.name
         origins = [
             RepairSource(

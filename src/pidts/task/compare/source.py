@@ -1,8 +1,8 @@
 """Reads a source's table for a comparison: its rows in the target's form, which are looked up by the target's keys.
 
-The target's keys are the source's with two exceptions. A column mapping may have changed their values: they are changed
-back, and a value that the mapping cannot produce is not looked up. Extracted columns may be part of the key: rows whose
-values are not this table's come from other tables.
+The target has the keys of the source, with two exceptions. A column mapping may have changed values of the key: these
+are changed back, and a value that the mapping cannot produce is not looked up. Extracted columns may be part of the
+key: a row with the extracted values of another table comes from that table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OpenPart:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table of one source; all of its tables share a connection."""
+    """A table of one source. All tables of a source share a connection."""
 
     part: OpenPart
     rules: Rules
@@ -98,7 +98,10 @@ class SourceTable:
         return self.rules.rows(self.table, select_range(self.part.session, self.table, after, upto))
 
     def find(self, keys: pa.Table) -> pa.Table:
-        """Returns the rows of these keys as the log has them; a server may show a row later than it logs the row."""
+        """Returns the rows of these keys as the log has them.
+
+        A server may log a change before other sessions see it.
+        """
         lock = row_lock(server_info(self.part.session))
         found = find_rows(self.part.session, self.table, self.own_keys(keys), whole=True, lock=lock)
         return self.rules.rows(self.table, found)
@@ -135,7 +138,10 @@ class SourceTable:
         return self._moved(key, 1)
 
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
-        """Maps a key of a span's boundary: if the order of keys matters, the mapping adds a number to the keys."""
+        """Maps the key at a boundary of a span.
+
+        Only a mapping of whole numbers is applied: it adds a number to each key.
+        """
         mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
         if key is None or mapping is None or mapping.target_column not in identity:
             return key
@@ -148,7 +154,7 @@ class SourceTable:
 
 
 def _possible(values: pa.ChunkedArray, kind: ColumnType) -> pa.ChunkedArray:
-    """Returns the values; a key of another shard that does not fit this column becomes null."""
+    """Returns the values. A value that does not fit this column, such as a key of another shard, becomes null."""
     if not kind.is_integer or values.type == kind.arrow:
         return values
     narrow = pc.cast(values, kind.arrow, safe=False)

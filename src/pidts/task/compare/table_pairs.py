@@ -1,7 +1,7 @@
 """Decides which tables are compared: the tables of all sources of a task, grouped by their target tables.
 
-Merged tables have the same columns, except during a schema change and if the task lets them differ (`shard-mode:
-optimistic`). Then only the columns that all of them have are compared.
+Merged tables have the same columns, with two exceptions: during a schema change, and if the task lets them differ
+(`shard-mode: optimistic`). Then only the columns that all of them have are compared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Member:
 
 
 def target_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPart, TableName]]]:
-    """Returns the tables of all sources by the target's names, without reading structures."""
+    """Returns the tables of all sources, keyed by the names of their target tables. It reads no structures."""
     found: dict[TableName, list[tuple[OpenPart, TableName]]] = {}
     for part in parts:
         names: list[TableName] = []
@@ -61,12 +61,12 @@ def target_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPa
 
 
 def label(parts: Sequence[OpenPart], part: OpenPart, name: TableName) -> str:
-    """Returns the name of a source's table in messages."""
+    """Returns the name that messages give to a source's table."""
     return f"{part.config.source.source_id}: {name}" if len(parts) > 1 else str(name)
 
 
 def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable) -> dict[TableName, MergedTable]:
-    """Returns the groups of which `takes` selects the target table or a source table."""
+    """Returns the groups whose target table, or one of whose source tables, `takes` selects."""
     wanted = {
         target_table: members
         for target_table, members in target_names(parts).items()

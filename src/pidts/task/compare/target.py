@@ -36,7 +36,7 @@ RowSum = Callable[[Table, Sequence[object] | None, Sequence[object] | None], tup
 
 
 class TargetRows:
-    """The compared tables of the target, by the target's names, on one connection."""
+    """Reads the compared tables of the target on one connection."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class TargetRows:
         return self._session.read_rows(table, keys=keys)
 
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
-        """Returns the numbers of the keys with locked rows, whichever member's changes are held."""
+        """Returns the indexes of the keys whose rows are locked, for whichever shard."""
         name, locks = table.name, self._session.meta.row_locks
         keys = keys.select(list(table.identity))
         ids = lock_ids(keys)
@@ -119,7 +119,7 @@ class TargetRows:
         return places
 
     def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
-        """Returns the places of keys that the target treats as equal to the keys of locks."""
+        """Returns the indexes of the keys that the target treats as equal to the keys of locks."""
         locks, start = self._session.meta.row_locks, form_start(self._session, table)
         forms = key_forms(self._session, table, keys, start)
         known = locks.of_forms(*place, forms)
@@ -140,7 +140,10 @@ class TargetRows:
         return {pairs[number][0] for number in equal}
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Returns the next keys. Keys with ENUM or SET are read all at once: sorted by number, but compared by text."""
+        """Returns the next keys.
+
+        Keys with ENUM or SET are read all at once: servers sort them by number, but compare their texts.
+        """
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
@@ -150,7 +153,7 @@ class TargetRows:
         return found.select(list(table.identity)), last_key(found, table)
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        """Yields all rows; at once if the target cannot read them part by part."""
+        """Yields all rows, part by part if the target can do that."""
         if self._read_parts is None:
             yield self._session.read_rows(table)
         else:

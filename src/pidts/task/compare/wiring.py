@@ -79,12 +79,15 @@ class Comparison:
     takes: TakesTable
     left: set[TableName] | None = None
     known: dict[TableName, MergedTable] = field(default_factory=dict)
-    """All compared groups by the target's names, from the last reading."""
+    """All compared groups as they were last read, keyed by the names of the target tables."""
 
     def run(
         self, *, examples: int = 100, memory: ComparisonState | None = None, callbacks: Callbacks | None = None
     ) -> Report:
-        """Continues from `memory`. The report has the source's name of a single table, the target's of a merged one."""
+        """Continues from `memory`.
+
+        The report names a single table as its source does, and a merged table as the target does.
+        """
         callbacks = callbacks or Callbacks()
 
         def read() -> dict[TableName, MergedTable]:

@@ -1,4 +1,4 @@
-"""Stores which of a source's servers is read, and which servers must not take over, if there are standbys.
+"""Stores, if a source has standbys, which of its servers is read, and which servers must not take over.
 
 The files are beside the source's relay. If they are lost, the task begins with the server of `from:` again. GTIDs
 decide whether that server can continue where the relay or the target ends, as for any server

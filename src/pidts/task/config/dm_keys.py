@@ -1,7 +1,7 @@
 """Keys that PiDTS does not use, section by section: the values that pass, their notes, and the values that are refused.
 
-Most are DM's keys; the keys of our own block are for a later version. A value is refused if ignoring it would change
-which rows arrive, or how safely they do.
+Most of these are keys of DM; those of our own block are for a later version. A value is refused if ignoring it would
+change which rows arrive, or how safely they do.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ DUMP_OPTIONS = frozenset(
         *("--tidb-mem-quota-query", "--read-timeout", "--loglevel", "--logfile", "--logfmt", "--no-views", "-W"),
     }
 )
-"""Options in `extra-args` that only say how the dump is written. Any other option may select the dump's content."""
+"""Options in `extra-args` that only decide how the dump is written. Any other option may select the dump's content."""
 NO_DUMP = _NO_DUMP
 
 LOADER = {

@@ -1,6 +1,6 @@
 """Reads the settings of DM's units (dump, load, sync, validate) that have a meaning in PiDTS.
 
-PiDTS has no dump that is loaded afterwards: one task reads a chunk and loads it. It also has no queue of single
+PiDTS has no dump that is loaded afterwards: one Spark task reads a chunk and loads it. It also has no queue of single
 statements: a batch of whole transactions is reduced, written and checkpointed together. In DM, `batch` and `queue-size`
 limit the size of a transaction and the use of memory. Here they limit the batch in proportion: DM's default value gives
 our default limit, and half of DM's default gives half of our limit.
@@ -47,7 +47,7 @@ def read_syncing(task: Section, instance: Section, instances: Sequence[Section])
     for section in _blocks(task, instance, instances, "syncer"):
         workers = section.integer("worker-count", workers, minimum=1, maximum=_MOST_WORKERS)
         batch = section.integer("batch", batch, minimum=1, maximum=BATCH * _MOST)
-        # As in DM, 0 is its default.
+        # As in DM, 0 means the default.
         queue = section.integer("queue-size", queue, maximum=QUEUE * _MOST) or QUEUE
         for key in ("compact", "multiple-rows"):
             if not section.flag(key, default=True):
@@ -74,7 +74,7 @@ def read_copy_threads(task: Section, instance: Section, instances: Sequence[Sect
     ):
         threads = 0
         for section in _blocks(task, instance, instances, block):
-            # As in DM, 0 is the default.
+            # As in DM, 0 means the default.
             threads = section.integer(key, threads, maximum=_MOST_WORKERS)
             if block == "mydumper":
                 _read_extra_args(section)
@@ -84,7 +84,7 @@ def read_copy_threads(task: Section, instance: Section, instances: Sequence[Sect
 
 
 def _read_extra_args(section: Section) -> None:
-    """Notes options that only say how the dump is written; refuses options that may select the dump's content."""
+    """Notes options that only decide how the dump is written; refuses options that may select the dump's content."""
     key = "extra-args"
     try:
         words = shlex.split(section.text(key, ""))

@@ -17,7 +17,7 @@ from pidts.task.config.zones_file import NOT_HERE
 
 Schema = dict[str, Any]
 
-_ZONES = "Zones, their servers and who feeds whom, in place of mysql-instances and target-database"
+_ZONES = "Zones, their servers, and which zone feeds which, in place of mysql-instances and target-database"
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {"type": "string", "pattern": r"^\$\{\w+\}$"}
 _NOTHING: list[object] = [None, "", [], {}]
@@ -106,7 +106,7 @@ def task_schema() -> Schema:
 
 
 def source_schema() -> Schema:
-    """Returns the schema of a DM source file, which is beside a task file."""
+    """Returns the schema of a DM source file, which lies beside a task file."""
     return _document("A source of a PiDTS task", [_read(_TASK % ("mysql", _SERVER, "", "block-allow-list"))[1]])
 
 
@@ -123,7 +123,7 @@ def _document(title: str, roots: Iterable[Section]) -> Schema:
 
 
 def _mapping(sections: Iterable[Section]) -> Schema:
-    """Returns the schema of sections at the same place."""
+    """Returns the schema of sections with the same path."""
     sections = list(sections)
     if any(section.has_names for section in sections):
         below = [child for section in sections for asked in section.asked.values() for child in asked.sections]

@@ -128,7 +128,7 @@ def read_rules(
 def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
     """Reads the rules for tables of online schema change tools; None if these are ordinary tables."""
     enabled = task.flag("online-ddl", default=True)
-    # The old name of the key: any value switches it on, for both tools.
+    # The old key: any value switches the rules on, for both tools.
     enabled |= bool(task.choice("online-ddl-scheme", ("gh-ost", "pt", ""), ""))
     rules = []
     for key, usual in (("shadow-table-rules", SHADOW), ("trash-table-rules", TRASH)):
@@ -195,7 +195,7 @@ def _selected(
             taken[name] = rules[name]
     used = {name for one in instances for name, _ in one.texts(names_key)}
     for name in named.names:
-        if name not in used and name in rules and not has_unknown:  # it may be the rule that the wrong name means
+        if name not in used and name in rules and not has_unknown:  # perhaps the unknown name means this rule
             todo = f"Name it in the instance's {names_key}, or remove it."
             mistake(named.error(name, "unused-name", "no instance uses it", todo))
     return list(taken.items())

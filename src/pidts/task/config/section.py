@@ -22,7 +22,7 @@ _SAYS_NOTHING: tuple[object, ...] = ("", None, [], {})
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
-"""A variable that a service sets for itself and its processes, whose environment is not that of the user."""
+"""A variable that a service sets for itself and its processes: their environment is not that of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class OtherKey:
     """A key of DM that PiDTS does not use."""
 
     as_is: tuple[object, ...] = ()
-    """Values that fit the behaviour of PiDTS, like every empty value (null, "", [], {})."""
+    """Values that PiDTS behaves like; they pass without a note, as every empty value does (null, "", [], {})."""
     note: str = ""
     """The note about any other value, which passes."""
     refusal: str = ""

@@ -109,7 +109,7 @@ class TargetSpec:
     warehouse: str = ""
     """The directory of a warehouse of Iceberg tables."""
     files: str = ""
-    """The place in an object store for the files of its tables; empty: the directory."""
+    """The place in an object store for the files of the warehouse's tables; empty: the directory."""
     catalog: str = ""
     """The name of the catalog in the warehouse."""
     metastore: str = ""
@@ -119,7 +119,7 @@ class TargetSpec:
 
     @property
     def place(self) -> str:
-        """The product and its address, for people."""
+        """The kind of target and its address, for messages."""
         if self.warehouse:
             at = f", metastore {self.metastore}" if self.metastore else ""
             files = f", files {self.files}" if self.files else ""
@@ -247,7 +247,7 @@ def _datacenter(section: Section, database: str, meta_schema: str) -> str:
         what = f"expected a name in letters, digits and '_', at most 63 of them, not {database!r}"
         raise section.error("database", "bad-value", what)
     if meta_schema != USUAL_META_SCHEMA:
-        what = "a channel keeps its own tables in its datacenter, so meta-schema has no place"
+        what = "a channel keeps its own tables in its datacenter, so it has no meta-schema"
         raise section.error("database", "not-supported", what, "Remove meta-schema.")
     return database
 
@@ -473,8 +473,8 @@ _REFUSED = {
 def read_variables(server: Section, *, mysql: bool) -> tuple[tuple[str, str], ...]:
     """Returns the variables of `session` to set in each connection to the target, after the product's own.
 
-    PiDTS sets some variables itself, so that values arrive unchanged; other values of these are noted. Some others
-    would change the results that PiDTS reads from the target; they are refused.
+    PiDTS sets some variables itself, so that values arrive unchanged: the file's values for these have no effect, which
+    is noted. Some other variables would change the results that PiDTS reads from the target: these are refused.
     """
     session = server.section("session")
     if session.names and not mysql:

@@ -69,7 +69,7 @@ SPARK_MASTER = "local[*,4]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """One configured sync of one source: a part of its task if that has several sources."""
+    """The configuration of a task for one source. If the task has several sources, this is a part of the task."""
 
     name: str
     mode: Mode
@@ -78,7 +78,7 @@ class TaskConfig:
     target: TargetSpec
     rules: Rules
     rule_names: tuple[RuleName, ...]
-    """The names in the task file of the rules in use."""
+    """The names that the task file gives to the rules in use."""
     online: OnlineDdl | None
     """None if tables of gh-ost and pt-online-schema-change are ordinary tables."""
     workers: int
@@ -106,7 +106,7 @@ class TaskConfig:
     split_transactions: int | None
     """The number of changes after which a large transaction is committed in parts; None: never."""
     relay: Path
-    """Absolute."""
+    """The relay's folder, as an absolute path."""
     relay_from: RelayOrigin | None
     """The relay server whose relay is copied into `relay`; None: a replicator receives the log here."""
     relay_keep: int
@@ -152,7 +152,7 @@ class TaskConfig:
 
     @property
     def returns_to(self) -> str:
-        """Returns the target's zone, if removals that its own changes have caused return to it; else empty."""
+        """Returns the target's zone if removals that its own changes have caused return to it; otherwise empty."""
         return self.zones.target if self.zones.converges else ""
 
     @property
@@ -409,7 +409,7 @@ def _shard_mode(task: Section) -> ShardMode:
     strict = "strict-optimistic-shard-mode"
     if task.flag(strict, default=False):
         if mode != "optimistic":
-            raise task.error(strict, "bad-value", "it is a kind of shard-mode: optimistic", "Remove one of them.")
+            raise task.error(strict, "bad-value", "it is only for shard-mode: optimistic", "Remove one of them.")
         task.note(strict, "no effect: a change that does not fit the other tables' structures always waits for them")
     return mode  # type: ignore[return-value]  # `choice` lets only these pass
 

@@ -29,7 +29,7 @@ class ZoneSpec:
     converges: bool = False
     """Whether the version column decides if several zones have written the same row."""
     owners: Owners = field(default_factory=Owners)
-    """The zones that own rows: only an owner's writes are applied. None if every zone may write every row."""
+    """The zones that own rows: only an owner's writes are applied. Empty if every zone may write every row."""
 
 
 def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:

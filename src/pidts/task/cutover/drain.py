@@ -25,7 +25,7 @@ class CutoverStopped(Exception):
 
 
 def is_running(part: TaskConfig, target: TargetSession) -> bool:
-    """Whether a run of the part works on any machine, as the target shows, or is starting on this one."""
+    """Whether the target shows a run of the part on any machine, or a run is starting on this machine."""
     with suppress(Transient):
         if is_present(target, part.name, part.source.source_id):
             return True
@@ -33,7 +33,7 @@ def is_running(part: TaskConfig, target: TargetSession) -> bool:
 
 
 def _is_received_here(part: TaskConfig) -> bool:
-    """Whether a replicator on this machine receives the part's log, which it does for a run."""
+    """Whether a replicator on this machine receives the part's log: it does so only for a run."""
     with suppress(OSError, ValueError):
         status = read_status(part.relay, part.source.source_id)
         if status is None or is_silent(status):
@@ -81,7 +81,7 @@ def touched(
 
 
 def tables_of(part: TaskConfig, target: TargetSession) -> list[TableName]:
-    """Returns the tables that a part follows, by the source's names."""
+    """Returns the tables that a part follows, with their names on the source."""
     stored = target.meta.structures.load(part.name, OfSource(part.source.source_id))
     return sorted(filter(part.allow, stored))
 

@@ -44,7 +44,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All these objects, by the target's names."""
+    """The objects that concern a cutover, with their names on the target."""
 
     counted: Sequence[Counted]
     foreign_keys: Sequence[ForeignKey]
@@ -141,7 +141,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
 
 
 def _with_suggestion(left: LeftBehind, wanted: OnUpdate, target: TargetSession) -> LeftBehind:
-    """Adds triggers that may replace an automatic timestamp on PostgreSQL, if their effect may be another."""
+    """Adds triggers that may replace an automatic timestamp on PostgreSQL, if their effect may differ."""
     if not isinstance(target, PostgresSession) or not on_update.fits(wanted):
         return left
     return replace(left, text=f"{left.text}\nOn PostgreSQL, if it fits:\n{on_update.text(wanted)};")

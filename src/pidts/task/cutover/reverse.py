@@ -23,7 +23,7 @@ _OF_SOURCE = ("host", "port", "user", "password", "password-file", "security")
 
 
 def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Sequence[TableName]) -> str:
-    """Returns the text of the task file; `tables` are those of the task, by the source's names."""
+    """Returns the text of the task file; `tables` are the task's tables, with their names on the source."""
     config = parts[0]
     if record is None or record.stage is not CutoverStage.DONE:
         todo = f"Cut over first: pidts cutover {config.path} --yes"

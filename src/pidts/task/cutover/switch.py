@@ -1,12 +1,12 @@
 """Carries out a cutover: shows the remaining steps, does them, and undoes them.
 
-The crash points, with the state at each, are listed here. The record is a row of the target's own tables
+This list has the crash points, with the state at each. The record is a row of the task's own tables on the target
 (`model/cutover.py`).
 
 1. Before the record is written: nothing has changed. The task runs on.
 2. *Begun*, before or after a source is made read-only: the record has the former values of the source's variables. It
    is written before they are changed, and is never overwritten with the values of a source that is already read-only.
-   The same command continues; `--undo` restores the source's values.
+   The same command continues. `--undo` restores the former values.
 3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
    changed since: the log's ends and the epochs of the checkpoints are the same, so no source was written to, and no run
    began. After an undo, the comparison begins anew.
@@ -144,7 +144,10 @@ class Switch:
         return self._checklist(steps, inventory, record)
 
     def carry_out(self) -> Checklist:
-        """Does the remaining steps. Before `stop`, it undoes everything before it raises `Different` or an error."""
+        """Does the remaining steps.
+
+        Until the step `stop`, it undoes everything before it raises `Different` or an error.
+        """
         self._target.meta.prepare()
         target_side.prepare(self._target)
         record = self._record = self._target.meta.cutovers.read(self._name)
@@ -273,7 +276,7 @@ class Switch:
         return drain(self._parts, self._target, self._stop, self._say, self._run_once)
 
     def _state(self, record: Cutover, ends: Mapping[str, Lsn]) -> str:
-        """Returns a description of both sides, with the epochs: a run that began since may have copied tables again."""
+        """Returns a description of both sides. It contains the epochs, since a new run may have copied tables again."""
         places = []
         for source_id, end in ends.items():
             epochs = [one.epoch for one in self._target.meta.checkpoints.read(self._name, source_id)]

@@ -20,7 +20,10 @@ _PLANNER = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
 
 def prepare(target: TargetSession) -> None:
-    """Allows PostgreSQL to join whole tables, as it does to check a foreign key; sessions that write rows forbid it."""
+    """Allows PostgreSQL to join whole tables, which the check of a foreign key needs.
+
+    Sessions that write rows forbid it.
+    """
     if isinstance(target, PostgresSession):
         for name in _PLANNER:
             target.execute(f"SET {name} = on")
@@ -82,7 +85,7 @@ def remake(target: TargetSession, wanted: RemadeColumn | RemadeTable) -> str:
 
 
 def drop_second_columns(target: TargetSession, tables: Iterable[TableName]) -> None:
-    """Drops the second columns that an interrupted step has left."""
+    """Drops the temporary second columns that an interrupted step has left."""
     if isinstance(target, MySqlSession):
         remade_columns.drop_second_columns(target, tables)
 
