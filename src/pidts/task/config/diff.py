@@ -91,8 +91,7 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
 
 
 def _with_tools(rules: Rules, other: Rules) -> Rules:
-    """Returns the rules with `other`'s names of tables of schema change tools: such a change may be half done.
-    """
+    """Returns the rules with `other`'s names of tables of schema change tools: such a change may be half done."""
     return replace(rules, allow=replace(rules.allow, shadow=other.allow.shadow, trash=other.allow.trash))
 
 

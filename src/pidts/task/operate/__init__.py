@@ -1,1 +1,1 @@
-"""The operator's view of a task: its status, metrics, locks and blocked changes, and the orders about them."""
+"""The operator's view of a task: its status, metrics, locks and blocked changes, and the ddl commands about them."""

@@ -1,4 +1,4 @@
-"""The conditions that alerts report while a task runs. A snapshot of the task's progress shows them."""
+"""The conditions that alerts report while a task runs. They are found in snapshots of the task's progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KNOWN: frozenset[Stage] = frozenset({"copy", "sync", "halted", "synced"})
 
 @dataclass(frozen=True, slots=True)
 class AlertKey:
-    """The key of a condition, which stays the same as long as it lasts."""
+    """The key of a condition. It stays the same as long as the condition lasts."""
 
     kind: AlertKind
     source: str = ""
@@ -30,7 +30,7 @@ class AlertKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A condition that an operator has to know."""
+    """A condition that is reported to an operator."""
 
     key: AlertKey
     what: str
@@ -39,7 +39,7 @@ class Condition:
     since: float = 0.0
     """The beginning, in seconds since 1970; 0 if it is not known."""
     reported_separately: bool = False
-    """Whether a separate document reports its beginning."""
+    """Whether the beginning of the condition is reported by a document of its own."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON, which `of` reads."""

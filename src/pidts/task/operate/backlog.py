@@ -1,4 +1,4 @@
-"""The backlog of blocked and held tables: the log that the relay keeps for them.
+"""The backlog of blocked and waiting tables: the log that the relay keeps for them.
 
 The relay's index shows this without reading rows. It has the tables, the time and the length of each transaction.
 """
@@ -19,7 +19,7 @@ from pidts.relay.survey import measure
 from pidts.task.config.task_file import TaskConfig
 
 _COUNT_SECONDS = 2.0
-"""The time after which counting stops: an operator at night needs a quick answer more than an exact number."""
+"""The time after which counting stops: for an operator, a quick answer is worth more than an exact number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +109,17 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
 
 
 def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTables:
-    """Returns the held tables of a source by the target's checkpoints and halts."""
+    """Returns the waiting tables of a source, as the target's checkpoints and halts show them."""
     source = config.source.source_id
     rows = list(target.meta.checkpoints.read(config.name, source))
     return held_tables(config, rows, target.meta.halts.read(config.name, source) if rows else ())
 
 
 def held_tables(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()) -> HeldTables:
-    """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
+    """Returns the waiting tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
-    If a table's schema change waits or fails, the checkpoints show the table as held only after another table has gone
-    further. Until then only `halts` name it.
+    If a table's schema change waits or fails, the checkpoints show that the table waits only after another table has
+    passed this place. Until then, only `halts` name the table.
     """
     tables: dict[TableName, Lsn] = {}
     places = []
@@ -139,11 +139,11 @@ def held_tables(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: It
 def _held_log_bytes(
     config: TaskConfig, tables: Mapping[TableName, Lsn], changes: Collection[Lsn], applied: Lsn
 ) -> int | None:
-    """Returns the size of the log from the earliest held Lsn on.
+    """Returns the size of the log from the earliest Lsn of a waiting table on.
 
-    None if the relay is on another machine, or damaged, which its own check reports. Log after the checkpoint also
-    counts up to the first transaction of other tables, since the checkpoint moves only when there is something to
-    apply.
+    The result is None if the relay is on another machine, or if it is damaged; its own check reports damage. Log
+    between the checkpoint and the first transaction of other tables also counts, since the checkpoint moves only when
+    there is something to apply.
     """
     try:
         behind = measure(config.relay, config.source.source_id)

@@ -1,8 +1,10 @@
-"""Publishes the waiting changes of a warehouse as files of change tables, which readers find by a Hive metastore.
+"""Publishes the waiting changes of a warehouse as files of change tables.
+
+Readers find these tables in a Hive metastore.
 
 All files that wait at the beginning are published, one table after the other:
 
-1. the record gets the waiting files that become one file, and the name of this file;
+1. the waiting files that become one file, and the name of this file, are recorded;
 2. the metastore gets the table, or its new columns;
 3. the file is written under a name that readers ignore, and then renamed: one file for each day that has changes;
 4. the metastore gets the partitions of these days, where they are new;
@@ -11,14 +13,14 @@ All files that wait at the beginning are published, one table after the other:
 The state after an interruption: after 1, the next publication makes the same file, with the same changes and the same
 name. It overwrites a file that was already renamed; a reader that has opened the former file continues with it. So each
 change is in the table once. Between 3 and 5 a reader may see the changes of one day before the changes of another day.
-If 5 is interrupted after the record was changed, the next publication finds files without a record, like those of an
-interrupted transaction, and removes them.
+If 5 is interrupted after the record was changed, the next publication finds files without a record and removes them, as
+it does with files of an interrupted transaction.
 
-A metastore may complete the last call of a killed process after the next process has begun. A column is added to the
-table and to all its partitions by one call, which names the columns that it replaces
+A metastore may complete the last call of a killed process after the next process has begun. One call adds a column to
+the table and to all its partitions. It names the columns that it replaces, so it changes nothing if it comes too late
 (`pidts.task.operate.publication`). A partition is added only if it does not exist: the next publication, which makes
-the same file, has added it before. If the partition was removed since because of its age, a later publication removes
-it again.
+the same file, has already added it. If the partition was removed meanwhile because of its age, a later publication
+removes it again.
 
 If the change table already has a column of the same name and another type, the new column gets another name,
 `price__bigint`: earlier files are not changed. A column that was dropped stays.
@@ -53,7 +55,7 @@ from pidts.target.iceberg.connection import mapped
 from pidts.target.iceberg.files import path_of, reading
 
 _TASK, _TABLE = "pidts.task", "pidts.table"
-"""The properties of a change table that say whose changes it has, from its beginning on."""
+"""The properties of a change table that name the task and the target table whose changes it has."""
 _DAY_MICROS = 86_400_000_000
 
 _log = structlog.get_logger(__name__)
@@ -75,7 +77,7 @@ class ChangePublisher:
     def run(self, store: Metastore) -> None:
         """Publishes the waiting changes.
 
-        Changes of a table that the metastore refuses still wait, and the record has the reason.
+        If the metastore refuses a table, the table's changes still wait, and the reason is recorded.
         """
         with suppress(OSError):
             for path in self._record.unrecorded():
@@ -139,8 +141,8 @@ class ChangePublisher:
         names = [_placed(columns, own, kind) for own, kind in chosen.columns]
         if twice := sorted(each for each in set(names) if names.count(each) > 1):
             what = (
-                f"two columns would have the name {twice[0]}: one of them has it already, and the other one is "
-                "named so because the column of this name had another type before"
+                f"two columns would have the name {twice[0]}: one of them already has this name, and the other one got "
+                "it because a column of the same name had another type before"
             )
             raise Halted("metastore-refused", what, todo="Give one of them another name")
         goal = MetastoreTable(
@@ -189,13 +191,12 @@ class ChangePublisher:
             return False
         if _TABLE in there.properties:
             return there.properties[_TABLE] == str(name)
-        # The table was made before change tables had this property. Then only the owner's record has a place in the
-        # log.
+        # The change table was made by a version without this property. Then only the owner's record has an Lsn.
         return bool(self._record.of(self._task).get(name, ChangeTable()).lsn)
 
 
 def _placed(columns: dict[str, str], name: str, kind: str) -> str:
-    """Returns the column for values of a type; adds it if there is none."""
+    """Returns the name of the column for values of this type; adds the column if there is none."""
     while columns.get(name, kind) != kind:
         name += f"__{kind.replace('(', '_').replace(',', '_').rstrip(')')}"
     columns[name] = kind

@@ -28,7 +28,7 @@ class CutoverState:
         return self.record.stage is not CutoverStage.BEGUN
 
     def __str__(self) -> str:
-        """Returns the state, as the rest of a sentence about the task."""
+        """Returns the state as the end of a sentence that begins with "the task"."""
         match self.record.stage:
             case CutoverStage.DONE:
                 text = f"was cut over at {_time(self.record.done_at)} to {self.target}"

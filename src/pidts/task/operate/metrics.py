@@ -21,7 +21,7 @@ Labels = tuple[str, ...]
 def metric_families(progress: Progress) -> list[Metric]:
     """Returns all metrics with their current series; times are seconds since 1970.
 
-    A time is 0 if it is not known: an alert that comes too early is better than one that never comes.
+    A time that is not known is 0: an alert that comes too early is better than an alert that never comes.
     """
     task, sources = progress.task, progress.sources
     awaited = awaited_since(
@@ -128,7 +128,7 @@ def metric_families(progress: Progress) -> list[Metric]:
 
 
 def _halted(progress: Progress) -> dict[Labels, float]:
-    """Returns the time at which each table halted; for two halts with the same code, the earlier one."""
+    """Returns the time at which each table halted; of two halts with the same code, the time of the earlier one."""
     found: dict[Labels, float] = {}
     for one in progress.sources:
         for halt in one.halted:
@@ -152,7 +152,7 @@ def _is_copying(table: TableProgress) -> bool:
 
 
 def _source_and_name(progress: Progress, table: TableProgress) -> tuple[str, str]:
-    """Returns a table's source and name; a table names no source if the task has only one."""
+    """Returns a table's source and name. The progress of a table names no source if the task has only one."""
     return table.source or next((one.source for one in progress.sources), ""), table.name
 
 

@@ -1,8 +1,8 @@
-"""Splits the text of an operator's order into statements, and statements into words.
+"""Splits the text of a ddl command into statements, and statements into words.
 
 Each target has its own rules for quotes and comments, and a `;` inside quotes or a comment does not end a statement.
 With wrong rules, `ALTER TABLE a ADD x INT COMMENT 'one; two'` would become two statements. On a target where DDL
-commits by itself, the first statement might have run before the second fails.
+commits by itself, the first half might run before the second half fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The changes that block tables of a task, over all of its sources, and an operator's orders about them."""
+"""The changes that block tables of a task, over all of its sources, and an operator's ddl commands about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TRANSACTION = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
 )
 _ALONE = frozenset({OrderKind.SKIP, OrderKind.REVERT})
-"""The orders that concern one shard only."""
+"""The ddl commands that concern one shard only."""
 
 _AFTER_ANOTHER = "ddl-awaits-tables"
 """The code of a halt whose statement names tables that are still blocked on an earlier statement."""
@@ -38,7 +38,7 @@ _AFTER_ANOTHER = "ddl-awaits-tables"
 
 @dataclass(frozen=True, slots=True)
 class BlockedChange:
-    """A change of rows or of the schema that blocks tables, or a schema change with an operator's order."""
+    """A change of rows or of the schema that blocks tables, or a schema change with a ddl command."""
 
     lsn: Lsn
     statement: str
@@ -48,7 +48,7 @@ class BlockedChange:
     journal: DdlJournal | None = None
     source: str = ""
     backlog: Backlog | None = None
-    """The log of its tables after the change, if it was counted."""
+    """The log that these tables have after the change, if it was counted."""
 
     @property
     def is_done(self) -> bool:
@@ -72,32 +72,32 @@ class BlockedChange:
 
     @property
     def place(self) -> tuple[str, Lsn, tuple[TableName, ...]]:
-        """The source, the Lsn and the tables, which identify the change."""
+        """The source, the Lsn and the tables. Together they identify the change."""
         return self.source, self.lsn, self.tables
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """The blocked tables, by the source's names; empty if all tables of the source are blocked."""
+        """The blocked tables, with their names on the source; empty if all tables of the source are blocked."""
         return self.halt.tables if self.halt is not None else ()
 
 
 def is_refused_rows(halt: Halt) -> bool:
-    """Whether the target refused rows. Such a halt has no statement for which an order could be given."""
+    """Whether the target refused rows. Such a halt has no statement, so no ddl command can be given for it."""
     return bool(halt.tables) and not halt.statement
 
 
 def is_waiting_for_shards(halt: Halt) -> bool:
-    """Whether the change has not failed, but waits for changes of other shards, or for an order about them."""
+    """Whether the change waits for changes of other shards or for a ddl command about them, and has not failed."""
     return halt.code in {"shard-awaits", "shards-disagree", "shard-structure", "shard-no-place"}
 
 
 def is_joining(halt: Halt) -> bool:
-    """Whether a table joins a merged table that does not have all columns of its rows yet."""
+    """Whether a table joins a merged table that lacks some of the joining table's columns."""
     return halt.code in {"shard-structure", "shard-no-place"}
 
 
 def needs_operator(halt: Halt) -> bool:
-    """Whether only an operator can resolve the halt, whatever happens on the sources."""
+    """Whether only an operator can resolve the halt, and nothing that happens on the sources."""
     return has_failed(halt) or halt.code in {"shards-disagree", "shard-no-place"}
 
 
@@ -107,7 +107,7 @@ def has_failed(halt: Halt) -> bool:
 
 
 class TaskOrders:
-    """Reads what blocks the tables of one task, and records orders about it.
+    """Reads what blocks the tables of one task, and records ddl commands about it.
 
     It needs no running task: a run and an operator share only the records on the target.
     """
@@ -124,7 +124,7 @@ class TaskOrders:
         return self._parts[source]
 
     def blocked_changes(self) -> list[BlockedChange]:
-        """Returns all changes that block tables, and all schema changes with an order."""
+        """Returns all changes that block tables, and all schema changes with a ddl command."""
         return [one for source in self._parts for one in self._blocked_changes_of(source)]
 
     def find(self, place: str = "", source: str = "", table: str = "") -> BlockedChange:
@@ -137,7 +137,7 @@ class TaskOrders:
         ]
         if place:
             return _require_open(self._at(place, source, waiting))
-        # A change that only waits for an earlier one needs no decision.
+        # A change that only waits for an earlier change needs no decision.
         meant = [one for one in waiting if one.halt is not None and one.halt.code != _AFTER_ANOTHER] or waiting
         if len(meant) != 1:
             raise _ambiguous("schema change", meant)
@@ -165,7 +165,7 @@ class TaskOrders:
         return tuple(dict.fromkeys(map(rules.target_name, one.tables)))
 
     def give(self, at: BlockedChange, kind: OrderKind, statements: tuple[str, ...] = ()) -> None:
-        """Records an order on the target, where a run finds it."""
+        """Records a ddl command on the target, where a run finds it."""
         postgres = self.part(at.source).target.type == "postgresql"
         for sql in statements:
             _require_allowed(sql, words(sql, postgres=postgres))
@@ -176,9 +176,9 @@ class TaskOrders:
             self._target.meta.orders.give(self._name, at.source, DdlOrder(lsn=at.lsn, kind=kind, statements=statements))
 
     def require_effect(self, at: BlockedChange, kind: OrderKind) -> None:
-        """Raises if no run would ever carry out the order.
+        """Raises if no run would ever carry out the ddl command.
 
-        Such an order would stay recorded, and a later run would use it for the other shards' change.
+        Such a command would stay recorded, and a later run would use it for the other shards' change.
         """
         if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
             raise ConfigError(
@@ -191,7 +191,7 @@ class TaskOrders:
             )
 
     def _require_no_other_order(self, at: BlockedChange) -> None:
-        """Raises if the same lock already has an order: an order for one shard's change applies to all its shards."""
+        """Raises if the lock already has a ddl command: a command for one shard's change applies to all its shards."""
         for other in self.blocked_changes():
             order = other.order
             is_open = order is not None and not order.taken and order.kind not in _ALONE
@@ -218,7 +218,7 @@ class TaskOrders:
                     self._target.meta.halts.resolve(self._name, one.source, [one.halt.place])
 
     def held_tables(self) -> list[HeldTables]:
-        """Returns the held tables of each source."""
+        """Returns the waiting tables of each source."""
         return [load_held_tables(self._target, part) for part in self._parts.values()]
 
     def with_backlogs(self, standing: Sequence[BlockedChange]) -> list[BlockedChange]:
@@ -315,20 +315,20 @@ class TaskOrders:
                     return entry
                 following = next(iter(relay.entries(lsn)), None)
         except PidtsError:
-            return None  # this machine has no relay, or the relay does not have this Lsn
+            return None  # this machine has no relay, or its relay does not have this Lsn
         return following if following is not None and following.transaction.ddl else None
 
 
 @contextmanager
 def task_orders(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
-    """Opens a session on the target and yields the task's orders."""
+    """Opens a session on the target and yields an object that reads blocked changes and records ddl commands."""
     config = parts[0]
     with closing(config.target.server.connect()) as target:
         if not any(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
             raise ConfigError(
                 "task-not-begun", f"task {config.name} has not begun on this target", todo=config.run_command()
             )
-        target.meta.prepare()  # a meta schema of an earlier version may lack the tables for orders
+        target.meta.prepare()  # the meta schema of an earlier version may lack the tables for ddl commands
         yield TaskOrders(parts, target)
 
 

@@ -13,9 +13,11 @@ from pidts.replicate import NotReceiving
 from pidts.task.operate.stage_report import StageReport
 
 Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
-"""The stage of a run. A task has the first of these stages that one of its sources has. In `copy`, the run also applies
-changes of the log. `sync` means that every existing row has been copied. In `paused`, the run waits until the cause in
-the message is over, and then continues by itself.
+"""The stage of a run.
+
+The stage of a task is the first one in this list that one of its sources has. In `copy`, the run also applies changes
+of the log. `sync` means that every existing row has been copied. In `paused`, the run waits until the cause in the
+message is over, and then continues by itself.
 
 A run that ends by itself ends as `synced`, or as `halted` if tables need an operator. A run that is stopped while it
 waits ends as `paused`, and otherwise as `stopped`."""
@@ -89,7 +91,7 @@ class SourceProgress:
     locked: Mapping[str, int] = field(default_factory=dict)
     """The number of locked rows of each target table with locked rows."""
     lack: NotReceiving | None = None
-    """The cause that prevents the relay from receiving the source's log."""
+    """The cause that prevents the relay from receiving the source's log; None if the relay receives it."""
     relay_bytes: int | None = None
     """The size of the source's log in the relay; None if it was not read yet."""
     log_warning: str = ""
@@ -97,7 +99,7 @@ class SourceProgress:
     disk_warning: str = ""
     """A warning about the free space of the relay's disk; empty while there is enough."""
     stage_report: StageReport | None = None
-    """The stages on the path of its changes, and the slow one; None before the run has measured them."""
+    """The stages between source and target, and which one is slow; None before the run has measured them."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -129,7 +131,7 @@ class Progress:
     task: str
     sources: tuple[SourceProgress, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
-    """The number of source changes since this run began, by kind, as in `Counts`."""
+    """The number of the source's changes that were applied since this run began, by kind, as in `Counts`."""
     batches: int = 0
     seconds: float = 0.0
     rate: float = 0.0
@@ -139,7 +141,7 @@ class Progress:
     """The target tables that this run has changed, sorted by rows a second; a hundred at most."""
     message: str = ""
     cause: PidtsError | None = None
-    """The error for whose end a paused run waits."""
+    """The error for which a run is paused; the run waits until it is over."""
     refetched: int = 0
     """The number of damaged parts of the relay that this run has fetched again from the source."""
 
@@ -155,7 +157,7 @@ class Progress:
 
     @property
     def stage_report(self) -> StageReport | None:
-        """The stages of the source with the largest lag; None before the run has measured one."""
+        """The stages of the source with the largest lag; None before the run has measured any."""
         known = [one for one in self.sources if one.stage_report is not None]
         return max(known, key=lambda one: one.lag_seconds or 0.0).stage_report if known else None
 
@@ -179,7 +181,7 @@ class Progress:
 
     @property
     def eta_seconds(self) -> float | None:
-        """The estimated seconds until all rows are copied; 0 if they are, None if the time cannot be estimated."""
+        """The estimated seconds until all rows are copied; 0 if all are copied, None if there is no estimate."""
         waiting = [table for table in self.tables if not table.done]
         left = sum(max(table.estimate - table.copied, 0) for table in waiting if table.phase is Phase.ROWS)
         if not waiting:

@@ -9,23 +9,23 @@ It reads one moment of the warehouse: the tables, and the place of each in the s
 
 The state after an interruption:
 
-- in or after 1: nothing refers to the new folder. The next publication records it as not needed. After an hour, a later
-  one removes it, if the metastore does not use it.
+- in or after 1: nothing refers to the new folder. The next publication records that the folder is not needed. After an
+  hour, a later publication removes the folder, if the metastore does not use it.
 - after 2: the record names a folder that the metastore does not use. The next publication of the table replaces it.
-- in 3: the metastore has the old state or the new one. Both folders are recorded, and neither is removed. The next
-  publication asks the metastore which folder it uses.
-- after 3: the same, but the metastore has the new state.
+- in 3: the metastore has the old state or the new state. The folders of both are recorded, and neither is removed. The
+  next publication asks the metastore which folder it uses.
+- after 3: as in 3, but the metastore has the new state.
 
 A dropped table first gets another name in the metastore, and then is removed by that name. If the publication is
 interrupted between the two, the record still has the table, and the next publication removes it.
 
 The folder of the earlier state stays for an hour, since readers may still use it. One process at a time publishes from
-a warehouse: this process, and the JVM with the metastore's client, hold a file lock, which ends when both have ended.
-So no call is sent after the next process has begun. But a metastore may still work on an earlier call, and complete it
-late:
+a warehouse. This process, and the JVM with the metastore's client, have a file lock, which is released when both have
+ended. So no call is sent after the next process has begun. But a metastore may still work on an earlier call, and
+complete it late:
 
-- a switch, also the one that renames a dropped table, names the state that it replaces. Newer metastores refuse it if
-  another switch came first (Hive 2.3.10, 3.1.4, 4 and later).
+- a switch names the state that it replaces; so does the switch that renames a dropped table. Newer metastores refuse it
+  if another switch came first (Hive 2.3.10, 3.1.4, 4 and later).
 - a removal names a table that is never created again.
 - the creation of a table is refused if the table exists. If the source's table was dropped meanwhile, the metastore has
   a table that no publication knows. The published state stays until the source has a table of this name again.
@@ -70,7 +70,8 @@ class Moment:
 
     read_at: float
     whole: Mapping[TableName, tuple[str, str]]
-    """The metadata file and the place of each table that has all rows of the source at one place of its log."""
+    """For each table that has the rows of one place in the source's log: its metadata file and this place.
+    """
     known: frozenset[TableName]
     """The target tables of the task."""
     stored: frozenset[TableName]
@@ -94,7 +95,7 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
                 target = Shard(table, part.rules, source).target_name if part.allow(name) else None
                 if target is None:
                     continue
-                # The table has a schema change before the checkpoint has passed it.
+                # A table gets a schema change before the checkpoint moves past it.
                 here = {max(state.at(name), changed[name]) for state in states}
                 is_whole = len(here) == 1 and not any(name in state.unfinished for state in states)
                 places.setdefault(target, {}).setdefault(source, set()).update(here if is_whole else {None})
@@ -109,7 +110,10 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
 
 
 def publish(parts: Sequence[TaskConfig], session: HiveSession) -> None:
-    """Publishes the changes since the last publication, and records the reason if a table is not published."""
+    """Publishes the tables that have changed since the last publication.
+
+    If a table is not published, records the reason.
+    """
     with session.locked("publish") as lock:
         _Publisher(parts, session, lock).run()
 
@@ -138,7 +142,9 @@ class _Publisher:
             if known.metadata != location or known.next:
                 changed[name] = Snapshot.read(name, location)
                 if (other := published.setdefault(hive_name(name), name)) != name:
-                    problems[name] = f"Hive knows only lower-case names, and table {other} has the same name then"
+                    problems[name] = (
+                        f"Hive has only lower-case names, and table {other} has the same name in lower case"
+                    )
             elif not known.problem:
                 self._record.put(self._task, name, replace(known, lsn=lsn, read_at=moment.read_at))
         problems = refusals(base.table for base in changed.values()) | problems

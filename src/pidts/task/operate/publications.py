@@ -24,14 +24,14 @@ class PublishingTurns:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """The lock of the part that publishes."""
+        """The part that publishes has this lock."""
         self.last = 0.0
         """The time at which the last publication of this run began."""
         self.failed_at: float | None = None
         """The time at which the last publication failed, by the monotonic clock; None if it has not failed."""
 
     def is_due(self, config: TaskConfig, session: TargetSession) -> bool:
-        """Whether a publication is due: the last one, of this run or another, was long ago, or has failed."""
+        """Whether a publication is due: the last one, by this run or another, was long ago or has failed."""
         if self.failed_at is not None:
             return time.monotonic() - self.failed_at >= _AGAIN_SECONDS
         # Even before the first table is copied, changes are published at this interval, since each publication makes
@@ -39,14 +39,14 @@ class PublishingTurns:
         known = [one.read_at for one in publications(session).of(config.name).values()]
         known += [one.read_at for one in change_tables(session).of(config.name).values()]
         now, last = time.time(), max(known, default=0.0)
-        pause = config.hive_refresh if known else 0.0  # the first one comes at once
+        pause = config.hive_refresh if known else 0.0  # the first publication is made at once
         return not (0 <= now - last < pause or 0 <= now - self.last < pause)
 
 
 class Publications:
     """Publishes in a separate thread until it is closed.
 
-    Each part of a run has one; each publishes the tables of all parts.
+    Each part of a run has such an object, and each of them publishes the tables of all parts.
     """
 
     def __init__(self, config: TaskConfig, parts: Callable[[], Sequence[TaskConfig]], turns: PublishingTurns) -> None:

@@ -47,7 +47,7 @@ class LockedRow:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Locked rows of one table of one source: of a million, only the ids are in memory."""
+    """Locked rows of one table of one source. Only their ids are in memory, since there may be a million."""
 
     source: str
     table: TableName
@@ -90,7 +90,7 @@ class TaskLocks:
             yield from (LockedRow(chosen.source, by_id[one]) for one in part if one in by_id)
 
     def named(self, ids: Collection[str], table: str = "") -> list[Chosen]:
-        """Returns the rows with these ids, or beginnings of ids; raises if one names no row or several rows.
+        """Returns the rows with these ids, or beginnings of ids. Raises if one of these names no row, or several rows.
 
         Rows of several tables may have the same id, since equal keys have equal ids.
         """

@@ -1,7 +1,7 @@
 """The error with which the last run on this machine ended, in a file beside the relay, for `pidts status`.
 
-The target may not be able to record it: a warehouse is damaged, or a database is gone. The next run removes the file at
-its start.
+The target may not be able to record the error, for example if a warehouse is damaged or a database is gone. The next
+run removes the file at its start.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class RunEnd:
         return {"at": self.at, "exit_code": self.exit_code, **self.error}
 
     def is_over(self, moved_at: float, epochs: Mapping[str, int]) -> bool:
-        """Whether another run has continued since: then the present epochs of the checkpoints are higher.
+        """Whether another run has continued the task since. Then the checkpoints have a higher epoch now.
 
-        A run that failed in its checks has claimed nothing: then the time of the last commit decides.
+        A run that failed in its checks has claimed nothing, so it has no epoch. Then the time of the last commit
+        decides.
         """
         if self.epochs:
             return any(epochs.get(source, 0) > epoch for source, epoch in self.epochs.items())

@@ -1,8 +1,8 @@
 """The locks of merged tables: schema changes of shards that wait for the other shards of their target table.
 
-The target records a halt for each shard that waits. The halts of one target table are one *lock*. Its owner is the
-shard that arrived first; the lock opens when the other shards arrive, or when an operator opens it. Reading the locks
-needs no running task.
+The target records a halt for each shard that waits. All halts of one target table are one *lock*. The lock's owner is
+the shard that arrived first. The lock opens when the other shards arrive, or when an operator opens it. Reading the
+locks needs no running task.
 
 Shards of a lock are grouped in two different ways. To show statements, shards are grouped by the statement's text:
 statements that differ only in the name of the shard's own table are shown as one. To find the shards that continue
@@ -21,7 +21,7 @@ from pidts.task.operate.orders import BlockedChange, TaskOrders, is_joining, is_
 
 _SHOWN = 120
 _LOCK_ID = re.compile(r"(?:.*-)?`(?P<schema>[^`]+)`\.`(?P<table>[^`]+)`")
-"""A lock's name in dmctl: the task and the table."""
+"""The form of a lock's name in dmctl: the task and the table."""
 _BEFORE, _AFTER = r"(?<![\w`$.])", r"(?![\w`$])"
 
 
@@ -99,7 +99,7 @@ def open_locks(orders: TaskOrders, blocked: Iterable[BlockedChange]) -> list[Ope
 def awaited_since(blocked: Iterable[BlockedChange]) -> dict[str, float]:
     """Returns the awaited shards, as `source: schema.table`, with the time since which the first shard waits for them.
 
-    A shard that has arrived is not awaited. The time is 0 if no waiting shard knows it.
+    A shard that has arrived is not awaited. The time is 0 if no waiting shard has recorded it.
     """
     waiting = [one for one in blocked if one.waits_for_shards]
     arrived = {f"{one.source}: {name}" for one in waiting for name in one.tables}
@@ -112,7 +112,10 @@ def awaited_since(blocked: Iterable[BlockedChange]) -> dict[str, float]:
 
 
 def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
-    """Returns the locks of a table, by its name on the target or a source, or dmctl's lock id; all without a name."""
+    """Returns the locks with this name: a table's name on the target or a source, or dmctl's lock id.
+
+    All if it is empty.
+    """
     spelled = _LOCK_ID.fullmatch(name)
     wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
     return [lock for lock in locks if not name or wanted in {str(lock.target), *_source_tables(lock)}]
@@ -162,7 +165,10 @@ def by_statement(blocked: Iterable[BlockedChange]) -> list[tuple[BlockedChange, 
 
 
 def split_by_agreement(lock: OpenLock, at: BlockedChange) -> tuple[list[BlockedChange], list[BlockedChange]]:
-    """Splits a lock's shards: those that continue if the target runs the change of `at`, `at` first; the others."""
+    """Splits a lock's shards into those that continue if the target runs the change of `at`, and the others.
+
+    `at` is the first of the former.
+    """
     others = [one for one in lock.arrived if one.place != at.place]
     agreeing = [one for one in others if _agree(lock, at, one)]
     return [at, *agreeing], [one for one in others if one not in agreeing]
@@ -199,8 +205,8 @@ def _position(one: BlockedChange) -> str:
 def _agree(lock: OpenLock, one: BlockedChange, other: BlockedChange) -> bool:
     if not (_awaits(one, other) or _awaits(other, one)):
         return True
-    # If no shard disagrees, an awaited shard that has arrived is one change behind, or its change is run for all
-    # shards.
+    # If no shard disagrees, an awaited shard that has arrived still has to make one more change, or its change is run
+    # for all shards.
     return not lock.disagrees and _without_own_names(one) == _without_own_names(other)
 
 

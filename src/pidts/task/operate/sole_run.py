@@ -2,7 +2,7 @@
 
 Two runs would not damage the target: the second one claims the task, and the first one ends as `fenced`. But a user who
 starts a run twice by mistake does not want to end the working one. A run that is stopped by a signal (SIGSTOP, a frozen
-container) does not work, so another one may replace it.
+container) does not work, so another run may replace it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ _log = structlog.get_logger(__name__)
 
 @contextmanager
 def sole_run(config: TaskConfig) -> Iterator[None]:
-    """Holds the task's lock, which the kernel releases when the process ends; raises if another process holds it."""
+    """Takes the task's lock, which the kernel releases when the process ends.
+
+    Raises if another process has the lock.
+    """
     path = config.relay / f"{config.name}.run"
     try:
         make_folder(config.relay)
         file = open(path, "a+", encoding="ascii", opener=private_opener)  # noqa: SIM115 - closed below
     except OSError:
-        yield  # the checks report the problem of the folder
+        yield  # the checks report the problem with the folder
         return
     with file:
         try:
@@ -40,7 +43,7 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
             yield
             return
         file.truncate(0)
-        with suppress(OSError):  # a full disk: only the number is missing then
+        with suppress(OSError):  # a full disk: then only the number is missing
             file.write(str(os.getpid()))
             file.flush()
         yield
@@ -74,7 +77,7 @@ def _refuse(task: str, path: Path, owner: int) -> None:
 
 
 def _owner(path: Path) -> int:
-    """Returns the number of the process that holds the lock; 0 if it has not written it."""
+    """Returns the number of the process that has the lock; 0 if the process has not written its number."""
     with suppress(OSError, ValueError):
         return int(path.read_text("ascii"))
     return 0

@@ -1,14 +1,15 @@
-"""Reports the stages of a source's changes between source and target, which stage is slow, and why.
+"""Reports the stages that changes pass between source and target, which stage is slow, and why.
 
 The stages are: the source sends its log over the network; the relay receives and stores it; the planner chooses the
 next batch; the batch is decoded, prepared and reduced (apply); the target writes it. A stage is called slow only while
-the task is behind. Each stage has a share of time in which it works, and the stage that limits the others is named:
+the task is behind. For each stage, the share of time in which it works is measured, and the stage that limits the
+others is named:
 
-- If the log comes into the relay too late: if the replicator waits for the source nearly all the time, the source or
-  the network is slow. Otherwise the replicator's processor or its disk is slow.
-- If the log is in the relay, and the run works: the time in which commits wait belongs to the target. If the round
-  trips explain this time, the target's network is slow, else the target's server. A warehouse has no server: there, the
-  commits wait for files. All other time is our own: planning, or applying.
+- If the log comes into the relay late, there are two cases. If the replicator waits for the source nearly all the time,
+  the source or the network is slow. Otherwise the replicator's processor or its disk is slow.
+- If the log is in the relay, the time of the run is divided. The time in which commits wait belongs to the target: if
+  the round trips explain this time, the target's network is slow, otherwise the target's server. A warehouse has no
+  server: there, the commits wait for files. All other time is our own: planning, or applying.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Literal, get_args
 StageName = Literal["source", "relay", "plan", "apply", "target"]
 
 BEHIND_SECONDS = 1.0
-"""The least lag, in seconds, of a task with a slow stage."""
+"""With a smaller lag, in seconds, no stage of a task is called slow."""
 _FULL, _HALF, _MOSTLY = 0.7, 0.5, 0.9
 _FAR_SECONDS = 0.005
 """The round trip, in seconds, above which a server is on another network."""
@@ -40,7 +41,7 @@ class Receiving:
     cpu: float | None = None
     bytes_a_second: float | None = None
     unreceived_bytes: int | None = None
-    """The bytes of log that the source has and the relay does not."""
+    """The bytes of log that the source has and the relay does not have yet."""
     round_trip_seconds: float | None = None
     clock_ahead_seconds: float | None = None
 
@@ -82,13 +83,13 @@ class StageMeasures:
     is_warehouse: bool = False
     """Whether the target is files instead of a server."""
     lag_seconds: float | None = None
-    """The lag from the commit on the source until the target has it."""
+    """The time from a commit on the source until the target has it."""
     apply_seconds: float | None = None
     """The part of the lag between the relay and the target, for the last transactions."""
     rows_a_second: float = 0.0
     relay_bytes: int | None = None
     backlog_bytes: int | None = None
-    """The bytes of log that the relay has and the target does not."""
+    """The bytes of log that the relay has and the target does not have yet."""
     backlog_transactions: int | None = None
     """The number of these transactions; None if they were not counted, or are too many to count."""
     awaits_spark: bool = False
@@ -292,7 +293,9 @@ def _why_target(working: RunMeasures, waited: float, step: str, seconds: float) 
             f"take {on_network:.0%} of the time"
         )
     if step in _WORK and seconds > _LONG_STEP_SECONDS:
-        return f"the target's server has not answered for {seconds:,.0f} seconds: a lock or a long statement holds it"
+        return (
+            f"the target's server has not answered for {seconds:,.0f} seconds: a lock or a long statement keeps it busy"
+        )
     each = _each_commit(working, waited)
     network = f"; a round trip takes only {_millis(trip)}" if trip is not None else ""
     return f"the target's server is busy: its answers take {waited:.0%} of the time{each}{network}"

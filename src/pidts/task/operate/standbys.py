@@ -1,11 +1,11 @@
-"""Chooses the server that replaces a lost source: one that has executed all transactions received from the lost one.
+"""Chooses the server that replaces a lost source. It must have executed all transactions received from the lost source.
 
 The replicator continues at this server by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a
 place that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log
 continues from an older state, and would overwrite newer rows of the target. A server with a transaction that the source
-lacked is refused, too (`pidts.task.config.current_server`). MariaDB's position has only the last transaction of each
-domain. So on MariaDB a transaction counts as executed if the server's `gtid_binlog_state` has this transaction, or a
-later one of the same server.
+lacked is refused, too (`pidts.task.config.current_server`). The GTID position of MariaDB has only the last transaction
+of each domain. So on MariaDB a transaction counts as executed if the server's `gtid_binlog_state` has this transaction,
+or a later transaction of the same server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ServerState:
     gtid_mode: bool = True
 
     def has(self, received: GtidSet) -> bool:
-        """Returns whether all of a set was executed here."""
+        """Returns whether this server has executed all transactions of a set."""
         if isinstance(received, MySqlGtidSet):
             return isinstance(self.executed, MySqlGtidSet) and received.issubset(self.executed)
         if self.written is None:
@@ -48,7 +48,7 @@ class ServerState:
         return all(self.written.get((at.domain, at.server), -1) >= at.sequence for at in received.positions)
 
     def has_all_of(self, other: ServerState) -> bool:
-        """Returns whether all that another server has executed was executed here, too."""
+        """Returns whether this server has executed everything that another server has executed."""
         if other.written is None or self.written is None:
             return self.has(other.executed)
         return all(self.written.get(key, -1) >= sequence for key, sequence in other.written.items())
@@ -84,7 +84,7 @@ def written(state: str) -> Written:
 
 
 def received_gtids(config: TaskConfig) -> GtidSet | None:
-    """Returns the GTIDs that the relay has received, or the target's if the relay is empty; None if not known."""
+    """Returns the GTIDs that the relay has received, or the target's GTIDs if the relay is empty; None if not known."""
     source_id = config.source.source_id
     with closing(RelayReader(config.relay, source_id)) as relay:
         at = relay.received
@@ -99,11 +99,11 @@ def received_gtids(config: TaskConfig) -> GtidSet | None:
 def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
     """Compares a standby with the source.
 
-    If it has transactions that the source lacks, bars it and returns a warning; else empty. Without GTIDs, `looked` has
-    the place up to which this comparison has read, for the next one.
+    If the standby has transactions that the source lacks, bars the standby and returns a warning; otherwise an empty
+    text. Without GTIDs, the place up to which this comparison has read is put into `looked` for the next comparison.
     """
     there = state_of(standby)
-    # The source is read after the standby: transactions that the standby gets meanwhile are no surplus.
+    # The source is read after the standby, so transactions that the standby gets meanwhile are no surplus.
     here = state_of(config.source.server)
     if not (there.gtid_mode and here.gtid_mode):
         return _surplus_by_log(config, standby, looked)
@@ -112,7 +112,7 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
         unbar(*place)
         return ""
     if not barred(*place).startswith(_SURPLUS):
-        with suppress(PidtsError):  # a full disk: the next comparison tries again, and the warning is shown now
+        with suppress(PidtsError):  # a full disk: the next comparison tries again, but the warning is shown now
             bar(*place, f"{_SURPLUS} that the source {now} lacked")
     return (
         f"{address_of(standby)} has transactions that the source {now} lacks: it has {there}, the source has {here}. "
@@ -131,7 +131,7 @@ def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -
     if begin is None:
         unbar(*place)
         return ""
-    what = f"{_SURPLUS} of its own behind {begin} that were not received before {now} became the source"
+    what = f"{_SURPLUS} of its own after {begin} that were not received before {now} became the source"
     if not barred(*place).startswith(_SURPLUS):
         with suppress(PidtsError):
             bar(*place, what)
@@ -144,10 +144,10 @@ def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -
 def misfit(state: ServerState, received: GtidSet | None, bar: str = "") -> str:
     """Returns the reason why a server cannot continue after the received log; empty if it can.
 
-    `bar` is the reason of its bar.
+    `bar` is the reason why the server is barred; empty if it is not.
     """
     if received is None:
-        return "the GTIDs of what was received are not known"
+        return "the GTIDs of the received transactions are not known"
     if not state.gtid_mode:
         return "it writes no GTIDs"
     if isinstance(received, MariaDbGtidSet) is (state.written is None):
@@ -169,7 +169,7 @@ def _misfit_of_barred(bar: str) -> str:
 def find_standby(
     config: TaskConfig, servers: Sequence[SourceConfig], *, force: bool = False
 ) -> tuple[SourceConfig | None, list[str]]:
-    """Returns the first server that can take over, and the reasons against those before it.
+    """Returns the first server that can take over, and the reasons against each server before it in the list.
 
     With `force`, a barred server is also allowed.
     """
@@ -219,7 +219,8 @@ def fail_over(config: TaskConfig, to: str, *, force: bool = False) -> str:
             "no-standby",
             "no server can take over: " + "; ".join(refusals),
             where=Where(source=config.source.source_id),
-            todo="Wait until one has caught up, or let the task go on at the server that has these transactions",
+            todo="Wait until one of them has caught up, or let the task continue at the server that has these "
+            "transactions",
         )
     choose_server(config.source, config.relay, address_of(found))
     return address_of(found)

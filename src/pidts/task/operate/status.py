@@ -1,7 +1,7 @@
 """The status of a task, read from the records on its target: its place in each source's log, and its blocked tables.
 
-To read the status needs no running task, works from any machine, and changes nothing. On the machine that has the
-relay, the status also includes the amount of log that the relay keeps for held tables.
+The status can be read while no task runs, and from any machine. Nothing is changed. On the machine that has the relay,
+the status also includes the amount of log that the relay keeps for waiting tables.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class SourceStatus:
 
     source: str
     server: str
-    """`host:port` of the server that is read now, or will be at the next start."""
+    """`host:port` of the server that is read now, or that will be read at the next start."""
     standbys: tuple[str, ...] = ()
     """The servers that may take over."""
     applied_lsn: Lsn | None = None
-    """The place up to which the target has the log, except for held tables; None if the task has not begun."""
+    """The place up to which the target has the log, except for waiting tables; None if the task has not begun."""
     gtid: str = ""
     position: Position | None = None
     moved_at: float = 0.0
@@ -52,7 +52,7 @@ class SourceStatus:
     lack: NotReceiving | None = None
     """The cause that prevents the replicator from receiving the log, by its own report."""
     tables: int = 0
-    """The number of tables whose rows are copied, or were."""
+    """The number of tables whose rows are being copied or were copied."""
     copying: tuple[TableProgress, ...] = ()
     """The tables whose copy is not done."""
     held: HeldTables
@@ -117,7 +117,7 @@ class TaskStatus:
 
     @property
     def held_bytes(self) -> int | None:
-        """The size of the log that relays keep for held tables; None if one of the relays is on another machine."""
+        """The size of the log that relays keep for waiting tables; None if one of the relays is on another machine."""
         held = [source.held for source in self.sources]
         return sum(one.log_bytes for one in held) if all(one.is_known for one in held) else None
 
@@ -196,9 +196,9 @@ def _not_begun(config: TaskConfig, held: HeldTables) -> SourceStatus:
 class PartialColumn:
     """A column of a target table that only some shards have.
 
-    An optimistic task adds a column for the first shard that has it, and drops it after the last shard. In between no
-    shard waits, and no lock names the shards that lack the column. A pessimistic task may have such columns after an
-    operator has let shards continue, or has skipped some.
+    In optimistic mode, the target gets a column when the first shard has it, and drops it when the last shard has
+    dropped it. In between no shard waits, and no lock names the shards that lack the column. In pessimistic mode, such
+    columns may remain after an operator has let shards continue, or has skipped changes of shards.
     """
 
     target: TableName
@@ -219,7 +219,10 @@ class PartialColumn:
 
 
 def partial_columns(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple[PartialColumn, ...]:
-    """Returns the partial columns by table and column; each shard counts with its structure at its checkpoint."""
+    """Returns the partial columns, sorted by table and column.
+
+    The structure of each shard is taken at its checkpoint.
+    """
     if len(parts) == 1 and not parts[0].rules.routes.rules:
         return ()
     groups: dict[TableName, list[tuple[Member, Shard]]] = {}

@@ -43,7 +43,7 @@ def reached(session: TargetSession) -> str:
 
 
 def access_finding(session: CatalogConnection) -> Finding:
-    """Returns the finding whether this account may write to the warehouse, or create it."""
+    """Returns a finding that says whether this account may write to the warehouse, or create it."""
     item, place = "target_privilege", Path(session.warehouse)
     while not place.exists():
         place = place.parent

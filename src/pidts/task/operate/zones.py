@@ -47,7 +47,7 @@ class DirectionStatus:
 
     @property
     def exit_code(self) -> int:
-        """Returns 5 if the direction needs an operator, 1 if its target does not answer, else 0."""
+        """Returns 5 if the direction needs an operator, 1 if its target does not answer, and otherwise 0."""
         if self.status is None:
             return PidtsError.exit_code
         return Halted.exit_code if self.status.needs_operator else 0
@@ -76,7 +76,7 @@ def direction_status(direction: Direction, config: TaskConfig) -> DirectionStatu
 
 
 def lag_behind(config: TaskConfig, lsn: Lsn) -> float | None:
-    """Returns the age in seconds of the first change after a place that the task carries.
+    """Returns the age in seconds of the first change after this place that the task carries.
 
     None if the relay is on another machine, or does not have the place.
     """

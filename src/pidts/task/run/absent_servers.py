@@ -1,4 +1,7 @@
-"""Waits at a run's start for servers that do not answer. The run is paused meanwhile, as later for lost servers."""
+"""Waits at a run's start for servers that do not answer.
+
+Meanwhile the run is paused, as it is for servers lost later.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _ANSWER_SECONDS = 5.0
-"""A server that has not answered after this time is absent. A user who stops the run waits for this time at most."""
+"""A server that has not answered after this time is absent. If a user stops the run, it ends within this time."""
 
 
 def wait_for_servers(
@@ -32,7 +35,7 @@ def wait_for_servers(
     down: ServerDown,
     stop: threading.Event,
 ) -> bool:
-    """Returns True when every server answers and every check has passed, or False if the run is to stop before.
+    """Returns True when every server answers and every check has passed, or False if the run is stopped before that.
 
     Raises errors that do not pass by themselves: a server answers and refuses the login, or a check fails. `down` is
     the error of earlier checks.
@@ -53,7 +56,8 @@ def wait_for_servers(
             return False
         pause = min(pause * 2, _LONGEST_PAUSE)
         try:
-            # The checks are made even while a server is absent: a task that has begun runs without an absent source.
+            # The checks are made even while a server is absent, because a task that has begun runs without an absent
+            # source.
             require_all_sources_fit(parts, wanted)
         except ServerDown as error:
             down = error

@@ -1,21 +1,21 @@
 """Reports the conditions of a run to an operator, by a program or an address.
 
 A condition (a table halts, the lag is too large, ...) is *open* from the first snapshot of the progress that shows it
-until snapshots have not shown it for a while. It is reported twice: `firing` and `resolved`. Conditions that come
-within a minute after a document are together in the next one. While the receiver does not answer, conditions collect in
-the waiting document. A condition that ends before it was reported is not reported at all.
+until snapshots have not shown it for a while. It is reported twice: `firing` and `resolved`. Conditions that begin or
+end within a minute after a document are reported together in the next document. While the receiver does not answer,
+conditions collect in the waiting document. A condition that ends before it was reported is not reported at all.
 
-A small file beside the relay has the open and the reported conditions. The points where a process may die:
+A small file beside the relay has the open and the reported conditions. A process may die at these points:
 
 1. Before the file has a condition: the next run finds it again, if it lasts.
 2. After the file has the condition, before the delivery: the next run delivers the document.
 3. After the delivery, before the file records it: the condition is reported twice. A receiver must expect that.
-4. Before the file has the end of a condition: the next run does not find the condition, and reports that it is over.
+4. Before the file has the end of a condition: the next run does not find the condition, and reports its end.
 5. The file has a document about locked rows before the target records that these rows were reported. So after a crash
    in between, a document may come twice, but is never lost.
 
-If there is no room for the file, all of this is true for one process only, and a log line says so. A document that is
-given up is logged.
+If there is no room for the file, all of this is true only as long as the process lives, and a log line says so. A
+document that cannot be delivered at all is written into the log.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from pidts.task.run.cut_over import CutOver
 
 _BUNDLE_SECONDS = 60.0
 _CALM_SECONDS = 30.0
-"""A condition is over after it was not shown for this time, since a new attempt does not show it for a moment."""
+"""A condition is over if no snapshot has shown it for this time. A new attempt does not show it for a moment."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 120.0
 _TRIES = 36
-"""The number of tries, which take about an hour."""
+"""The number of tries. Together they take about an hour."""
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _SHOWN = 20
@@ -85,14 +85,17 @@ class Alerts:
         self._thread: threading.Thread | None = None
 
     def begin(self, receiver: AlertReceiver | None) -> None:
-        """Begins with the conditions of earlier processes. One process at a time uses the file."""
+        """Begins with the conditions that earlier processes have left in the file.
+
+        One process at a time uses the file.
+        """
         with self._changed:
             self._receiver = receiver
             if receiver is not None:
                 self._load()
 
     def use(self, receiver: AlertReceiver | None) -> None:
-        """Uses another receiver, from a changed task file."""
+        """Uses another receiver from now on, because the task file has changed."""
         with self._changed:
             if receiver != self._receiver:
                 self._receiver, self._tries, self._not_before = receiver, 0, 0.0
@@ -142,7 +145,7 @@ class Alerts:
                 self._wake()
 
     def send(self, document: Mapping[str, Any]) -> None:
-        """Takes a separate document, durably."""
+        """Stores a separate document durably, and delivers it."""
         with self._changed:
             if self._receiver is not None:
                 self._documents.append(dict(document))
@@ -314,7 +317,7 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
     try:
         yield
     except CutOver:
-        raise  # a user has decided that, so it is no failure
+        raise  # a user has taken this decision, so it is no failure
     except Exception as error:
         alerts.fire(run_ended(error))
         raise

@@ -1,4 +1,6 @@
-"""Makes the attempts of one part of a task, one after the other: each from the claim to the goal, a stop or a failure.
+"""Makes the attempts of one part of a task, one after the other.
+
+An attempt lasts from the claim to the goal, a stop or a failure.
 
 An attempt ends and another begins for one of these reasons:
 
@@ -8,7 +10,7 @@ An attempt ends and another begins for one of these reasons:
 - the target refuses rows of one table: the next attempt holds that table at its Lsn (`halted_tables`);
 - the attempt has applied the relay's log without the source, and the source answers again;
 - the log is lost, and the user has asked to copy all tables again;
-- a schema change sets values that only the source knows, and its tables are copied again.
+- a schema change sets values that only the source has, and the tables of the change are copied again.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ _log = structlog.get_logger(__name__)
 
 _REPORT_SECONDS, _IDLE_SECONDS = 0.2, 0.5
 _REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
-"""After the first number of seconds without a batch, the run looks for changes only at the second interval."""
+"""If there was no batch for the first number of seconds, the run looks for changes at intervals of the second."""
 _PURGE_SECONDS = 10.0
 """The interval at which relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
@@ -85,7 +87,7 @@ _LOOK_SECONDS = 1.0
 _RESTING_LOOK_SECONDS = 5.0
 """The interval at which the replicator's status is read in any case."""
 _BACK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
-"""The interval at which an attempt that began without the source tries to reach it."""
+"""The interval at which an attempt that began without the source tries to reach it, and the time for the answer."""
 _PATTERN = re.compile(r"[*?\[\]!~,:]")
 """Characters of a name that have a special meaning in patterns."""
 _UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
@@ -116,7 +118,7 @@ class _Measuring:
 
 
 class Attempts:
-    """Runs one part of a task, and has the state that outlives an attempt: the goal and the halted tables."""
+    """Runs one part of a task. It keeps what outlives an attempt, such as the goal and the halted tables."""
 
     def __init__(
         self,
@@ -148,7 +150,7 @@ class Attempts:
         """The number of jobs that Spark has completed in all attempts."""
         self._disk_is_low = False
         self._starts_over = resync == ()
-        """Whether the task may take a new position if the log is lost."""
+        """Whether the task may begin at a new position if the log is lost."""
         self._wanted = StartRequest(resync)
         self._asked: Halted | None = None
         """The error that the next attempt resolves by adding tables to the task."""
@@ -159,9 +161,9 @@ class Attempts:
         self._copied_for: set[Lsn] = set()
         """Schema changes for which this run has copied tables again."""
         self._replaces: Halt | None = None
-        """The schema change whose statements the next attempt orders, after it has recorded the copy."""
+        """The schema change for which the next attempt records a ddl command, after it has recorded the copy."""
         self._absence: Transient | None = None
-        """The error of the source, if it was absent when the attempt began."""
+        """The error of the connection to the source, if the source was absent when the attempt began."""
 
     def is_over(self, *, until_synced: bool) -> bool:
         """Makes one attempt; returns False if another one has to follow at once."""
@@ -183,7 +185,7 @@ class Attempts:
             raise
         except Fenced:
             self._has_arrived(arrived=False)
-            # A cutover takes the task by a claim; then its record is a better reason than `fenced`.
+            # A cutover claims the task, too. Then the cutover is a better reason than `fenced`.
             demand_startable(self._config)
             raise
         except Exception:
@@ -232,7 +234,10 @@ class Attempts:
             _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
 
     def _may_copy_again(self, halt: Halt) -> bool:
-        """Whether another copy of the halt's tables provides the missing values. It is made once for each halt."""
+        """Whether another copy of the halt's tables would provide the missing values.
+
+        Each halt leads to one copy at most.
+        """
         config = self._config
         return (
             config.mode != "incremental"
@@ -240,16 +245,16 @@ class Attempts:
             and halt.lsn not in self._copied_for
             and bool(halt.tables)
             and not any(config.rules.routes.may_merge(name) or _PATTERN.search(str(name)) for name in halt.tables)
-            # A copy does not wait until an operator has resolved locks, and an operator may resolve a lock during a
-            # copy.
+            # A copy would not wait until an operator has resolved locks, and an operator could resolve a lock during
+            # the copy.
             and not has_locked_rows(config, halt.tables)
         )
 
     def _copy_again(self, halt: Halt) -> None:
         """Prepares an attempt that copies the tables of a schema change again, and creates the change's columns.
 
-        The copy is recorded before the statements are ordered: after a crash in between, the change is found again. The
-        copy cannot end before the change, because all its rows are read after it.
+        The copy is recorded before the ddl command: after a crash between the two, the schema change is found again.
+        The copy cannot end before the schema change, because all copied rows are read after it.
         """
         self._copied_for.add(halt.lsn)
         self._replaces = halt
@@ -259,7 +264,7 @@ class Attempts:
         )
 
     def _order_statements(self, target: TargetSession) -> None:
-        """Orders the statements of a schema change whose tables are being copied again."""
+        """Records a ddl command with statements for the schema change whose tables are being copied again."""
         halt = self._replaces
         if halt is None:
             return
@@ -273,8 +278,8 @@ class Attempts:
         """Raises if another run has taken the task over since the last claim of this run.
 
         This prevents two cases. A frozen run wakes up and loses a connection, and its next attempt takes the task back
-        from the run that has replaced it. Or the log that the frozen run needs is purged from the relay meanwhile, and
-        its error advises an operator to empty a relay that the other run uses.
+        from the run that has replaced it. Or, while the run is frozen, the log that it needs is purged from the relay;
+        then its error advises an operator to empty a relay that the other run uses.
         """
         if not self._epoch:
             return
@@ -311,8 +316,8 @@ class Attempts:
                 self._begin_mark(mark, slowest)
                 self._show_step("step 3 of 3: waiting for the source's log")
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
-                # If another server has replaced the source after the checkpoint, positions are places in the log of
-                # that server.
+                # If another server has replaced the source after the checkpoint, positions are those in the log of that
+                # server.
                 safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
                 change_no = relay.origin.change_no if relay.origin else slowest.change_no
                 if until_synced and self._absence is None:
@@ -393,7 +398,7 @@ class Attempts:
                     mark.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
-        """Returns a session with the source, or the error if it is absent: the relay's log is applied anyway."""
+        """Returns a session with the source, or the error if it is absent: then the relay's log is still applied."""
         self._absence = None
         try:
             return sessions.enter_context(closing(connect(self._config.source.server)))
@@ -412,7 +417,10 @@ class Attempts:
         self._tracker.note(text)
 
     def _show_step(self, text: str) -> None:
-        """Shows the steps of the first attempt before any change is applied; later ones are shown with their cause."""
+        """Shows the steps of the first attempt before any change is applied.
+
+        Later attempts are shown with their cause.
+        """
         if self._attempt == 1:
             self._tracker.show("starting", message=text)
 
@@ -453,7 +461,10 @@ class Attempts:
         )
 
     def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:
-        """Begins the task. Its mark prevents other tasks from purging the relay before this task's place is known."""
+        """Begins the task.
+
+        The task's mark prevents other tasks from purging the relay before this task's place is known.
+        """
         mark.begin()
         own = self._config.source.source_id
         other_parts = [part for part in self._shared.reload.parts if part.source.source_id != own]
@@ -487,7 +498,7 @@ class Attempts:
         self._shared.epochs[self._config.source.source_id] = epoch
 
     def _note_start(self, begun: StartState) -> None:
-        """Notes that the start has done the requested work, and has recorded it on the target."""
+        """Notes that the start has done what was requested, and has recorded this on the target."""
         asked, self._asked, self._wanted = self._asked, None, StartRequest()
         for note in begun.notes:
             _log.info(note)
@@ -545,7 +556,7 @@ class Attempts:
                     return
             if self._absence is not None and time.monotonic() >= back_at:
                 if self._is_source_back():
-                    # Tables may join now, which needs the source, and a goal may be taken.
+                    # Now tables may join and a goal may be taken: both need the source.
                     _log.info("the source is back", source=self._config.source.source_id)
                     self._is_asked_again = True
                     return
@@ -611,7 +622,7 @@ class Attempts:
         )
 
     def _warn_of_disk(self, relay: RelayReader) -> None:
-        """Warns once that the relay's disk is nearly full; again only if there was room in between."""
+        """Warns once when the relay's disk is nearly full, and again only if there was room in between."""
         found = low_space(relay.folder.path)
         if found and not self._disk_is_low:
             _log.warning("the relay's disk is nearly full", source=self._config.source.source_id, what=found)
@@ -631,7 +642,10 @@ class Attempts:
         return self._shared.completion.found(self._config.source.source_id, arrived=arrived)
 
     def _take_goal(self, relay: RelayReader) -> None:
-        """Waits until the source's log is proved to be the log in the relay; the replicator may refuse it meanwhile."""
+        """Waits until it is proved that the relay has the source's present log.
+
+        The replicator may find that it has another.
+        """
         self._goal = self._goal or ProvenGoal(partial(end_of_log, self._config))
         while not self._goal.take(relay):
             self._replicator.watch()

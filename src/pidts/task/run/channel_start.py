@@ -1,14 +1,13 @@
-"""Begins a channel: from its checkpoint in the datacenter, or for the first time.
+"""Begins a channel: at its checkpoint in the datacenter, or for the first time.
 
 Crash points of the first start: each table is created separately. Then one transaction writes the owner, the structures
-and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. Without that checkpoint a restart
-does it all again, finds that its own task is the owner, and removes from the record the tables that were dropped
-meanwhile. If the checkpoint exists, another first start gives up before it writes, so structures of one run are never
-combined with the checkpoint of another.
+and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. If the task's checkpoint is missing,
+a restart does all of this again, finds that its own task is the owner, and removes from the record the tables that were
+dropped meanwhile. If the checkpoint exists, another first start gives up before it writes anything. So structures of
+one run are never combined with the checkpoint of another run.
 
 Later starts remove the structures of tables that the rules now leave out, in one transaction after the claim. A crash
-before this transaction has no effect: the checkpoint does not move before it, so no schema change of these tables was
-skipped.
+before this transaction does no harm: the checkpoint has not moved yet, so no schema change of these tables was skipped.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def open_channel(
 
 
 class _Instances:
-    """Returns `ip:port` of the server from which a place of the log was received."""
+    """Returns `ip:port` of the server whose log was received."""
 
     def __init__(self, config: TaskConfig) -> None:
         self._folder = Folder.of(config.relay, config.source.source_id).path
@@ -159,8 +158,8 @@ def _first_start(
     on_claim: Callable[[int], None],
 ) -> Checkpoint:
     read = read_at_start(config, source, reader)
-    # A second channel that begins here at the same time waits for the lock, and then finds the owner. A second run of
-    # this channel finds the checkpoint, which belongs to the structures that were saved before it.
+    # If a second channel begins here at the same time, it waits for the lock, and then finds the owner. A second run of
+    # this channel finds the checkpoint, and the structures that belong to it were saved before.
     with target.meta.ddl_lock(*_LOCK):
         target.begin()
         try:
@@ -200,7 +199,7 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
 
 
 def _forget(target: MySqlSession, claimed: Checkpoint, left: Sequence[TableName]) -> None:
-    """Removes tables that the rules leave out from the record: their schema changes are not followed from now on."""
+    """Removes the tables that the rules leave out from the record. Their schema changes are not followed any more."""
     target.begin()
     try:
         _lock(target, claimed)

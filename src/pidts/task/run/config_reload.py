@@ -1,4 +1,4 @@
-"""Applies changes of the task file while the task runs; a change that would not work is refused before anything stops.
+"""Applies changes of the task file while the task runs. A change that cannot work is refused before anything stops.
 
 The file describes all sources of the task, so either all parts apply a change or none does. The thread of the first
 part that notices the change checks it for all parts. Each part applies the change when it next looks at the file.
@@ -44,7 +44,7 @@ class ConfigReload:
         self._decided = {part.source.source_id: part for part in parts}
         self._due = 0.0
         self._has_looked = False
-        """Whether the file was read before; its first state was saved before the run."""
+        """Whether the file was read before. Its first state is not news: it was saved before the run."""
         self._written: set[str] = set()
         """The parts that have not looked since the file was saved."""
         self._looking = threading.Lock()
@@ -73,7 +73,7 @@ class ConfigReload:
         if self._looking.acquire(blocking=False):
             try:
                 self._decide()
-                # Under the lock: otherwise a change that another part's thread accepts now would be lost.
+                # This needs the lock: otherwise a change that another part's thread accepts now would be lost.
                 if halted and source in self._written and self._decided[source] is running:
                     self._say("the task file was saved: the task tries its halted tables again")
                     self._decided[source] = replace(running)

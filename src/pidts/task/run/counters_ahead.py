@@ -1,7 +1,7 @@
 """Keeps the counters of a PostgreSQL target above the rows' numbers while a task runs, if the task file asks for it.
 
-Rows from the log have their numbers, and a sequence does not follow these numbers. If an application does not wait for
-a cutover, its first INSERT would fail. A counter only increases (except for the moment that
+Rows from the log come with their numbers, and a sequence does not follow these numbers. If an application writes to the
+target without a cutover, its first INSERT would fail. A counter only increases (except for the moment that
 `target/postgres/counters.py` describes), and setting it may be repeated, so nothing has to be repaired after a crash.
 """
 
@@ -33,7 +33,7 @@ class CountersAhead:
             threading.Thread(target=self._run, name="counters", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the thread. A server that does not answer is not waited for."""
+        """Ends the thread. It does not wait for a server that does not answer."""
         self._closed.set()
 
     def _run(self) -> None:
@@ -53,7 +53,7 @@ class CountersAhead:
 def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.Event, failed: set[TableName]) -> None:
     """Sets the counters that are below the rows' numbers, in tables of the part whose copy is done.
 
-    `failed` gets the tables whose counters cannot be set; each gets one warning.
+    The tables whose counters cannot be set are added to `failed`; there is one warning for each of them.
     """
     source = config.source.source_id
     rows = tuple(session.meta.checkpoints.read(config.name, source))

@@ -1,8 +1,8 @@
 """Ends a run whose task is being cut over, and refuses a start after a cutover.
 
-The record is on the target. A run reads it all the time, on a separate connection, and a start reads it before its
-prechecks and after its claim. So either the start finds the record, or the cutover claims the task later and the run
-cannot write any more.
+The target has the record of the cutover. A run reads this record once a second, on a separate connection; a start reads
+it before its prechecks and after its claim. So either the start finds the record, or the cutover claims the task after
+the start did, and the run cannot write any more.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def demand_startable(config: TaskConfig) -> None:
 
 
 class CutoverWatch:
-    """Checks once a second whether the task is being cut over, and shows meanwhile that this run works."""
+    """Checks once a second whether the task is being cut over. Its connection also shows that this run works."""
 
     def __init__(
         self, config: TaskConfig, target: Target, also: Callable[[TargetSession], None] = lambda _: None
@@ -65,7 +65,7 @@ class CutoverWatch:
         self._session: TargetSession | None = None
         self._looked = time.monotonic()
         self.seen: CutoverState | None = None
-        """The cutover, by the last check."""
+        """The cutover that the last check has found."""
 
     def is_cut_over(self) -> bool:
         """Whether the run has to end; False while the target cannot be reached."""

@@ -1,9 +1,9 @@
 """Lets a run continue at a standby when its source is lost, or when an operator has chosen another server.
 
 The order of events: the choice is recorded beside the relay, the replicator is stopped, and another attempt begins with
-the new server. Crash points: before the choice is recorded nothing has happened; after it, every process that reads the
-task file, also the next run, continues at the chosen server. The replicator requests the log of that server by GTID, or
-from a sampled place, and checks again that the server has executed all transactions that the relay has received.
+the new server. Crash points: before the choice is recorded, nothing has happened. After that, every process that reads
+the task file continues at the chosen server, also the next run. The replicator requests the log of that server by GTID,
+or from a sampled place, and checks again that the server has executed all transactions that the relay has received.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 _BETWEEN_LOOKS = 1.0
 _BEGIN_SECONDS = 60.0
-"""The time that the replicator may need to find its place in a standby's log; it waits for a standby that is behind."""
+"""The time in which the replicator must find its place in a standby's log. It waits for a standby that lags."""
 _COMPARE_SECONDS = 10.0
 """The interval at which the standbys are compared with the source."""
 
@@ -70,8 +70,8 @@ class Failover:
     def _answers(self, config: TaskConfig) -> bool:
         """Whether the source answers.
 
-        Any error but a lost connection is for an operator. A server with too many connections is alive, and the other
-        servers may not be any better.
+        Only a lost connection counts as no answer: an operator has to act on any other error. A server with too many
+        connections is alive, and another server may have the same problem.
         """
         try:
             state_of(config.source.server)
@@ -158,9 +158,9 @@ def until_no_repeat(
 class StandbyWatch:
     """Compares the standbys with the source while the source is read, in a separate thread.
 
-    The case that this prevents: a primary is lost, a standby takes over, and the old primary comes back with
-    transactions that no other server has. It replicates from the new source, which is then lost, too. The old primary
-    has all received transactions, but must not take over.
+    This prevents the following case. A primary is lost, a standby takes over, and the old primary comes back with
+    transactions that no other server has. The old primary replicates from the new source, and the new source is lost,
+    too. The old primary has executed all received transactions, but must not take over.
     """
 
     def __init__(self, config: TaskConfig, say: Callable[[str], None]) -> None:
@@ -172,7 +172,7 @@ class StandbyWatch:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends it; a server that does not answer is not waited for."""
+        """Ends the thread. It does not wait for a server that does not answer."""
         self._closed.set()
 
     def _run(self) -> None:

@@ -1,11 +1,10 @@
 """The goal of a part in a run that ends by itself, and the proof that this Lsn is in the log of the relay.
 
-The case that this prevents: a source is restored to an older state, or its log is reset. The end of its log is now
+This prevents the following case. A source is restored to an older state, or its log is reset. The end of its log is now
 before the target's checkpoint, so the task seems to have applied everything, until the replicator connects and finds
-that the log is another one. If the run ended before the replicator connects, it would report the target as synced
-although it is not.
+another log. If the run ended before the replicator connects, it would report the target as synced although it is not.
 
-The order of events, and who proves what:
+The order of events:
 
 1. The attempt reads the target's checkpoint, starts the replicator and waits until the relay reaches the checkpoint.
 2. The attempt reads the end of the source's log and compares the source's log with the relay (`end_of_same_log`). The
@@ -15,8 +14,8 @@ The order of events, and who proves what:
    since step 2. The part counts as arrived only after this comparison.
 5. A part that waits for other parts compares again whenever its last comparison is too old.
 
-If the log went back, the comparison raises `source-went-back`, like the replicator. If another server answers, the part
-has no goal until the replicator has begun with that server's log; a goal in the old server's log is dropped.
+If the log went back, the comparison raises `source-went-back`, as the replicator does. If another server answers, the
+part has no goal until the replicator has begun to read that server's log. A goal in the old server's log is dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ProvenGoal:
     """The goal of one part; it outlives the part's attempts."""
 
     def __init__(self, end: Callable[[RelayReader], Lsn | None]) -> None:
-        """`end` returns the end of the source's log, if that is the log in the relay (`end_of_log`)."""
+        """`end` returns the end of the source's log, or None if the relay has another log (`end_of_log`)."""
         self._end = end
         self._proven_at = float("-inf")
         self.lsn: Lsn | None = None
@@ -66,7 +65,7 @@ class ProvenGoal:
         return self.lsn is not None
 
     def is_outdated(self, relay: RelayReader) -> bool:
-        """Returns whether the goal is in the log of a server that another one has replaced."""
+        """Returns whether the goal is in the log of a server that another server has replaced."""
         origin = relay.origin
         return self.lsn is not None and origin is not None and origin.change_no != self.lsn.change_no
 
@@ -86,7 +85,7 @@ class ProvenGoal:
 
 
 _SETTLED_SECONDS = 1.0
-"""The time after which the progress of a part that can continue is visible."""
+"""A part that can continue has shown progress after this time."""
 
 
 class RunCompletion:

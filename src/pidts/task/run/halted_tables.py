@@ -1,19 +1,19 @@
 """The tables that halt while the rest of their task continues, over the attempts of one run.
 
 If the target refuses rows of one table, the attempt ends, and the target has nothing of the batch. (A faster worker may
-have committed its part, which its checkpoint records.) The next attempt begins as usual, but holds that table at its
-Lsn, so the batch is planned again without it. For merged tables, the error names the shard of the row, if that is known
-(`pidts.apply.refused_row`); otherwise all shards of the target table are held. Each attempt finds one table. Crash
-points:
+have committed its part, which its checkpoint records.) The next attempt begins as usual, but keeps that table at its
+Lsn, so the batch is planned again without the table. For merged tables, the error names the shard of the row, if that
+is known (`pidts.apply.refused_row`); otherwise all shards of the target table stay at their Lsns. Each attempt finds
+one table. Crash points:
 
-1. Before the next attempt has committed anything: the checkpoint does not hold the table. The next run tries the same
-   rows, and either halts the table again, or the target accepts them now.
-2. After: the checkpoint holds the table at its Lsn. The next run lets it continue from there: it halts again, or the
-   target accepts its rows now.
+1. Before the next attempt has committed anything: the checkpoint does not say that the table halts. The next run tries
+   the same rows. If the target refuses them, the table halts again.
+2. After that: the checkpoint has the table's own Lsn. The next run lets the table continue from there. If the target
+   refuses its rows, the table halts again.
 
 An operator who has removed the cause removes the halt from the record (`pidts ddl retry`), and the next attempt
-includes the table. A new run would also include it. The same happens if the target's table did not fit and has been
-changed for other shards: a shard whose change was skipped continues when the other shards' change has run.
+includes the table. A new run would also include it. The table is also included if the target's table did not fit its
+rows and was changed for other shards: a shard whose change was skipped continues when the other shards' change has run.
 
 Schema changes halt in separate threads, see `pidts.ddl.ddl_threads`.
 """
@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.5
 _RECORD_SECONDS = 1.0
 """The interval at which the record is read to find out whether an operator has removed a halt."""
 _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-changed", "checkpoint-mismatch"})
-"""Codes of errors that name one table and may concern others, too."""
+"""Codes of errors that name one table and may concern other tables, too."""
 
 
 _BESIDE_OTHERS = (
@@ -133,7 +133,7 @@ class HaltedTables:
         return True
 
     def _position(self, place: str, at: Lsn) -> str:
-        """Returns the source's own name of the place that an error names, which may be an Lsn; else of `at`."""
+        """Returns the log file and byte of the place that an error names, or of `at` if it names no such place."""
         lsn = at
         if place:
             try:
@@ -151,7 +151,8 @@ class HaltedTables:
     def _meant(self, where: Where, tables: Collection[TableName]) -> set[TableName]:
         """Returns the tables that an error concerns: a table of the source, or all shards of a target table.
 
-        A shard may have the same name as its target table: the error concerns only that shard if it names the source.
+        A shard may have the same name as its target table. The error concerns only that shard if the error names the
+        source.
         """
         own = {name for name in tables if where.table == str(name)}
         if own and where.source == self._source:
@@ -161,8 +162,8 @@ class HaltedTables:
     def has_retry(self, target: Target) -> bool:
         """Whether the next attempt has to try refused rows again.
 
-        True if an operator has asked for it, or if the rows did not fit and the table was changed since. A run that has
-        taken the task over also removes halts; then this run is over.
+        This is so if an operator has asked for it, or if the rows did not fit and the table was changed since. A run
+        that has taken the task over also removes halts; in that case this run is over.
         """
         if not self._halted or time.monotonic() < self._asked + _RECORD_SECONDS:
             return False
@@ -202,7 +203,7 @@ class HaltedTables:
 AS_BEFORE = " (recorded before this start; the task has not reached this place again)"
 
 At = Callable[[TableName], Lsn]
-"""Returns the Lsn up to which the target has a table's changes."""
+"""A function that returns the Lsn up to which the target has a table's changes."""
 
 
 @dataclass(slots=True)
@@ -212,12 +213,12 @@ class PreviousHalts:
     An attempt begins without waiting shards: all of them arrive again. Without these records, the status would show no
     waiting shard while a shard is still blocked on its change. So a shard's record stays, marked as old, until
 
-    1. the shard arrives: the record is written again at the same place; or
+    1. the shard arrives again: its record is written anew, with the same place; or
     2. its table has passed that place in any way, or is no longer part of the task: the record is removed. If a run
        ends before that, the next attempt removes it, because it checks the records before it reports anything.
 
-    Every attempt tries failed changes again. So only the time of their records is kept: a table that halts at the same
-    place again has been halted since that time.
+    Every attempt tries failed changes again. Of their records, only the time is kept: if a table halts at the same
+    place again, it has been halted since that time.
     """
 
     task: str

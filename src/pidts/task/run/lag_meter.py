@@ -19,7 +19,7 @@ from pidts.relay.arrivals import Arrivals
 from pidts.relay.folder import Folder
 
 _RECENT_SECONDS = 1.0
-"""The seconds for which a batch's delay counts, so that a reader between two batches sees the lag of steady writes."""
+"""The seconds for which a batch's delay counts, so that steady writes also show a lag between two batches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reports the rows that a task has set aside to an operator: each row once, and many rows together.
+"""Reports to an operator the rows that a task has set aside: each row once, and many rows together.
 
 The target records which rows were reported. `Alerts` stores the document before this record is written:
 
@@ -28,7 +28,7 @@ from pidts.task.run.alerts import Alerts
 _PAUSE_SECONDS = 60.0
 _SHOWN = 20
 _AT_ONCE = 1000
-"""The locks that are in memory at once."""
+"""The largest number of locks that are in memory at once."""
 _MANY = 10_000
 
 

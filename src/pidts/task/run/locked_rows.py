@@ -18,8 +18,8 @@ _LOOK_SECONDS = 5.0
 class LockedRows:
     """The locked rows of one source of a task, by target table.
 
-    They are read now and then, and when the run ends. A task that locks no rows, and found none when its attempt began,
-    makes no queries.
+    They are read every few seconds, and when the run ends. A task that locks no rows, and found no locked rows when its
+    attempt began, makes no queries.
     """
 
     def __init__(self, config: TaskConfig, alerts: Alerts) -> None:
@@ -61,7 +61,7 @@ def has_locked_rows(config: TaskConfig, tables: Iterable[TableName]) -> bool:
 def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables: Iterable[Table]) -> None:
     """Raises if rows of tables that versions decide are locked: a run without `conflict: version` has locked them.
 
-    A locked row keeps its values, and resolving it would ignore the versions that come meanwhile.
+    A locked row keeps its values, and resolving it would ignore versions that have arrived meanwhile.
     """
     if not config.zones.converges:
         return

@@ -1,4 +1,4 @@
-"""Describes the loss when the log that a task needs is gone: the tables, the positions, and the time."""
+"""Describes what is lost when the log that a task needs is gone: the tables, the positions, and the time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pidts.task.config.task_file import TaskConfig
 _PURGED = frozenset({"position-lost", "relay-purged"})
 """Codes of errors after which the task cannot continue from its checkpoint: the log after it is gone."""
 _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
-"""Other codes of a lost log. These may also mean that the wrong server answers, or that the folder is wrong."""
+"""Other codes of a lost log. They may also mean that a wrong server answers, or that the relay's folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
-"""Codes of a damaged relay. They also mean a lost log if the source could not send the damaged part again."""
+"""Codes of a damaged relay. The log is lost only if the source could not send the damaged part again."""
 _FILE_HEAD = 4
 
 
@@ -31,11 +31,11 @@ class LogLoss:
 
     reason: str
     keeps_relay: bool = False
-    """Whether the relay can continue, and its log only begins too late for this task."""
+    """Whether the relay can continue: its log is sound, and only begins too late for this task."""
 
 
 def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:
-    """Returns the loss if the log after the target's checkpoint is gone, as far as is known without reading it.
+    """Returns the loss if the log after the target's checkpoint is known to be gone. The log is not read for this.
 
     A checkpoint that was changed by hand also counts as a loss, since it does not show what the target has.
     """
@@ -87,7 +87,7 @@ class _Logs:
         return (origin.server, origin.log_base) == (server_info(self.source).identity, self.base)
 
     def has(self, place: Position | None, gtids: str) -> bool:
-        """Whether the log continues from this position or GTID set; True if that is not known without trying."""
+        """Whether the source still has the log after this position or GTID set; True if only an attempt can show it."""
         if not self.files or (place is not None and place.file in self.files):
             return True
         info = server_info(self.source)
@@ -106,10 +106,10 @@ class _Logs:
 def with_loss_explained(
     config: TaskConfig, error: Halted, moved_at: float = 0.0, *, is_one_of_several: bool = False
 ) -> Halted:
-    """Returns the error with the loss and the command that repairs it; unchanged if the error is no loss.
+    """Returns the error with a description of the loss and the repairing command; unchanged if no log is lost.
 
     `moved_at` is the time at which the task last applied a change, in seconds since 1970; 0 if it is not known. The
-    servers are queried now; facts that they do not have any more are left out.
+    servers are queried now. Facts that no server has any more are left out.
     """
     is_lost = error.code in _PURGED or (error.code in _BROKEN and "cannot be fetched" in error.todo)
     command = f"pidts run {config.path} --resync"
@@ -134,7 +134,7 @@ def with_loss_explained(
 
 
 def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
-    """Returns a text about the lost changes: their tables, positions and times; empty if the source has them."""
+    """Returns a text about the lost changes: their tables, positions and times; empty if the source still has them."""
     task, source_id = config.name, config.source.source_id
     with closing(config.target.server.connect()) as target:
         stored = target.meta.checkpoints.read(task, source_id)
@@ -178,5 +178,5 @@ def loses_log(error: Halted) -> bool:
 
 
 def loss_from(error: Halted) -> LogLoss | None:
-    """Returns the loss that an error stands for; None if the next start detects it itself, from the relay's marks."""
+    """Returns the loss that an error means; None if the next start detects it by itself, from the relay's marks."""
     return None if error.code == "relay-purged" else LogLoss(error.what)

@@ -19,7 +19,7 @@ from pidts.schema import (
 )
 
 Pending = Collection[tuple[Lsn, Statement]]
-"""Schema changes that are after the recorded structures, in log order, each with its Lsn."""
+"""The schema changes after the recorded structures, in the order of the log, each with its Lsn."""
 
 
 def joining_tables(
@@ -31,9 +31,9 @@ def joining_tables(
 ) -> frozenset[TableName]:
     """Returns the tables of the source that have to join, because no statement of the log gives their structure.
 
-    If such a table has taken the name of a table of the task, its structure replaces the record of that name when it
-    joins. So the table that the task had under this name, and that has another name now, has to join as well: its
-    record is replaced.
+    Such a table may have taken the name of a table of the task, which has another name now. When the joining table
+    joins, its structure replaces the record under this name. So the renamed table loses its record, and has to join as
+    well.
     """
     kept = frozenset(known)
     while True:
@@ -47,13 +47,13 @@ def joining_tables(
 def known_after(
     known: Iterable[TableName], pending: Pending, allow: AllowList, since: Mapping[TableName, Lsn]
 ) -> frozenset[TableName]:
-    """Returns the names whose structure follows from the log: recorded names, and names that statements give.
+    """Returns the names of tables whose structure follows from the records and the log's statements.
 
     `since` has, for some of the names, the Lsn from which on they are recorded. A table that the rules exclude has no
-    record, whatever the log has about it. If an unrecorded table takes a name, the name is not returned, whichever
-    table had it before. For example, after `RENAME TABLE shop.t TO old.t, new.t TO shop.t`, if only `shop` is followed,
-    no statement gives the structure of `shop.t`. The same is true of CREATE TABLE IF NOT EXISTS with an unrecorded
-    name: it may have created nothing.
+    record, even if the log has statements about it. If an unrecorded table takes a name, the name is not returned, even
+    if a recorded table had it before. For example, after `RENAME TABLE shop.t TO old.t, new.t TO shop.t`, if only
+    `shop` is followed, no statement gives the structure of `shop.t`. The same is true of CREATE TABLE IF NOT EXISTS
+    with an unrecorded name: it may have created nothing.
     """
     later = dict(since)
     names = {name for name in known if name not in later}

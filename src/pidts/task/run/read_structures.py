@@ -46,7 +46,7 @@ class StructureReading:
     position: Position
     structures: Mapping[TableName, Table]
     shadows: Mapping[TableName, Shadow]
-    """Tables of online schema changes that were under way; their earlier changes are not known."""
+    """Tables of online schema changes that were under way. What these changes did before is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class LoggedSchemaChange:
 
     lsn: Lsn
     tables: frozenset[TableName]
-    """The task's tables that it changes; empty if that is not known."""
+    """The task's tables that the statement changes; empty if they are not known."""
     statement: str
 
 
@@ -80,7 +80,8 @@ class StructureReader:
     ) -> StructureReading:
         """Reads the structures at `lsn` or a later place; `place` and `gtids` are the position and GTID set of `lsn`.
 
-        `on_change` is called for a schema change in between, and may refuse it. Only changes of tables in `only` count.
+        `on_change` is called for a schema change between `lsn` and that place, and may refuse it. Only changes of
+        tables in `only` count.
         """
         allow = self.config.allow
         while True:
@@ -91,7 +92,8 @@ class StructureReader:
             changed = next(self._schema_changes(relay, lsn, end, only), None)
             if changed is None:
                 start = relay.position(lsn) or place
-                # A busy server's own GTID set may lack the last few transactions; the set in the log is complete.
+                # The GTID set that a busy server returns may lack the last few transactions. The set in the log is
+                # complete.
                 structures = {name: table for name, table in found.items() if allow(name)}
                 shadows = {
                     name: Shadow(table, complete=False) for name, table in found.items() if name not in structures
@@ -142,12 +144,13 @@ def wait_for_relay(
         if stop.wait(0.02):
             raise StartStopped
         if time.monotonic() > deadline:
-            if (now := _bytes(relay)) != size:  # receiving one transaction may take longer than a minute
+            if (now := _bytes(relay)) != size:  # one transaction may take longer than a minute to receive
                 size, deadline = now, time.monotonic() + _RELAY_SECONDS
                 continue
             if (lack := replicator.lack()) is not None:
                 raise Transient(lack.error.code, lack.error.what, where=lack.error.where, todo=lack.error.todo)
-            # On a busy machine the replicator's process may still be starting: the run shows the cause and waits on.
+            # On a busy machine the replicator's process may still be starting. The run shows the cause and keeps
+            # waiting.
             raise Transient(
                 "relay-stuck",
                 f"the relay has received nothing for {_RELAY_SECONDS:.0f} seconds",

@@ -1,12 +1,12 @@
 """Repairs a damaged relay: the source sends the damaged part of its log again, once.
 
-A task finds the damage when it reads entries (one is missing or out of order) or decodes events (the bytes are not
-those of the source). At that time everything before the damage is applied, and nothing after it. The relay is cut back
-to the last sound entry, and the source sends its log from there. If the relay is damaged at the same place again, the
-disk or the memory is probably faulty, and a person has to check them.
+A task finds the damage when it reads entries (an entry is missing or out of order) or decodes events (the bytes differ
+from the source's). At that time everything before the damage is applied, and nothing after it. The relay is cut back to
+the last sound entry, and the source sends its log from there. If the relay is damaged at the same place again, the disk
+or the memory is probably faulty, and a person has to check them.
 
-The relay is not cut if the source cannot send the log again: it has purged the log, or another server has replaced the
-source, and the same changes have other positions in its log.
+The relay is not cut if the source cannot send the log again. This is so if the source has purged the log, or if another
+server has replaced the source: in its log, the same changes have other positions.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _log = structlog.get_logger(__name__)
 _CORRUPT = "relay-corrupt"
 """The replicator also reports this code. It is a separate process and cannot say more."""
 _PASSING = 5
-"""The number of successive times at which the check may find no damage, because another task of this relay has repaired
-it.
+"""The largest number of successive times at which the check finds no damage because another task of this relay has
+repaired it.
 """
 _JUST = 60.0
 
@@ -50,9 +50,9 @@ class RelayRefetch:
         self._passed = 0
 
     def __call__(self, error: Halted, since: Lsn | None) -> str:
-        """Requests the cut and returns a message; the log up to `since` is applied.
+        """Requests the cut and returns a message. `since`: the place up to which the log is applied.
 
-        Raises the error if it is no damage of the relay, or if the damage cannot be repaired.
+        Raises the error if the relay is not damaged, or if the damage cannot be repaired.
         """
         if not isinstance(error, Discontinuity | DecodeError) and error.code != _CORRUPT:
             raise error

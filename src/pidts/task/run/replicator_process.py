@@ -1,11 +1,11 @@
 """Runs the replicator as a process of its own, so that Spark can die and restart without interrupting the log stream.
 
-The child process reads the task file itself, so its arguments contain no secret. The kernel ends it with its parent,
-and the relay's lock prevents an orphan and its successor from writing together. The last line that it prints is the
-error that has stopped it for good.
+The child process reads the task file itself, so its arguments contain no secret. The kernel ends the child when its
+parent ends. The relay's lock prevents two replicators from writing at the same time. The last line that the child
+prints is the error that has stopped it for good.
 
-Its parent is the run, or the process that forks replicators for the run, which the kernel ends with the run. If only
-that process is killed, its replicators end with it, and the run starts the next replicators as programs.
+The parent is the run, or a process that forks replicators for the run; the kernel ends this process when the run ends.
+If only the forking process is killed, its replicators end with it, and the run starts the next replicators as programs.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _PROGRAM = "pidts.task.run.replicator_process"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
-"""An error that is not final: a killed predecessor may need a moment to end, and a frozen one has the lock until it
-ends.
+"""An error that is not final: an earlier replicator that was killed may need a moment to end, and a frozen replicator
+has the lock until it ends.
 """
 _LOCK_WAIT_SECONDS = 15.0
 _SERVED = "another task's replicator writes this relay"
@@ -77,7 +77,7 @@ def replicator_config(config: TaskConfig, start: Position | str | Applied | None
 
 
 def receiver(config: TaskConfig, start: Position | str | Applied | None = None) -> Callable[[threading.Event], None]:
-    """Returns the function that receives a source's log into the relay: a replicator, or a relay server's follower."""
+    """Returns the function that receives a source's log into the relay, as a replicator or as a follower."""
     if config.relay_from is None:
         return Replicator(replicator_config(config, start)).run
     begin = config.source.start if start is None else start
@@ -128,10 +128,11 @@ class ReplicatorProcess:
     _locked_out_since: float | None = None
     _faults: int = 0
     _lack: str = ""
-    """The logged code of the cause that prevents receiving."""
+    """The code of the cause that prevents receiving, as it was last logged."""
     _served: bool = False
-    """Whether the replicator of another task that shares the relay receives the log. Our replicator is started again
-    and again, so that it takes over when the other one ends.
+    """Whether the relay is shared, and another task's replicator receives the log.
+
+    Our replicator is started again and again, so that it takes over when the other replicator ends.
     """
 
     def start(self) -> None:
@@ -187,7 +188,7 @@ class ReplicatorProcess:
             self.start()
 
     def _reason(self, now: float) -> str:
-        """Returns the reason of the child's end, or raises a final error. Only a killed child prints no reason."""
+        """Returns the reason why the child has ended, or raises a final error. Only a killed child prints no reason."""
         assert self._child is not None, "watch() has looked"  # noqa: S101
         assert self._output is not None, "it comes with the child"  # noqa: S101
         with self._output:
@@ -210,14 +211,17 @@ class ReplicatorProcess:
                 return f"[{error['code']}] {error['what']}"
             self._child = self._locked_out_since = None
             todo = (
-                "The task tries again by itself as long as that process holds the relay. The process does not respond: "
+                "The task tries again by itself as long as that process has the relay. The process does not respond: "
                 "if it belongs to a run that was replaced, end that run"
             )
             raise Transient("relay-in-use", error["what"], where=Where(**error["where"]), todo=todo)
         raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
 
     def lack(self) -> NotReceiving | None:
-        """Returns the cause that prevents the relay from receiving the log, or None. Logs its begin and its end."""
+        """Returns the cause that prevents the relay from receiving the log, or None.
+
+        Logs when the cause begins and ends.
+        """
         source = self.config.source.source_id
         found = not_receiving(self.config.relay, source)
         is_new = time.time() - self._started_at < _FIRST_STATUS_SECONDS
@@ -233,7 +237,7 @@ class ReplicatorProcess:
 
     @property
     def status_stamp(self) -> int:
-        """Returns a number that changes when the replicator writes its status; it costs little."""
+        """Returns a number that changes when the replicator writes its status. The call costs little."""
         try:
             return (self.config.relay / self.config.source.source_id / "status.json").stat().st_mtime_ns
         except OSError:

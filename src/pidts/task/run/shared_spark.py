@@ -1,9 +1,10 @@
-"""One Spark session for all parts of a task: the first part that needs it creates it, and creates it again if it died.
+"""One Spark session for all parts of a task. A part that needs it creates it, also after the session has died.
 
-The last part that gives it back ends it, with its JVM: an idle Spark costs more memory than the rest of a task.
+When the last part has given the session back, the session and its JVM end: an idle Spark costs more memory than the
+rest of a task.
 
 When a JVM is killed, the streams of all parts end. Each part notices this by itself, and the first part that notices it
-creates another session. A part that notices it later still has the old session, and must not end the new one.
+creates another session. Another part still has the old session until it notices this, and must not end the new session.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class SharedSpark:
             return self._session
 
     def give_back(self, user: str) -> None:
-        """Notes that the part needs no session now; after the last part, the session ends."""
+        """Notes that the part needs no session now. When no part needs it, the session ends."""
         with self._lock:
             self._users.discard(user)
             session = self._session
@@ -61,7 +62,9 @@ class SharedSpark:
 
     @contextmanager
     def losing_is_transient(self, used: Callable[[], Session | None]) -> Iterator[None]:
-        """Raises `spark-died` if the JVM was killed, however its calls fail; the next attempt gets another session.
+        """Raises `spark-died` if the JVM was killed, whatever error its calls raise.
+
+        The next attempt gets another session.
 
         `used` returns the session of the calls, if there was one.
         """

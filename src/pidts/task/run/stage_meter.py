@@ -19,7 +19,7 @@ from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
 _WINDOW_SECONDS = 5.0
 _COUNTED = 2000
-"""The largest number of entries that are counted: counting all transactions of a large backlog would cost too much."""
+"""The largest number of entries that are counted: a large backlog would cost too much time."""
 
 
 class MeasuredStream(Protocol):
@@ -31,7 +31,7 @@ class MeasuredStream(Protocol):
 
     @property
     def commit_time(self) -> CommitTime:
-        """The time of all commits so far."""
+        """The total time of all commits so far."""
 
     @property
     def workers(self) -> int:
@@ -113,7 +113,7 @@ class StageMeter:
         commits, workers = after.commits - before.commits, max(1, stream.workers)
         no_core = None
         if before.no_core is not None and after.no_core is not None:
-            # The seconds of a thread that has ended are missing.
+            # The seconds of threads that have ended are missing, so the difference may be negative.
             no_core = max(0.0, after.no_core - before.no_core) / seconds
         return RunMeasures(
             steps=shares(before.steps, after.steps, seconds),

@@ -1,8 +1,8 @@
 """Samples the places of a source's standbys while its log is read, for a failover without GTIDs.
 
-`pidts.relay.standby_samples` describes a sample. A separate thread takes one of each standby every second, on open
-connections. If the source or a standby does not answer, no sample is taken. If this lasts long, more changes arrive
-twice after a failover, but no change is lost.
+`pidts.relay.standby_samples` describes a sample. A separate thread takes one sample of each standby every second, on
+open connections. If the source or a standby does not answer, no sample is taken. If this lasts long, more changes
+arrive twice after a failover, but no change is lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StandbySampling:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends it; a server that does not answer is not waited for."""
+        """Ends the thread. It does not wait for a server that does not answer."""
         self._closed.set()
 
     def _run(self) -> None:
@@ -59,7 +59,7 @@ class StandbySampling:
         source = self._config.source.server
         try:
             there, here = self._session(standby), self._session(source)
-            # In this order, since the source had every transaction before the standby.
+            # In this order, since every transaction is on the source before it is on the standby.
             place = log_end(there)
             sample = Sample(time.time(), log_end(here), place)
             identity, origin = server_info(there).identity, relay.origin
@@ -84,7 +84,7 @@ class StandbySampling:
         return self._sessions[server]
 
     def _known(self, standby: SourceConfig, origin: Origin, identity: str) -> Samples:
-        """Returns the samples so far; none if the source's or the standby's log is not the one that they are about."""
+        """Returns the samples so far; no samples if they are about another log of the source or the standby."""
         found = self._taken.get(standby) or read_samples(self._folder, address_of(standby))
         if found is None or (found.source, found.standby) != (origin, identity):
             return Samples(origin, identity)

@@ -1,13 +1,13 @@
-"""Begins a task: from the target's checkpoint, or for the first time.
+"""Begins a task: at the target's checkpoint, or for the first time.
 
 The first start reads every table's structure while the source is in use, and needs the structures *at the position
-where the log begins*; see `read_structures`. Later starts may have to change the target's records of the task (tables
-join it, leave it, or are copied again); see `table_set`.
+where the log begins*; see `read_structures`. Later starts may have to change the target's records of the task, because
+tables join it, leave it, or are copied again; see `table_set`.
 
-Crash points of the first start: tables are created and structures saved before the checkpoint's row exists. Without
-that row a restart does it all again: it compares existing tables, overwrites the structures, and removes the structures
-of tables that were dropped meanwhile. Structures and checkpoint are written under one lock. So if two runs start for
-the first time together, the structures of one are never combined with the checkpoint of the other.
+Crash points of the first start: tables are created and structures saved before the checkpoint's row exists. If that row
+is missing, a restart does all of this again: it compares existing tables, overwrites the structures, and removes the
+structures of tables that were dropped meanwhile. Structures and checkpoint are written under one lock. So if two runs
+make their first start together, the structures of one run are never combined with the checkpoint of the other.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StartState:
     dialect: Dialect
     safe_until: Lsn | None
     rules: Rules
-    """The task's rules, completed by the extracted columns in the target's keys."""
+    """The task's rules, with the extracted columns in the target's keys added."""
     joined: tuple[TableName, ...] = ()
     """Tables that joined the task at this start."""
     notes: tuple[str, ...] = ()
@@ -88,9 +88,9 @@ def begin_task(
 ) -> StartState:
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
-    `on_claim` receives the epoch before and after the claim, since the claim may be committed although its answer is
-    lost, and the start may fail after it. Tables of `other_parts` may have the same target tables. `source` is the
-    error of a source that cannot be reached; then only a task that has begun continues, with the relay's log.
+    `on_claim` receives the epoch twice, before and after the claim: the claim may be committed although its answer is
+    lost, and the start may fail after the claim. Tables of `other_parts` may have the same target tables. `source` is
+    the error of a source that cannot be reached; then only a task that has begun continues, with the relay's log.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
@@ -105,14 +105,14 @@ def begin_task(
     reader = StructureReader(config, source, replicator, stop)
     table_set = TableSet(config, source, target, reader, wanted, other_parts)
     if wanted.resync != ():
-        # If all tables are copied again, it does not matter whether the former place is reliable.
+        # If all tables are copied again, it does not matter whether the former checkpoint is reliable.
         for row in stored:
             demand_unaltered(row)
     if stored:
         rule_changes.require_unmoved_rows(config, target, other_parts)
         table_set.check(stored)
         if not table_set.is_new_beginning:
-            # Only an empty relay begins there: the machine with the former relay may be lost.
+            # Only an empty relay begins there, for example if the machine with the former relay is lost.
             replicator.resume_at = resume_point(stored)
             replicator.start()
         first = next((row for row in stored if row.altered), stored[0])
@@ -120,13 +120,15 @@ def begin_task(
     else:
         demand_returned(config, source)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim)
-    # After the claim: a cutover that records its end later also claims the task later, and fences this run.
+    # This check is made after the claim: a cutover that records its end later also claims the task later, and fences
+    # this run.
     demand_not_cut_over(target, config)
     checkpoints = table_set.settle(claimed) if stored else claimed
     config.zones.owners.moved(target.meta.range_owners.read())  # raises if the file contradicts the records
     rule_changes.record_rules(config, target)
     record_source(config, source, target)
-    # Not before the claim: until then, another run may commit a schema change and move the checkpoint past it.
+    # The structures are read after the claim: until then, another run may commit a schema change and move the
+    # checkpoint past it.
     structures = target.meta.structures.load(config.name, OfSource(config.source.source_id))
     # If two tasks start for the first time together, at least one task finds the other task's note here.
     demand(circle_findings(config, source, target, structures), config.ignored_checks)
@@ -147,7 +149,9 @@ def _resume_without_source(
     other_parts: Sequence[TaskConfig],
     on_claim: Callable[[int], None],
 ) -> StartState:
-    """Continues with the relay's log; raises the source's absence if only the source could help.
+    """Continues with the relay's log.
+
+    Raises `absence`, the error of the source, if the start cannot do without the source.
 
     Tables join the task when the source is back: then the attempt ends, and another one begins with the source.
     """
@@ -171,7 +175,7 @@ def _resume_without_source(
     if resumed_state(claimed).copying:
         raise absence
     rule_changes.record_rules(config, target)
-    # Not before the claim, as in a start with the source.
+    # The structures are read after the claim, as in a start with the source.
     structures = target.meta.structures.load(config.name, OfSource(source_id))
     safe_until = target.meta.safe_range.read(config.name, source_id)
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
@@ -188,7 +192,7 @@ def resumed_state(stored: Iterable[Checkpoint]) -> PlanState:
 def terms_of_relay(config: TaskConfig, needs: Lsn, absence: Transient) -> tuple[Mapping[str, tuple[str, str]], Dialect]:
     """Returns the default charsets of the source's databases at a place of the log, and the source's dialect.
 
-    Raises the source's absence if the relay does not have the log up to this place, or these facts.
+    Raises `absence`, the error of the source, if the relay lacks the log up to this place, or these facts.
     """
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         received = relay.received
@@ -231,19 +235,19 @@ def _first_start(
     given = config.source.start if config.mode == "incremental" else None
     read = read_at_start(config, source, reader)
     copies = config.mode != "incremental"
-    # Existing rows that the source does not have would be removed, so they are refused here, too.
+    # Existing rows that the source does not have would be removed, so a table with such rows is refused here, too.
     fits = _fits(config, target, read.structures, other_parts, copies=copies)
     if any(fit.problem for fit in fits):
-        # Another source may have begun meanwhile, so existing rows may be its own.
+        # Another source may have begun meanwhile. Then the existing rows may be its rows.
         fits = _fits(config, target, read.structures, other_parts, copies=copies)
     demand_fit(fits, is_first=True)
     create_missing(target, config.name, fits, before_copy=copies)
-    # Changes between a given start and now may already be on the target.
+    # The target may already have changes between the given start and now.
     safe_until = read.end if given is not None and config.safe_start else None
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))
-    # Several sources write the same records. And if a source is started twice for the first time, the later start waits
-    # until the checkpoint exists: else its structures would be combined with the other's checkpoint.
+    # Several sources write the same records. And if two first starts of a source run at the same time, the later one
+    # waits until the checkpoint exists: otherwise its structures would be combined with the other start's checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
         return _claim(config, target, first, 1, on_claim)
@@ -310,8 +314,8 @@ def _fits(
         other_shards=others,
     )
     if not may_have_rows:
-        # A zone that returns gets exactly its seed's rows (`removes_extra_rows`). Further tasks into the zone are on
-        # record there, and extra rows would stay because of them.
+        # A zone that returns gets exactly its seed's rows (`removes_extra_rows`). The zone also has records of other
+        # tasks that write to it, and extra rows would stay because of these records.
         fits = rule_changes.with_other_writers(config, target, fits)
     own = own_shards(config.rules, structures.values(), begun=False)
     _, shards = with_extracted_keys(target, config.rules, structures.values(), [*others, *own])
@@ -330,14 +334,17 @@ def _fits(
 
 
 def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) -> Table:
-    """Returns the structure of a merged table. Its shards must be equal before their first change is read."""
+    """Returns the structure of a merged table.
+
+    Its shards must have equal structures before their first change is read.
+    """
     found = structure_conflict(members, config.shard_mode)
     if found:
         where = Where(source=config.source.source_id, file=str(config.path))
         raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
     own = config.source.source_id
     inorder = sorted(members, key=lambda one: (one.source or own, one.table.name))
-    # Sources of several products describe the same structure differently, and one description fits the target better.
+    # MySQL and MariaDB describe the same structure in different ways, and one description fits the target better.
     first = {one.source: one for one in reversed(inorder)}.values()
     like = min(
         reversed(first), key=lambda one: len(target.schema.create_statements(one.target_table).notes)

@@ -5,30 +5,32 @@ the copy's state in every worker's checkpoint. The transaction first locks the c
 run that was taken over changes nothing.
 
 **A table joins** if the rules select it, the source has it, and its structure is not recorded. The exception is a table
-that the log after the checkpoint creates, or renames from a table of the task: it comes by the log. The table's
-structure is read at a place `since` (see `read_structures`). The task ignores its changes up to `since` and carries all
-later ones, and its rows are copied like those of any table. If an unrecorded table takes the name of a table, the table
-joins anew. Between zones a table with rows on the target does not join: a copy would overwrite or remove them.
+that the log after the checkpoint creates, or makes by renaming a table of the task: the task gets this table from the
+log. The table's structure is read at a place `since` (see `read_structures`). The task ignores its changes up to
+`since` and carries all later ones, and its rows are copied like those of any table. If an unrecorded table takes the
+name of a recorded table, that table joins anew. Between zones a table with rows on the target does not join: a copy
+would overwrite or remove them.
 
 **A table leaves** when the rules do not select it any more. Its structure is removed from the record, and its later
-changes are not followed. So when the table comes back, it is copied. Its rows on the target are refused unless `resync`
-names the table.
+changes are not followed. So when the rules select it again, it is copied. If it then has rows on the target, it is
+refused, unless `resync` names the table.
 
-**A table is copied again** (`resync`) while it stays in the task: its changes and schema changes flow on, and its rows
-are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position. A table that
-is halted because the target refuses its rows joins anew: it begins after the log with the refused rows.
+**A table is copied again** (`resync`) while it stays in the task: its changes and schema changes are applied as before,
+and its rows are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position.
+If a table to copy again is halted because the target refuses its rows, the table joins anew: it begins after the log
+that has the refused rows.
 
 Crash points:
 
 1. Before the missing tables are created on the target: nothing has changed.
-2. After the tables are created, before the COMMIT: the tables exist, are empty, and fit; the next start does it all
-   again. If a table was changed on the source meanwhile, the target's table may not fit any more. It is refused until
-   somebody drops the empty table.
+2. After the tables are created, before the COMMIT: the tables exist, are empty, and fit; the next start does all of
+   this again. If a table was changed on the source meanwhile, the target's table may not fit any more. Then the start
+   is refused until somebody drops the empty table.
 3. After the COMMIT: the tables are recorded, and are copied like any others.
-4. A new position is taken in this order: the tables' fit is checked, the task is claimed, the relay is emptied if it
-   cannot continue, structures are read after its new beginning, COMMIT. Between the last two, the checkpoint is before
-   the relay's beginning: the next start reports that the log is lost (`relay-purged`), and `--resync` has to be
-   repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
+4. A new position is taken in this order: the fit of the tables is checked, the task is claimed, the relay is emptied if
+   it cannot continue, structures are read after the relay's new beginning, COMMIT. Between the emptying and the COMMIT,
+   the checkpoint is before the relay's beginning: the next start reports that the log is lost (`relay-purged`), and
+   `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_o
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """The requests to a start, besides continuing."""
+    """What a start has to do besides continuing."""
 
     resync: Patterns = None
     unknown: frozenset[str] = frozenset()
@@ -99,7 +101,7 @@ class _Change:
     """The shadows of tables that join in the middle of an online schema change."""
     copy: dict[TableName, CopyState | None] = field(default_factory=dict)
     moved: set[TableName] = field(default_factory=set)
-    """Tables that are not held any more."""
+    """Tables that do not stay at an earlier Lsn any more."""
     shared: dict[TableName, Table] = field(default_factory=dict)
     """Target tables that have become merged tables, or that keep the rows of a table that leaves."""
 
@@ -121,9 +123,9 @@ class TableSet:
         self._loss: LogLoss | None = None
         self.joined: tuple[TableName, ...] = ()
         self._anew: set[TableName] = set()
-        """Those of the joining tables that were in the task before."""
+        """The joining tables that were in the task before."""
         self._behind: dict[TableName, Table | None] = {}
-        """Tables that continue after a skipped part of the log, by their target tables, if these are known."""
+        """Tables that continue after a skipped part of the log, each with its target table, if this is known."""
         self.notes: list[str] = []
 
     @property
@@ -132,7 +134,7 @@ class TableSet:
         return self._loss is not None
 
     def check(self, stored: list[Checkpoint]) -> None:
-        """Before the claim, while another run may still work: refuses requests that cannot succeed."""
+        """Refuses requests that cannot succeed. This is called before the claim, while another run may still work."""
         wanted = self._wanted
         if wanted.resync is None:
             return
@@ -209,7 +211,7 @@ class TableSet:
         change.structures |= tables
         change.shared |= self._shared(fits, tables, known)
         change.copy |= copy_states(self._source, tables, {fit.name: fit.mode for fit in fits}, read.end)
-        # The log has rows of tables that the source no longer has, and their DROP: both are skipped.
+        # The log has rows of tables that the source no longer has, and it has their DROP: both are skipped.
         gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
         change.copy |= {name: CopyState(phase=Phase.FINISH, since=read.end) for name in gone}
         change.moved |= {*tables, *gone}
@@ -242,13 +244,13 @@ class TableSet:
             journal = self._target.meta.journal.read(task, source_id, transaction.lsn)
             if transaction.ddl and (journal is None or journal.state is not DdlState.DONE):
                 for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
-                    # If a table's shadow takes its name, the table continues. By the names alone, the shadow would look
-                    # like another table.
+                    # If the shadow of a table takes the table's name, the table continues. By its name alone, the
+                    # shadow would look like another table.
                     if (rest := online.parted(statement).rest) is not None:
                         yield transaction.lsn, rest
 
     def _begun_anew(self) -> set[TableName]:
-        """Returns the tables to copy again that are halted, since the target has refused rows of them."""
+        """Returns the tables to copy again that are halted because the target has refused their rows."""
         if self._wanted.resync is None or self._config.mode == "incremental":
             return set()
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
@@ -273,7 +275,10 @@ class TableSet:
         known: Mapping[TableName, Table] = MappingProxyType({}),
         may_have_rows: Callable[[TableName], bool] = lambda _: True,
     ) -> list[Fit]:
-        """Returns the fits of these tables; `other_parts` and `known` are tables that the task already has."""
+        """Returns the fits of these tables.
+
+        The task already has the tables in `known`, and those of its other parts.
+        """
         rules = self._config.rules
         others = shards_of_other_sources(self._target, self._other_parts, rules, tables, asks=False)
         others += own_shards(rules, known.values(), begun=True)
@@ -302,11 +307,11 @@ class TableSet:
         if not loss.keeps_relay:
             replicator.stop()
             empty_relay(config.relay, config.source.source_id)
-            # Places of a log that was reset must differ from those of the log before.
+            # The Lsns of a log that was reset must differ from the Lsns of the former log.
             lsn = Lsn.at(here, max(one.lsn.change_no for one in claimed) + 1)
             replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(here), gtid=gtids, copy="")
             if config.relay_from is not None:
-                # The relay server's log continues with its own places.
+                # The relay server's log continues with its own Lsns.
                 replicator.resume_at, replicator.start_at = None, str(here)
         replicator.start()
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
@@ -341,7 +346,7 @@ class TableSet:
     def _commit(self, claimed: tuple[Checkpoint, ...], change: _Change, lsn: Lsn) -> tuple[Checkpoint, ...]:
         online, shadows = online_of(self._config.allow), None
         if self.joined:
-            # The records of a table that joins anew belong to the skipped part of the log.
+            # Records of online schema changes of a joining table belong to the skipped part of the log.
             known = self._target.meta.shadows.load(self._config.name, self._config.source.source_id)
             kept = {name: one for name, one in known.items() if {*self.joined}.isdisjoint(online.reals(name) or ())}
             shadows = {**kept, **change.shadows}
@@ -396,7 +401,7 @@ class TableSet:
         return tuple(rows)
 
     def _keep_left(self, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Records the tables that leave and whose rows stay, in the open transaction."""
+        """Records, in the open transaction, the tables that leave the task and whose rows stay on the target."""
         task, source_id = self._config.name, self._config.source.source_id
         known = self._target.meta.structures.load(task, OfSource(source_id)) if None in structures.values() else {}
         gone = [name for name, table in structures.items() if table is None and name in known]
@@ -413,8 +418,8 @@ class TableSet:
 def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
     """Halts if a table that joins has rows in the target's zone: a copy would overwrite or remove them.
 
-    A table of the task may join anew, because another table has taken its name. For example, if only `shop` is
-    followed, no statement gives the structure of `shop.t` after
+    A table of the task may join anew because another table has taken its name. For example, if only `shop` is followed,
+    no statement gives the structure of `shop.t` after
 
         RENAME TABLE shop.t TO old.t, new.t TO shop.t
     """
@@ -430,11 +435,11 @@ def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
 
 
 def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved: Collection[TableName]) -> Checkpoint:
-    """Returns a worker's checkpoint with the changes; its place and its epoch stay."""
+    """Returns a worker's checkpoint with the changes. Its Lsn and its epoch stay the same."""
     state = PlanState.from_checkpoint(row.lsn, row.copy)
     begun = state.joined({name: one for name, one in copy.items() if one is not None})
     left = {name: one for name, one in begun.copy.items() if copy.get(name, one) is not None}
-    # A held table that is copied again stays held: the change for which it waits has to come.
+    # A waiting table that is copied again still waits: the schema change for which it waits has not been made.
     begun, place = replace(begun, copy=left, held=_held(state, moved)), copied_at(row.copy)
     place = place and replace(place, held=_held(place, moved))
     return replace(row, copy=begun.copy_json(run_of(row.copy), dealing_of(row.copy), place))

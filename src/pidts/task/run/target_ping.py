@@ -1,4 +1,4 @@
-"""Reads the target's clock on a connection that is open anyway: measures the round trip and the clocks' difference."""
+"""Reads the target's clock on an open connection, to measure the round trip and the clocks' difference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REMEMBERED = 5
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """The shortest of the last answers. Longer answers waited for something besides the network."""
+    """The shortest of the last answers. Longer answers have also waited for something other than the network."""
 
     seconds: float
     clock_ahead: float

@@ -1,8 +1,8 @@
 """One run of a task: the prechecks, then all its parts at the same time, in one process with one Spark session.
 
-A part is one source. It has its own replicator, and makes attempts from the target's checkpoint in its own thread, as
-long as another attempt may help. An error of one source does not delay the other sources. An error that ends one part
-for good ends the run: the other parts stop at the end of a transaction, as they do when the user stops the run.
+A part is one source. It has its own replicator. In its own thread it makes attempts, each from the target's checkpoint,
+as long as another attempt may help. An error of one source does not delay the other sources. An error that ends one
+part for good ends the run: the other parts stop at the end of a transaction, as they do when the user stops the run.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SPARK_FAILURES = 5
-"""The number of successive failures of Spark, without a completed job, after which the run ends. For servers, a run
-waits without end.
+"""After this number of successive failures of Spark, without a completed job, the run ends.
+
+For servers, a run waits without end.
 """
 
 
@@ -58,11 +59,13 @@ def run_task(
     receives: bool = True,
     replicators: Forker | None = None,
 ) -> Progress:
-    """Runs a task until it is stopped, or until everything that the sources had at the start is applied and copied.
+    """Runs a task until it is stopped.
 
-    `receives` says that this machine receives the log: by a replicator, or from the relay server that the task file
-    names. Otherwise another machine writes the relay, on a file system that both share. `replicators` forks the
-    replicators; without it, each replicator is a new program.
+    With `until_synced`, it ends when the target has all that the sources had at the start.
+
+    `receives`: this machine receives the log, by a replicator or from the relay server that the task file names.
+    Otherwise another machine writes the relay, on a file system that both share. `replicators` forks the replicators;
+    without it, each replicator is a new program.
 
     `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
 
@@ -151,7 +154,7 @@ def _carry_on(
         while True:
             batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
-                # The reason for an immediate next attempt may come again each time.
+                # Each attempt may give a reason for another attempt at once; a stop must still end the loop.
                 if run.is_over(until_synced=until_synced) or stop.is_set():
                     break
             except StartStopped:
@@ -159,7 +162,7 @@ def _carry_on(
             except Transient as error:
                 progress = tracker.batches > batches
                 pause = _FIRST_PAUSE if progress else min(pause * 2, _LONGEST_PAUSE)
-                # Batches that the driver applies itself do not show that Spark works.
+                # Only completed jobs show that Spark works, not batches that the driver applies itself.
                 spark_failures = 0 if run.spark_jobs > spark_jobs else spark_failures
                 spark_failures += error.code.startswith("spark-")
                 if spark_failures > _SPARK_FAILURES:

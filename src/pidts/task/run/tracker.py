@@ -20,7 +20,7 @@ from pidts.task.operate.stage_report import StageReport
 
 _RATE_SECONDS = 5.0
 _COPY_SECONDS = 20.0
-"""The window of the copy's rate. Chunks are committed in jobs of some seconds each."""
+"""The seconds over which the copy's rate is measured. Chunks are committed in jobs of some seconds each."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
 """The largest number of target tables whose changes are reported separately."""
@@ -33,7 +33,7 @@ class Tracker:
         self._task, self._source, self._on_progress = task, source, on_progress
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        """The lock of the thread that adds a batch, and of the thread that reads the numbers."""
+        """Protects the numbers: one thread adds batches, another thread reads the numbers."""
         self._counts = Counts()
         self._by_table: Counter[str] = Counter()
         """The rows applied to each target table."""
@@ -52,11 +52,11 @@ class Tracker:
         self._copy: dict[TableName, CopyState] = {}
         """The last known copy state of each table. A table whose copy is done has no more states."""
         self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
-        """The copied rows of each table, and the time of the first."""
+        """The numbers of copied rows of each table at moments of the last seconds, each with its time."""
         self._note, self._note_until = "", 0.0
         self._cutover = ""
         self._cause: PidtsError | None = None
-        """The error of the last attempt. Only a committed batch shows that the cause is over."""
+        """The error of the last attempt. It stays until a batch is committed, which shows that the cause is over."""
         self._waiting_for = ""
         self._lack: NotReceiving | None = None
         """The cause that prevents the relay from receiving the source's log."""
@@ -67,7 +67,10 @@ class Tracker:
         self._locked: Mapping[TableName, int] = {}
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
-        """Notes that an attempt begins. Tables in `copied` that the state does not name are done."""
+        """Notes that an attempt begins.
+
+        The copy of a table in `copied` is done if the state does not name the table.
+        """
         with self._lock:
             self._copied.clear()
             self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
@@ -109,9 +112,9 @@ class Tracker:
     ) -> None:
         """Reports the current progress.
 
-        `waits_since` is the commit time of the first transaction that the target lacks, so the target is not an hour
-        behind a source that had no change for an hour. `delay` is the delay of the last transactions, or of the log
-        that is not in the relay yet. `report` makes the report of the stages, for a lag and a rate.
+        `waits_since` is the commit time of the first transaction that the target lacks: so a source without changes for
+        an hour does not cause a lag of an hour. `delay` is the delay of the last transactions, or of the log that is
+        not in the relay yet. `report` makes the report of the stages, for a lag and a rate.
         """
         self._waits_since, self._delay = waits_since, delay
         if caught_up:
@@ -140,7 +143,7 @@ class Tracker:
         self._cutover = f"the task {text}" if text else ""
 
     def paused(self, cause: PidtsError, seconds: float) -> None:
-        """Reports that the run waits until the cause is over; the next attempt is in `seconds`."""
+        """Reports that the run waits until the cause is over. The next attempt begins after `seconds`."""
         again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
         self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
         self.show("paused")
@@ -151,7 +154,7 @@ class Tracker:
         self.show("starting", message="step 1 of 3: checking the servers")
 
     def lacks(self, lack: NotReceiving | None, relay_bytes: int | None = None) -> None:
-        """Notes the cause that prevents the relay from receiving (None if it receives), and the relay's size."""
+        """Notes the cause that prevents the relay from receiving (None: it receives the log), and the relay's size."""
         self._lack, self._relay_bytes = lack, relay_bytes
 
     def warns(self, log: str, disk: str) -> None:
@@ -318,7 +321,10 @@ def _source(part: Progress) -> str:
 
 
 def _message(parts: Sequence[Progress]) -> str:
-    """Returns a message that all parts have once, and other messages with their source."""
+    """Joins the messages of the parts.
+
+    A message that all parts have occurs once; any other message names its source.
+    """
     said = {part.message for part in parts}
     if len(said) == 1:
         return parts[0].message

@@ -1,1 +1,1 @@
-"""Commands on several zones: moving rows to another owner, hand-over, return, and resolving locks in all zones."""
+"""Commands on several zones: moving rows to another owner, handing over, returning, resolving locks in all zones."""

@@ -1,4 +1,4 @@
-"""Lets direct tasks take over the changes that reach a zone through its seed, while all zones are in use.
+"""Lets direct tasks take over the changes that reach a zone through its seed. All zones stay in use.
 
 A zone that joins a mesh is fed by one zone at first, its *seed*: one task copies the seed's rows and forwards the
 changes that other zones' tasks carry to the seed. So all changes reach the new zone in the order of one log. Then a
@@ -7,17 +7,17 @@ task from each other zone takes over. It has to begin exactly where the seed's t
     it begins earlier    a change that came through the seed arrives again, over a later change of another zone
     it begins later      the changes between the two places never arrive
 
-The seed's meta tables have the place: the task from zone `b` to the seed saves its checkpoint in the transaction of its
-rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. All changes of `b` that the seed has
-are in the seed's log up to its present end, and all others are after the checkpoint. So:
+The seed's meta tables have this place: the task from zone `b` to the seed saves its checkpoint in the transaction of
+its rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. All changes of `b` that the seed
+has are in the seed's log before its present end, and all other changes of `b` are after the checkpoint. So:
 
-1. Wait until the seed's task has carried the seed's log, so that the locks are held for a short time only.
+1. Wait until the seed's task has carried the seed's log, so that the locks of step 2 last for a short time only.
 2. Lock the checkpoints of all tasks whose changes are handed over, so that these tasks wait, and read the end of the
-   seed's log. No schema change of these tasks begins meanwhile. None may have begun after the checkpoint, since it
-   would run again.
+   seed's log. No schema change of these tasks begins while the locks last. The command is refused if one has begun
+   after the checkpoint, since it would run again.
 3. Wait until the seed's task has carried the log up to this end.
 4. Claim the seed's task: its run, which forwards the other zones' changes, commits nothing any more.
-5. Claim the direct tasks, with the checkpoints and the structures of the locked ones.
+5. Claim the direct tasks, with the checkpoints and the structures of the locked tasks.
 6. Record in one transaction the zones whose changes the seed's task forwards from now on. This step decides. It fails
    if another run has claimed the seed's task after step 4.
 7. Release the locks.
@@ -49,7 +49,7 @@ _TODO = "Wait until the tasks are syncing (pidts status), then repeat the comman
 
 @dataclass(frozen=True, slots=True)
 class TaskAt:
-    """A task, by its names in the meta tables of its target."""
+    """The names of a task in the meta tables of its target."""
 
     task: str
     source: str
@@ -103,7 +103,7 @@ class HandOver:
         return f"task {self._joined.seed.task}"
 
     def run(self) -> tuple[str, ...]:
-        """Hands over. Returns the zones whose changes come directly from now on; none if they already did."""
+        """Hands over. Returns the zones whose changes now come directly; no zones if they already did."""
         with closing(self._connect_seed()) as seed, closing(self._connect()) as target:
             seed.meta.prepare()
             target.meta.prepare()
@@ -132,11 +132,11 @@ class HandOver:
         return frozenset(json.loads(target.meta.notes.read(*place, FORWARDS) or "[]"))
 
     def _demand_no_locks(self, seed: TargetSession, target: TargetSession, zones: tuple[str, ...]) -> None:
-        """Raises if a row is locked, since no task would carry the change that is held.
+        """Raises if a row is locked, since no task would carry the held change.
 
         For example, a row that zone b has changed is locked in the seed, and is resolved there after the hand-over. The
-        resolved row is marked as a change of b, so the seed's task skips it; and the direct task has begun after the
-        change.
+        resolved row is marked as a change of b, so the seed's task skips it. The direct task does not carry the change
+        either, because it has begun after it.
         """
         asked = [(seed, self._joined.into_seed[zone]) for zone in zones] + [(target, self._joined.seed)]
         for session, one in asked:

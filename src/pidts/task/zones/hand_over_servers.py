@@ -1,4 +1,4 @@
-"""Connects a hand-over with the servers: finds the tasks of a zone that has joined, by the file and the records."""
+"""Connects a hand-over with the servers: finds a joined zone's tasks in the file and in the records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def hand_over_of(
         {other: _task(one) for other, (_, one) in into_seed.items() if other in carried & direct},
         {other: _task(into[other]) for other in carried & direct},
     )
-    # The task of the seed still forwards the zones that its record names and the file does not name any more.
+    # The file no longer names these zones as forwarded, but the record of the seed's task does, and the task forwards
+    # them.
     before = replace(config, zones=replace(config.zones, forwards=tuple(sorted(carried))))
     seed_target = next(iter(into_seed.values()))[1].target.server
     return HandOver(joined, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
@@ -70,7 +71,7 @@ def _carried_on(config: TaskConfig) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class SeedTask:
-    """The log of the seed, and its task, whose relay is on this machine."""
+    """The log of the seed, and the seed's task. The relay of this task is on this machine."""
 
     config: TaskConfig
     stop: threading.Event

@@ -19,19 +19,20 @@ from pidts.schema import Dialect, classify
 from pidts.task.config.task_file import TaskConfig
 
 _PATIENCE_SECONDS, _START_SECONDS = 60.0, 600.0
-"""The times after which a server that sends nothing new is given up, and one that has not sent anything yet.
+"""A server that sends nothing new is given up after the first time; one that has not sent anything yet, after the
+second.
 
-The second one is longer, since the first bytes of a log make the replicator compile its decoder if this machine has not
-done so: on a busy machine this takes minutes. A server that does not answer is an error of the replicator, so it is
-given up after the first time.
+The second time is longer: when the first bytes of a log arrive, the replicator may have to compile its decoder, and on
+a busy machine this takes minutes. A server that does not answer is an error of the replicator, so it is given up after
+the first time.
 """
 
 
 def own_changes(config: TaskConfig, start: Position, end: Position, stop: threading.Event) -> Counter[TableName]:
-    """Returns the numbers of changed rows, and of statements, by table; the log is that of the task's source.
+    """Returns, for each table, the number of rows and statements that changed it, in the log of the task's source.
 
-    The log is received into a separate folder, which is removed afterwards. Raises the server's error if it has purged
-    the log.
+    The log is received into a separate folder, which is removed afterwards. Raises the server's error if the server has
+    purged the log.
     """
     found: Counter[TableName] = Counter()
     if (start.log_index, start.offset) >= (end.log_index, end.offset):

@@ -1,21 +1,21 @@
 """Moves a range of rows from the zone that owns it to another zone, while all tasks run.
 
 Each zone's meta tables record the owner of the range. The tasks that write to the zone read this record in the
-transaction of their rows. A change of the record locks the checkpoints of these tasks, so every transaction that has
-read the former record has ended.
+transaction of their rows. The command locks the checkpoints of these tasks before it changes the record, so every
+transaction that has read the former record has ended.
 
 It must not happen that one zone applies a change that another zone sets aside. So the range has no owner for a moment:
 
-1. Claim: each record says that a move is under way, and still has the former owner. The first zone (by name) comes
-   first. Its record counts the moves: a move with a lower number changes nothing any more.
-2. Hold: programs of the owner's zone wait with their writes to the table, if the server allows that.
+1. Claim: each record says that a move is under way, and still has the former owner. The record of the first zone (by
+   name) is changed first. It counts the moves: a move with a lower number changes nothing any more.
+2. Hold: writes of programs to the table wait in the owner's zone, if the server allows that.
 3. Drain: wait until all zones have the owner's changes.
 4. Freeze: each record says that no zone owns the range. Changes of the range are set aside, whichever zone makes them.
 5. Decide: the record of the first zone says that the new zone owns the range. This step decides.
 6. Spread: all other records say so.
 
-At any time, all records with an owner name the same zone: before step 5 the old owner, after it the new one. These
-cases cover a crash at each point:
+At any time, all records that have an owner name the same zone: before step 5 the old owner, after it the new owner.
+These cases cover a crash at each point:
 
     before step 1            nothing has happened
     in 1 to 4                the old owner owns the range in some zones, and no zone owns it in the others. The next run
@@ -51,13 +51,15 @@ class ZoneRecords:
 
 
 Hold = Callable[[str], AbstractContextManager[None]]
-"""Makes programs' writes to the table in this zone wait until the block ends."""
+"""A function whose block makes programs' writes to the table in a zone wait."""
 Drain = Callable[[str], None]
-"""Waits until all zones have this zone's changes from before the call; raises if that does not happen."""
+"""A function that waits until all zones have the changes that a zone had made before the call; raises if they do
+not.
+"""
 
 
 class OwnerMove:
-    """One run of a move; `wanted` is the range, with its owner by the task file and the zone that is to own it."""
+    """One run of a move. `wanted`: the range, its owner in the task file, and the zone that is to own it."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class OwnerMove:
         self._retry = retry or Retry()
 
     def run(self) -> None:
-        """Moves the range, or completes a move to the same zone that has already decided."""
+        """Moves the range, or completes a move to the same zone that has passed step 5."""
         first, *others = self._zones
         there = self._last()
         if there is not None and there.settled and there.zone == self._wanted.to:
@@ -88,8 +90,8 @@ class OwnerMove:
             self._spread(mine, others)
             with self._hold(mine.origin):
                 self._drain(mine.origin)
-                # The tasks into the owner's zone may wait for the table: the zone's record is changed when the table is
-                # free.
+                # Tasks that write to the owner's zone may wait for the locked table, so this zone's record is changed
+                # when the table is free again.
                 for zone in self._zones:
                     if zone.name != mine.origin:
                         self._write(zone, replace(mine, zone=""))
@@ -105,7 +107,7 @@ class OwnerMove:
         self._say(f"zone {decided.zone} owns {decided}")
 
     def undo(self) -> None:
-        """Gives the range back to its owner, if a move has not decided yet."""
+        """Gives the range back to its owner, if a move has not passed step 5 yet."""
         there = self._last()
         if there is None or there.settled:
             owner = self._wanted.zone if there is None else there.zone
@@ -116,7 +118,7 @@ class OwnerMove:
         self._undo(self._claim(there))
 
     def _last(self) -> RangeOwner | None:
-        """Returns the decisive record, which is that of the first zone; None if there is none yet."""
+        """Returns the record of the first zone, which decides; None if there is none yet."""
         found = [self._read(zone) for zone in self._zones]
         return found[0] or max((one for one in found if one is not None), key=lambda one: one.number, default=None)
 
@@ -132,7 +134,7 @@ class OwnerMove:
         try:
             self._write(first, decided)
         except Transient as error:
-            # It is not known whether the commit has succeeded. The record shows it.
+            # It is not known whether the commit has succeeded. The record shows whether it has.
             found = self._read(first)
             if found != decided:
                 self._undo(replace(decided, zone=decided.origin, settled=False))

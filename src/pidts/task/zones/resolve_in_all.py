@@ -1,9 +1,9 @@
 """Gives all zones the row of one zone, and resolves the locks of its key in all of them.
 
 If two zones change a row before either has the other zone's change, each of them keeps its own row, and has a lock with
-the other zone's change. A third zone has the row that came first, and a lock with the change that came later. An
-operator names one lock, and the zone that wins: the source of the lock's task (`--take source`), or its target (`--take
-keep`).
+the other zone's change. A third zone has the row that arrived first, and a lock with the change that arrived later. An
+operator names one lock and the zone that wins: the source of the lock's task (`--take source`), or the target of the
+lock's task (`--take keep`).
 
     another zone has the winner's row               its locks are dropped, with the changes that they hold
     a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
@@ -11,8 +11,8 @@ keep`).
     the winner has a lock of another zone's change  it is dropped, if that zone has the winner's row or a lock
 
 So no two zones differ without a lock. The zones are changed one after the other, the zone of the named lock last. The
-written rows have the mark of another zone, so they are not carried back, and are not forwarded: each zone gets the
-changes of each other zone directly. This only works for zones that all feed each other.
+written rows have the mark of another zone, so they are not carried back. They are not forwarded either: each zone gets
+the changes of each other zone directly. This only works for zones that all feed each other.
 
 Pending changes would arrive after the choice, and some of them would find the row that they expect:
 
@@ -20,25 +20,25 @@ Pending changes would arrive after the choice, and some of them would find the r
     task ba carries the DELETE, which finds no row, and the INSERT: zone a has a row that zone b lacks, without a lock
 
 So the command waits until all zones have the logged changes of all other zones. When a lock is dropped, the winner's
-row is read again while no task commits in that zone: a later change finds the row that it expects, or finds another row
-and is locked. The command does not notice a program that writes the row in a third zone meanwhile.
+row is read again while no task commits in that zone. A later change either finds the row that it expects, or it finds
+another row and is locked. The command does not notice a program that writes the row in a third zone meanwhile.
 
 The named lock records the winner before anything is changed. These cases cover a crash at each point:
 
 1. Before this record is committed: nothing has changed.
 2. Between two zones: the named lock still exists, and names the winner. Repeating the command does the rest. Another
-   winner is refused, for this lock and each other lock of its key: some zones may already have the first winner's row
-   and no lock, so the zones would differ without a lock.
+   winner is refused for this lock, and for each other lock of the same key: some zones may already have the first
+   winner's row and no lock, so the zones would differ without a lock.
 3. After the last zone: everything is done.
 
 A killed command cannot be repeated if the winner was removed from the file, or if the zones no longer all feed each
-other. Then `--only-here` resolves each lock with any choice, and advises to compare the zones. If the command can be
-repeated, `--only-here` resolves the named lock only with the same choice: its zone gets or keeps the winner's row, and
-a zone with another row still has its own lock.
+other. Then `--only-here` resolves each lock with any choice, and advises the operator to compare the zones. If the
+command can be repeated, `--only-here` accepts only the same choice for the named lock: its zone gets or keeps the
+winner's row, and a zone with another row still has its own lock.
 
-If two operators name two locks of a row at the same time, for two winners, each command first records its own winner.
-So at least one command finds the record of the other, removes its own record, and changes nothing. If both commands do
-so, both locks are as before.
+If two operators name two locks of a row at the same time and choose different winners, each command first records its
+own winner. So at least one command finds the record of the other, removes its own record, and changes nothing. If both
+commands do so, both locks are as before.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TaskInto:
     """A task that carries one zone's changes into another zone."""
 
     zone: str
-    """The zone whose changes the task carries, and whose mark its sessions write."""
+    """The zone whose changes the task carries. The task's sessions write the mark of this zone."""
     target: str
     name: str
     source: str
@@ -85,7 +85,7 @@ class ResolveInAll:
     winner: str
 
     def outlooks(self) -> list[tuple[TaskInto, Outlook]]:
-        """Returns the resulting row for each zone with a lock that would be resolved."""
+        """Returns, for each zone with a lock that would be resolved, the row that would result."""
         with closing(self.named.connect()) as session:
             locks = self._locks(session, self.named, self.ids)
         found = []
@@ -98,7 +98,7 @@ class ResolveInAll:
         return found
 
     def run(self) -> list[tuple[TaskInto, Outlook]]:
-        """Resolves the locks. Returns the resulting row for each zone that had a lock."""
+        """Resolves the locks. Returns, for each zone that had a lock, the row that resulted."""
         before = self._put_on_record()
         try:
             for task in self.tasks:
@@ -132,7 +132,7 @@ class ResolveInAll:
             takes = self._takes(session, zone, lock, winning)
         writing = [task for task, _, take in takes if take is Take.SOURCE]
         done: list[tuple[TaskInto, Outlook]] = []
-        # The written row has the session's mark, which is that of the zone that it comes from.
+        # The written row gets the session's mark, that is, the mark of the zone that the row comes from.
         with closing((writing or tasks)[0].connect()) as session:
             session.begin()
             try:
@@ -141,7 +141,7 @@ class ResolveInAll:
                 # The winner's logged changes are in the locks, or arrive after this transaction.
                 self._demand_unchanged(lock, winning)
                 takes = self._takes(session, zone, lock, winning)
-                # The next command finds a lock that has come at this moment.
+                # A lock that is added at this moment is found by the next command.
                 for task, one, take in () if any(t is Take.SOURCE and k not in writing for k, _, t in takes) else takes:
                     begun = Begun(self.winner)
                     found = resolve_in(session, task.name, task.source, self.table, [one.id], take, begun=begun)
@@ -164,7 +164,7 @@ class ResolveInAll:
     def _takes(
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
     ) -> list[tuple[TaskInto, RowLock, Take]]:
-        """Returns how each lock of a key is resolved in one zone; other locks stay."""
+        """Returns how each lock of a key is resolved in one zone. Locks that are not returned stay."""
         locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task, [lock.id])]
         if zone == self.winner:
             return [(task, one, Take.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
@@ -230,7 +230,7 @@ class ResolveInAll:
         return found
 
     def _take_back(self, before: Sequence[RowLock]) -> None:
-        """Restores the named locks; they may have the winner of an earlier command that was killed."""
+        """Restores the named locks. Their former state may name the winner of an earlier command that was killed."""
         winners = {one.id: one.winner for one in before}
         with closing(self.named.connect()) as session:
             session.begin()
@@ -275,7 +275,7 @@ def begun_here(zones: Collection[str], source: str, target: str, take: Take, *, 
     """Returns the killed commands that may end when only the lock of one task is resolved.
 
     `zones` are the zones that all feed each other; if there are none, no command can be repeated. `source` and `target`
-    are the task's zones. A row that gets other values (`sets`) is the row of no zone.
+    are the task's zones. With `sets`, the row gets values that no zone has.
     """
     winners = {} if sets else {Take.SOURCE: source, Take.KEEP: target}
     return Begun(winners.get(take, "") if zones else "", zones)

@@ -1,4 +1,4 @@
-"""Connects a move of ownership with the zones' servers: meta tables, blocked writes, and waiting for zones."""
+"""Connects a move of ownership with the zones' servers: it finds meta tables, blocks writes, and waits for zones."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def wanted_range(owners: Owners, text: str, to: str) -> RangeOwner:
     zone = owners.zone_of(schema, table, where)
     if not zone:
         known = "; ".join(str(one) for one in owners.ranges)
-        what = f"{text!r} is no range of pidts.owners"
+        what = f"{text!r} is not a range of pidts.owners"
         raise ConfigError("unknown-name", what, todo=f"Name one of these, or a table of a schema that has one: {known}")
     return RangeOwner(
         schema=schema,
@@ -107,8 +107,8 @@ def drainer(directions: Directions, wanted: RangeOwner, stop: threading.Event, s
 
     def drain(zone: str) -> None:
         carrying = {one: config for one, config in directions.items() if zone in (one.source, *one.forwards)}
-        # A zone's own log has forwarded changes only after the zone has got them, so the ends of all logs are read
-        # again.
+        # A forwarding zone's log has forwarded changes only after the zone has got them, so the ends of all logs are
+        # read again.
         for _ in range(len(zones) - 1 if any(zone in one.forwards for one in carrying) else 1):
             for direction, config in carrying.items():
                 _await(direction, config, table, stop, say)

@@ -1,25 +1,24 @@
-"""Lets a zone return that has lost its log or was restored from a backup: the zone is filled again from a seed.
+"""Lets a zone return if it has lost its log or was restored from a backup: the zone is filled again from a seed.
 
-The zone's rows are made equal to the seed's while programs write to the seed and all other zones, as when a table with
-rows is copied again: no reader sees an empty table. Programs must not write to the zone itself meanwhile. A row that a
-program writes there could be overwritten by a row that was read from the seed before; then all zones would get the
-program's change, and only the zone itself would lose it. A server cannot refuse programs and serve tasks at the same
-time. So the zone's own log is read after the copy: if it has a change of a program, the zone has not returned, and the
-command has to be repeated.
+The zone's rows are made equal to the seed's rows while programs write to the seed and all other zones. This is done as
+when a table with rows is copied again: no reader sees an empty table. Programs must not write to the zone itself
+meanwhile. A row that a program writes there could be overwritten by a row that was read from the seed before; then all
+zones would get the program's change, and only the zone itself would lose it. A server cannot refuse programs and serve
+tasks at the same time. So the zone's own log is read after the copy. If it has a change of a program, the zone has not
+returned, and the command has to be repeated.
 
 The zone's rows are overwritten, so changes of the zone that no other zone has are lost. The command counts these
 changes first. If there are any, or if they cannot be counted because the zone's log is gone, the command continues only
 with `--discard-unsent`.
 
-0. Look whether tasks from or to the zone run. This only spares the operator an error in the middle: a task that begins
-   later is stopped by steps 2 and 3.
-1. Count the zone's changes after the checkpoints of the tasks out of it, up to the end of its log. Record this end in
-   the zone: changes before it are counted. While the record exists, a copy into the zone removes the rows that the seed
-   does not have (`removes_extra_rows`).
+0. Check that no task from or to the zone runs. This check only spares the operator an error later: a task that begins
+   after it is stopped by steps 2 and 3.
+1. Count the zone's changes from the checkpoints of the tasks out of the zone up to the end of its log. Record this end
+   in the zone. While the record exists, a copy into the zone removes the rows that the seed does not have
+   (`removes_extra_rows`).
 2. Remove the records of the tasks out of the zone, each on its target. A run of such a task commits nothing any more.
-3. Remove the records of the tasks into the zone. Then empty the relays on this machine of the tasks into the zone and
-   out of it. A relay is also emptied if an earlier run of the command has removed the task's records and was killed
-   before it emptied the relay.
+3. Remove the records of the tasks into the zone. Then empty the relays, on this machine, of the tasks into and out of
+   the zone. This includes relays of tasks whose records an earlier, killed run of the command has removed.
 4. Record in the zone that the seed's task may find rows there.
 5. The seed's task begins, and copies. Its rows have the seed's mark, so they are not carried back.
 6. Count the changes of programs after the recorded end.
@@ -47,7 +46,7 @@ from pidts.model import PrecheckFailed, TableName, Where
 
 @dataclass(frozen=True, slots=True)
 class RecordedTask:
-    """A task between zones, by the meta tables of its target."""
+    """A task between zones, as the meta tables of its target name it."""
 
     zone: str
     """The zone that the task reads."""

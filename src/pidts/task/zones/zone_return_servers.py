@@ -94,7 +94,7 @@ class ReturningZone:
         return next(config for one, config in self.directions.items() if one.source == self.zone)
 
     def recorded(self) -> list[RecordedTask]:
-        """Returns the file's tasks out of and into the zone that have begun, even tasks that the file no longer names.
+        """Returns the file's tasks into and out of the zone that have begun, also if the file no longer names them.
 
         Tasks of other files carry other tables, which this command does not fill.
         """
@@ -117,7 +117,7 @@ class ReturningZone:
         return found
 
     def running(self, tasks: Sequence[RecordedTask]) -> list[str]:
-        """Returns the tasks from and to the zone that run now: on this machine, or on any, as their targets show."""
+        """Returns the tasks from and to the zone that run now. Their targets also show runs on other machines."""
         own = {one.name: one for way, one in self.directions.items() if self.zone in {way.source, way.target}}
         found = {name for name, config in own.items() if running_process(config)}
         servers = self._servers()
@@ -203,8 +203,8 @@ class ReturningZone:
         """Empties the relays on this machine of these tasks, and of all tasks that the file can have for the zone.
 
         Otherwise this could happen: a run of the command removes the checkpoint of the task that fills the zone, and is
-        killed. The mark in the relay still has that task's former place, so its next start would treat the zone as a
-        restored one.
+        killed. The mark in the relay still has that task's former place, so the task's next start would find that the
+        zone was restored.
         """
         others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
         ways = {(self.zone, other) for other in others} | {(other, self.zone) for other in others}
@@ -215,13 +215,13 @@ class ReturningZone:
                 empty_relay(relay, zone)  # a running task has the lock of its relay, so it has to be stopped first
 
     def _relay_of(self, zone: str, target: str) -> Path:
-        """Returns the folder of a task's relay by the file, also for a direction that the file does not name."""
+        """Returns the folder of a task's relay, also for a direction that the file does not name."""
         named = self.config.relay
         return named.with_name(f"{zone}-{target}") if named.name == str(self._seed) else named
 
     @property
     def _name(self) -> str:
-        """Returns the name in the file, with which the names of its tasks begin."""
+        """Returns the name in the file. The names of the file's tasks begin with it."""
         return self.config.name.removesuffix(f"-{self._seed}")
 
     def note_place(self) -> None:
@@ -293,10 +293,10 @@ class ReturningZone:
 
 
 def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
-    """Returns the place of the log up to which a task has all changes of all tables; None if it is not known.
+    """Returns the place of the log up to which a task has applied all changes of all tables; None if it is not known.
 
-    A table that waits or is halted is at an earlier place than the other tables. A table that is not copied yet has
-    rows that are not in the log.
+    If a table waits or is halted, this is the table's place, which is earlier than that of the other tables. While a
+    table is still being copied, the place is not known: the log does not have the rows that are copied.
     """
     if any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in checkpoints):
         return None
