@@ -100,7 +100,10 @@ class TombstoneRecord(Protocol):
         """Returns the tombstones of these keys of a table, where there are any."""
 
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
-        """Insert or overwrite; tombstones that are much too old may be removed after COMMIT."""
+        """Inserts or overwrites these tombstones.
+
+        Tombstones older than the target keeps them may be removed after COMMIT.
+        """
 
 
 class SafeRangeRecord(Protocol):
@@ -307,7 +310,10 @@ class RowLockRecord(Protocol):
         """Writes notes to the target's log, in the open transaction; they stay in no table."""
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the entries of other tasks for these keys; entries that are much too old may be missing."""
+        """Returns the entries of other tasks for these keys.
+
+        Entries that the target has kept for days may be removed.
+        """
 
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns the entries of all tasks for these keys."""

@@ -16,7 +16,7 @@ from pidts.schema import Computed, Lexeme, Token
 
 _TEXTS = frozenset({Kind.VARCHAR, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
 _MOST_DIGITS = 30
-"""The most digits after the point; MySQL cuts off further ones."""
+"""The largest number of digits after the point; MySQL cuts off all further digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _is_text(column: Column) -> bool:
 
 
 class _OtherError(Exception):
-    """The error that this module does not understand a part of the expression."""
+    """Raised if this module does not understand a part of the expression."""
 
 
 class _Reader:

@@ -1,10 +1,11 @@
 """Writes and reads a checkpoint's row; its values carry a digest, so that a row edited by hand is noticed.
 
-The counterexample that it prevents: somebody sets `lsn` of a row to an earlier place. The next batch begins there, and
-the changes after it are applied a second time; in a table without a key, inserted rows are then there twice.
+Without the digest, this could happen: somebody sets `lsn` of a row to an earlier place. The next batch begins there,
+and the changes after this place are applied a second time. A table without a key then has the inserted rows twice.
 
-The digest stands in front of the JSON of `copy_progress`. An earlier version of this program, without digests, reads
-that JSON and writes it without the digest. A row without a digest is accepted if its position agrees with its Lsn.
+The digest is the first member of the JSON in `copy_progress`. An earlier version of this program, without digests,
+reads that JSON and writes it without the digest. A row without a digest is accepted if its position agrees with its
+Lsn.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pidts.model import Checkpoint, Lsn, Position
 
 _NOTHING = '{"copy": [], "held": [], "run": 0, "dealing": ""}'
-"""The text for a worker when no table is copied and none is held."""
+"""The text for a worker when no table is being copied and no table waits."""
 _UNFIT = "0" * 32
 """Replaces the digest of a row that was altered, until a task saves a new place in the row."""
 _DIGESTED = re.compile(r'\{"digest": "([0-9a-f]{32})"(?:, )?')
@@ -45,7 +46,7 @@ def read_progress(row: Checkpoint) -> Checkpoint:
 
 
 def _digest(row: Checkpoint) -> str:
-    """Returns the row's digest without the epoch, the only value that a run changes when it takes over.
+    """Returns the digest of all values of the row except the epoch, which a run changes when it takes over.
 
     For an altered row, the function returns a digest that does not fit.
     """
@@ -56,7 +57,10 @@ def _digest(row: Checkpoint) -> str:
 
 
 def _contradiction(row: Checkpoint) -> str:
-    """Returns why position and Lsn disagree: the position is that of the slowest worker, so no worker is before it."""
+    """Returns the reason why position and Lsn disagree.
+
+    The position is that of the slowest worker: no Lsn may be before it.
+    """
     if not row.position:
         return ""
     try:

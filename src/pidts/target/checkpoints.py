@@ -1,4 +1,4 @@
-"""The checkpoints in `pidts_meta`, in the SQL that all servers understand."""
+"""The checkpoints in `pidts_meta`, read and written with SQL that all servers understand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_A_TASK = (
     "locked_structure",
     "held_change",
 )
-"""Records of an earlier task with the same name, which a new task does not take over."""
+"""Tables with records of an earlier task of the same name. A new task does not take these records over."""
 
 
 class CheckpointRecord:
@@ -38,7 +38,7 @@ class CheckpointRecord:
         return self._rows(task, source)
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """Returns the row, locked."""
+        """Locks a worker's row and returns it."""
         rows, _ = self._run(
             f"SELECT {_COLUMNS} FROM pidts_meta.checkpoint WHERE task = %s AND source = %s AND worker = %s FOR UPDATE",
             (task, source, worker),
@@ -112,11 +112,11 @@ def claimed_rows(
     """Returns the rows of the next epoch, and whether they must replace the stored rows.
 
     Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
-    as altered until the caller saves a new place, because the claim commits before that: if the run ended in between,
-    the altered place would look like one that a task has written.
+    as altered until the caller saves a new place. The claim commits before that, and if the run ended between the two,
+    the altered place would look like a place that a task has written.
 
-    With another number of workers, keys belong to other workers than before. This is safe only if all workers are at
-    the same place: otherwise the changes of some keys would be written twice or not at all.
+    With another number of workers, keys are assigned to other workers than before. This is safe only if all workers are
+    at the same place: otherwise the changes of some keys would be written twice or not at all.
     """
     if not stored:
         fresh = replace(start, task=task, source=source, epoch=1, altered="")

@@ -31,20 +31,20 @@ _GROWING = (
     (Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT),
     (Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB),
 )
-"""Kinds of columns, each of which can store every value of the kinds before it unchanged."""
+"""Lists of column types. In each list, a type can store every value of the types before it unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class StructureDifference:
     """The columns and keys that an ALTER TABLE changes.
 
-    Keys are compared by definition, not by name; columns of dropped keys have their old names.
+    Keys are compared by definition, not by name. The columns of dropped keys are given with their old names.
     """
 
     added: tuple[Column, ...]
     dropped: tuple[Column, ...]
     kept: tuple[tuple[Column, Column], ...]
-    """The columns that stay, each before and after the change, name included."""
+    """Each column that stays, as it is before and after the change. Its name may differ, too."""
     keys_added: tuple[Key, ...]
     keys_dropped: tuple[Key, ...]
     comment: str | None
@@ -59,7 +59,7 @@ class StructureDifference:
 def difference(statement: AlterTable, before: Table, after: Table) -> StructureDifference:
     """Returns what an ALTER TABLE changes.
 
-    All names in one ALTER refer to the columns before it: `RENAME a TO b, RENAME b TO a` is a swap.
+    All names in one ALTER are the names before the ALTER: `RENAME a TO b, RENAME b TO a` is a swap.
     """
     origin = kept_names(statement, before, after)
     kept = tuple((before.column(old), after.column(new)) for new, old in origin.items())
@@ -126,7 +126,7 @@ def unfillable(
     *,
     reads_alike: bool = False,
 ) -> list[str]:
-    """Returns the columns whose values in existing rows only the source knows; the target computes those in `computed`.
+    """Returns the columns whose values in existing rows only the source has. The target computes columns in `computed`.
 
     `reads_alike`: the target is the same kind of server as the source, and reads literals in the same way.
     """
@@ -160,10 +160,10 @@ def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
 
 
 def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:
-    """Returns the generated columns that stay, but whose values the source may have computed again.
+    """Returns the generated columns that stay, and whose values the source may have computed again.
 
-    The source does not write these values to the log. A structure does not contain the expressions, so they may read
-    any column whose values change: `MODIFY a DECIMAL(9,1)` where `g` is `a * 2`.
+    The source does not write these values to the log. A structure does not contain the expressions, so any generated
+    column may depend on a changed column. For example, `MODIFY a DECIMAL(9,1)` changes `g` if `g` is `a * 2`.
     """
     kept = difference(statement, before, after).kept
     if not any(_changes_values(old.type, new.type) for old, new in kept if not new.generated):
@@ -189,8 +189,9 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
 def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[str, int]]:
     """Returns the old names of columns that keep fewer digits of a second, and the number of digits.
 
-    MariaDB cuts off the other digits and MySQL rounds, each can be configured to do as the other, and PostgreSQL rounds
-    halves before the year 2000 in the other direction. So only rows that lose no digit are certain to become the same.
+    MariaDB cuts off the other digits, and MySQL rounds; each of them can be configured to do what the other does.
+    PostgreSQL rounds halves before the year 2000 in the other direction. So only rows that lose no digit are certain to
+    become the same.
     """
     kept = difference(statement, before, after).kept
     return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in _TIMES]
@@ -213,17 +214,21 @@ def refuse_unfillable(
     """Returns the halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
     return kind(
         "ddl-not-translatable",
-        f"column {', '.join(columns)} has values in existing rows that the source computed, and the target may compute "
-        "others",
+        f"column {', '.join(columns)} has values in existing rows that the source computed, and the target "
+        "may compute other "
+        "values",
         where=Where(table=str(table.name)),
-        todo="Have the target make the column; add an UPDATE if you know the values of the existing rows, else read "
-        "the rows again",
+        todo="Let the target create the column; add an UPDATE if you know the values of the existing rows, or read "
+        "the rows again if you do not",
         instead=instead,
     )
 
 
 def left_out(statement: Statement) -> tuple[str, ...]:
-    """Returns the foreign keys and checks, which are not made here: the source has checked them already."""
+    """Returns the foreign keys and checks of a statement.
+
+    They are not created here, since the source has checked them.
+    """
     match statement:
         case CreateTable(constraints=actions) | AlterTable(actions=actions):
             return tuple(_notes(actions))

@@ -1,4 +1,4 @@
-"""Says which part of values a column of another type would cut off; makes the errors of missing and unfit tables."""
+"""Finds which part of a value a column of another type would cut off. Makes the errors of missing and unfit tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GONE_TODO = (
     "task and start it with --resync TABLE (the table's name on the source): the task creates the table "
     "again and copies its rows"
 )
-"""The next step for a table that is not on the target any more."""
+"""The next step if a table is no longer on the target."""
 CHANGED_TODO = "Give the target's table the columns that the source has, then run pidts ddl retry"
 """The next step if the target does not accept the name of a table's column."""
 

@@ -2,8 +2,8 @@
 
 A record only executes statements of one session; its caller begins and commits transactions.
 
-Halts are written for people and commands to read, and decide nothing. Orders decide: an operator *gives* an order, and
-the transaction that begins the journal of the ordered change *takes* it. So after a restart it is known whether the
+Halts are written for people and commands, and decide nothing. Orders (ddl commands) do: an operator *gives* an order,
+and the transaction that begins the journal of the ordered change *takes* it. So after a restart it is known whether the
 journal has the ordered change.
 """
 
@@ -66,9 +66,9 @@ class SharedRecords:
     """The records of all kinds of servers; the `meta` of each kind adds checkpoints, tombstones, moves and locks."""
 
     def __init__(self, run: Run, insert: Insert | None = None, behind: Behind | None = None) -> None:
-        """Takes the server's fastest function for inserting many rows; None: statements with the rows' values.
+        """`insert` is the server's fastest function for inserting many rows; None: statements with the rows' values.
 
-        `behind` saves round trips, on a server that has any.
+        `behind` saves round trips to the server.
         """
         self.structures = StructureRecord(run)
         self.journal = JournalRecord(run)
@@ -149,7 +149,7 @@ class JournalRecord:
 
 
 class NoteRecord:
-    """One text for each table."""
+    """Notes: one text for each table."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "note", *_TABLE_KEY)
@@ -164,7 +164,7 @@ class NoteRecord:
         self._rows.put(task, record_text(key), name.schema, name.name, told=text)
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
-        """Returns task and key of each text of this name that is not empty."""
+        """Returns the task and the key of each note of this name that is not empty."""
         rows, _ = self._run(
             "SELECT task, source FROM pidts_meta.note WHERE table_schema = %s AND table_name = %s AND told <> '' "
             "ORDER BY task, source",
@@ -215,7 +215,7 @@ class HaltRecord:
 
 
 class OrderRecord:
-    """The operator's orders."""
+    """The operator's orders (ddl commands)."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "ddl_order", "task", "source", "lsn")
@@ -238,7 +238,7 @@ class OrderRecord:
     def take(self, task: str, source: str, order: DdlOrder) -> bool:
         """Marks an order as taken, in the transaction that begins the ordered change.
 
-        False if another order has replaced this one.
+        Returns False if another order has replaced this order.
         """
         sql = (
             "UPDATE pidts_meta.ddl_order SET taken = 1 "
@@ -266,12 +266,12 @@ class ShadowRecord:
         self._rows = Rows(run, "shadow", *_TABLE_KEY)
 
     def load(self, task: str, source: str) -> dict[TableName, Shadow]:
-        """Returns all online changes of a source, by the source's names."""
+        """Returns all online changes of a source, keyed by the table's name on the source."""
         rows = self._rows.read("table_schema, table_name, about", task, source)
         return {TableName(schema, name): Shadow.from_json(json.loads(about)) for schema, name, about in rows}
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
-        """Inserts or overwrites; None removes."""
+        """Inserts or overwrites the shadows; None removes one."""
         for name, shadow in sorted(shadows.items(), key=lambda item: item[0]):
             place = (task, source, name.schema, name.name)
             if shadow is None:
@@ -280,7 +280,7 @@ class ShadowRecord:
                 self._rows.put(*place, about=json.dumps(shadow.to_json(), ensure_ascii=True))
 
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
-        """Saves these and removes all others, which an earlier task of this name made at another place in the log."""
+        """Saves these shadows and removes all others, which an earlier task of this name has made."""
         self._rows.remove(task, source)
         self.save(task, source, shadows)
 
@@ -317,7 +317,7 @@ class RereadRecord:
 
 
 class CutoverRecord:
-    """The cutovers: one row a task, and the structures that this server's tables had at the switch."""
+    """The cutovers: one row for each task, and the structures that this server's tables had at the switch."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "cutover", "task")
@@ -331,7 +331,7 @@ class CutoverRecord:
         return Cutover.loads(rows[0][0]) if rows else None
 
     def save(self, task: str, cutover: Cutover | None) -> None:
-        """Inserts or overwrites; None removes the cutover and the structures at the switch."""
+        """Inserts or overwrites the cutover; None removes it and the structures at the switch."""
         if cutover is None:
             self._rows.remove(task)
             if self._run(SWITCH_EXISTS, ())[0]:  # an earlier version may have created the tables
@@ -359,13 +359,13 @@ class CutoverRecord:
 
 
 class RangeOwnerRecord:
-    """The owners of ranges that have moved: one row a range."""
+    """The owners of ranges that have moved: one row for each range."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "range_owner", "range_key")
 
     def read(self) -> list[RangeOwner]:
-        """Returns all of them."""
+        """Returns all records."""
         rows, _ = self._run("SELECT about FROM pidts_meta.range_owner ORDER BY range_key", ())
         return [RangeOwner.loads(about) for (about,) in rows]
 
@@ -375,10 +375,10 @@ class RangeOwnerRecord:
         return self.read() if self._run(exists, ())[0] else []
 
     def lock(self, id_: str) -> RangeOwner | None:
-        """Returns the record of a range; nobody else changes it before the transaction ends."""
+        """Locks the record of a range and returns it."""
         rows = self._rows.read("about", id_, tail=" FOR UPDATE")
         return RangeOwner.loads(rows[0][0]) if rows else None
 
     def save(self, owner: RangeOwner) -> None:
-        """Inserts or overwrites."""
+        """Inserts or overwrites the record of a range."""
         self._rows.put(owner.id, about=owner.dumps())

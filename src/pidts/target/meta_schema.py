@@ -16,9 +16,12 @@ from typing import Any
 Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
 """Executes a statement with `%s` placeholders; returns the rows and the number of rows matched."""
 Behind = Callable[[str, Sequence[Any]], Callable[[], Sequence[tuple[Any, ...]]]]
-"""Asks right after the next statement, in the same round trip; the returned function returns the rows."""
+"""Queues a query that is sent right after the next statement, in its round trip.
+
+The returned function returns the rows.
+"""
 Insert = Callable[[str, Mapping[str, Sequence[Any]]], None]
-"""Inserts rows into a meta table of this name, given column by column; the server may report an error later."""
+"""Inserts rows, given column by column, into the meta table of this name. The server may report an error later."""
 
 USUAL = "pidts_meta"
 
@@ -32,7 +35,7 @@ _TABLE = "table_schema {object}, table_name {object}"
 
 @dataclass(frozen=True, slots=True)
 class MetaTable:
-    """A table that all servers have: its purpose and its columns, with types as keys into each server's type names."""
+    """A table that all servers have: its purpose and its columns. Each server has its own name for a type."""
 
     about: str
     key: str
@@ -176,7 +179,7 @@ def in_schema(schema: str, quote: str) -> Callable[[str], str]:
 
 
 def seconds(moment: datetime) -> float:
-    """Converts a moment to seconds: a session's clock is UTC, whether its driver says so or not."""
+    """Converts a moment to seconds. A session's clock is UTC, even if its driver returns moments without a zone."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

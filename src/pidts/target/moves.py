@@ -1,4 +1,4 @@
-"""Records, in `pidts_meta`, keys that may have moved between merged tables; the SQL is for all servers."""
+"""Records, in `pidts_meta`, keys that may have moved from one shard to another; the SQL is for all servers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class MoveRecord:
         self._run = run
 
     def any(self, task: str, source: str, target_table: TableName) -> bool:
-        """Whether a target table has moved keys; one query finds out."""
+        """Whether a target table has moved keys."""
         one = f"SELECT 1 FROM pidts_meta.moved WHERE {_OF_TABLE} LIMIT 1"
         return bool(self._run(one, (task, source, target_table.schema, target_table.name))[0])
 
     def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
-        """Returns the moved keys among these. Usually the table has none, and one query finds that out."""
+        """Returns the moved keys among `keys`. Usually the table has no moved keys, and one query shows that."""
         if not keys or not self.any(task, source, target_table):
             return []
         place = (task, source, target_table.schema, target_table.name)
@@ -46,14 +46,14 @@ class MoveRecord:
             self._put([(*place, one.key, one.member.schema, one.member.name, str(one.lsn)) for one in part])
 
     def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
-        """Removes one member's keys. The statement names whole keys, so that nobody waits for other rows."""
+        """Removes keys of one shard. The statement names whole keys, so that it waits for no other rows."""
         ordered = sorted(keys)
         place = (task, source, target_table.schema, target_table.name)
         for first in range(0, len(ordered), _AT_ONCE):
             self._remove(place, member, ordered[first : first + _AT_ONCE])
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Gives the members other names. All rows are read before any is written, since names may be swapped."""
+        """Renames shards. All rows are read before any row is written, since names may be swapped."""
         ours = "task = %s AND source = %s"
         there: list[tuple[TableName, list[tuple[Any, ...]]]] = []
         for old, new in names.items():

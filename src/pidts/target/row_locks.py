@@ -17,7 +17,7 @@ from pidts.target.meta_schema import META_EXISTS, Behind, Insert, Run
 _AT_ONCE = 200
 _FORMS_AT_ONCE = 1000
 _REMOVALS_KEPT_SECONDS = 7 * 86_400
-"""The age at which an early removal is forgotten; if a task lags by more, the row may come later."""
+"""The age at which an early removal is forgotten. A task with a larger lag may insert the row after that."""
 _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
@@ -35,12 +35,15 @@ class RowLockRecord:
     def __init__(self, run: Run, insert: Insert, behind: Behind | None = None) -> None:
         self._run, self._insert, self._behind = run, insert, behind
         self._asked: tuple[tuple[str, str], Callable[[], Sequence[tuple[Any, ...]]]] | None = None
-        """The question that `ask` has asked in the open transaction, and the function that returns the answer."""
+        """The query that `ask` has sent in the open transaction, and the function that returns its rows."""
         self._have_forms: set[tuple[_Place, str]] = set()
-        """Tables in which this session has seen that every lock has a form with this beginning."""
+        """Tables and beginnings of forms.
+
+        This session has seen that each lock of the table has a form with this beginning.
+        """
         self._given: set[_Place] = set()
         self._structures: dict[str, Table] = {}
-        """Structures by their digests, which do not depend on the outcome of a transaction."""
+        """Structures, keyed by their digests. They stay valid after a rollback."""
         self._notes = False
         """Whether this session has seen the table of early removals."""
         self._pruned_at: dict[_Place, float] = {}
@@ -56,7 +59,7 @@ class RowLockRecord:
         return {TableName(schema, name): int(count) for schema, name, count in self._run(sql, (task, source))[0]}
 
     def ask(self, task: str, source: str) -> None:
-        """Asks for what `present` needs, right after the next statement of the transaction."""
+        """Queues the query of `present`: it is sent right after the next statement of the transaction."""
         self._asked = None if self._behind is None else ((task, source), self._behind(_ANY, (task, source)))
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
@@ -88,7 +91,7 @@ class RowLockRecord:
         return self.tables(task, source) if self._run(exists, ())[0] else {}
 
     def read(self, task: str, source: str, table: TableName, *, waiting: bool = False) -> list[RowLock]:
-        """Returns all locks of a table, or only those that wait for another one; the oldest first."""
+        """Returns all locks of a table, or only locks that wait for another lock; the oldest first."""
         sql, values = f"SELECT row_key, about FROM pidts_meta.row_lock WHERE {_OF_TABLE}", [task, source, *_pair(table)]
         if waiting:
             sql += " AND about NOT LIKE %s"
@@ -96,7 +99,10 @@ class RowLockRecord:
         return self._locks(task, source, table, self._run(f"{sql} ORDER BY lsn, row_key", values)[0])
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
-        """Returns the ids of a table's locks, the oldest first; with `origin` only the locks of that source table."""
+        """Returns the ids of a table's locks, the oldest first.
+
+        With `origin`, only locks of that source table count.
+        """
         sql, values = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE}", [task, source, *_pair(table)]
         if origin is not None:
             text = re.sub("([!%_])", r"!\1", json.dumps({"origin": _pair(origin)})[1:-1])
@@ -105,7 +111,7 @@ class RowLockRecord:
         return [id_ for (id_,) in self._run(f"{sql} ORDER BY lsn, row_key", values)[0]]
 
     def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that exist."""
+        """Returns the locks with these ids that exist."""
         return self._some(task, source, table, ids)
 
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
@@ -145,7 +151,10 @@ class RowLockRecord:
         self._given.update((task, source, one.table.name) for one in locks)
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that still exist; nobody else resolves them before the transaction ends."""
+        """Returns the locks with these ids that still exist.
+
+        Until the transaction ends, no other session resolves them.
+        """
         return self._some(task, source, table, ids, " FOR UPDATE")
 
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
@@ -184,7 +193,7 @@ class RowLockRecord:
         self._put("held_change", task, source, [table] * len(ordered), values)
 
     def held(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[HeldChanges]:
-        """Returns the held changes of these locks, each lock's in the order of the log."""
+        """Returns the held changes of these locks. The changes of a lock are in the order of the log."""
         found = []
         for part in _parts(sorted(ids)):
             sql = (
@@ -233,7 +242,7 @@ class RowLockRecord:
         self._put("early_removal", task, source, [table] * len(ordered), values)
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Inserts notes and deletes them again: only the server's log keeps them."""
+        """Inserts notes and deletes them again, so that only the server's log has them."""
         if not notes:
             return
         by_key = {(sha256(one.key.encode()).hexdigest(), one.removed): one for one in notes}
@@ -277,7 +286,7 @@ class RowLockRecord:
 
     def has_noted(self, table: TableName, since: int) -> bool:
         """Whether tasks may have made an entry for the table with this time, a later one, or an unknown one."""
-        # No index has the times: of many records only some are read, and the others count as recent.
+        # No index has the times. If there are many records, only some are read, and the others count as recent.
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at = 0 THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
@@ -320,7 +329,7 @@ class RowLockRecord:
             sql = f"SELECT digest, structure FROM pidts_meta.locked_structure WHERE {_OF_TABLE}"
             known = self._run(sql, (task, source, *_pair(table)))[0]
             self._structures |= {digest: Table.from_json(json.loads(text)) for digest, text in known}
-        if named - self._structures.keys():  # another session is just giving a digest to a lock of an earlier version
+        if named - self._structures.keys():  # another session may just be giving a digest to an old lock
             raise Transient(
                 "target-busy",
                 "pidts_meta.locked_structure lacks a structure that pidts_meta.row_lock names",
@@ -331,10 +340,10 @@ class RowLockRecord:
         return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
 
     def _keep_structures(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Inserts the structures of these locks, without structures that the record has already.
+        """Inserts the structures of these locks, except structures that are already recorded.
 
-        Two workers may do so at once, each under a lock of its own. No structure is removed while the task exists:
-        another worker may be about to use it.
+        Two workers may do this at the same time, each under a lock of its own. No structure is removed while the task
+        exists, since another worker may be about to use it.
         """
         named: dict[str, tuple[RowLock, Table]] = {}
         for one in {(id(one.table), id(one.now)): one for one in reversed(locks)}.values():

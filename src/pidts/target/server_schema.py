@@ -42,7 +42,10 @@ class ServerSchema(Generic[S]):
         return shape.table if shape else None
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the same as `structure`; a server that knows more of the declaration overrides this method."""
+        """Returns the same as `structure`.
+
+        If a server shows more of a table's declaration, its class overrides this method.
+        """
         return self.structure(name)
 
     def misfits(self, table: Table) -> list[str] | None:
@@ -51,11 +54,11 @@ class ServerSchema(Generic[S]):
         return shape.misfits(table) if shape else None
 
     def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - a server's generated columns may be exempt
-        """Returns a misfit for each column that the target may compute otherwise: none, since `misfits` refuses all."""
+        """Returns no misfits for generated columns, since `misfits` refuses all of them."""
         return []
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
-        """Returns the columns by which rows can collide in the target's own unique keys."""
+        """Returns the columns of the target's own unique keys, in which rows can collide."""
         known = self._known.get(table.name)
         if known is None or (known[0] is not table and known[0] != table):
             known = self._known[table.name] = (table, watched_columns(table, self._read_keys(table.name)))

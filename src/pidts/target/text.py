@@ -1,4 +1,4 @@
-"""Converts Arrow columns to text, a whole column at a time; both SQL dialects use this."""
+"""Converts Arrow columns to text, a whole column at a time, for both SQL dialects."""
 
 from __future__ import annotations
 

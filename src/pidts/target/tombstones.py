@@ -1,11 +1,11 @@
 """Tombstones in `pidts_meta`, for MySQL, MariaDB and TiDB, and the parts that PostgreSQL shares with them.
 
-Sessions that write tombstones also remove old ones. After writing some, a session examines the same number of others in
-the same table, from the place where it last stopped. So the whole table is examined while it grows by its own size. An
-index by age would cost two thirds of all writing. Old tombstones are found without locks and removed by their keys: a
-DELETE by age would wait for rows that other workers are writing, and these workers would wait for the DELETE. This is
-done after the COMMIT, outside of transactions. In a serializable transaction, every SELECT locks the rows that it
-reads, and two sessions would wait for each other's new tombstones.
+Sessions that write tombstones also remove old tombstones. After a session has written some, it examines the same number
+of others in the same table, from the key where it last stopped. So the whole table is examined while it grows by its
+own size. An index by age would cost two thirds of all writing. Old tombstones are found without locks and removed by
+their keys: a DELETE by age would wait for rows that other workers are writing, and these workers would wait for the
+DELETE. This is done after the COMMIT, outside of transactions: in a serializable transaction, every SELECT locks the
+rows that it reads, and two sessions would wait for each other's new tombstones.
 
 A crash after the COMMIT leaves old tombstones, which are found later.
 """
@@ -22,7 +22,7 @@ from pidts.model import Lsn, TableName, Tombstone
 from pidts.target.meta_schema import Run
 
 KEPT_SECONDS = 7 * 86_400
-"""The age at which a tombstone is removed: an event that comes later than this after a deletion finds none."""
+"""The age in seconds at which a tombstone may be removed. An older event that arrives later finds no tombstone."""
 
 _AT_ONCE = 1000
 
@@ -35,7 +35,7 @@ class TombstoneRecord:
         self._locks_gaps = locks_gaps
         self._looked_at: dict[TableName, str] = {}
         self._written: Counter[TableName] = Counter()
-        """The number of tombstones that the open transaction has written, by table."""
+        """For each table, the number of tombstones that the open transaction has written."""
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
         """Returns the tombstones of these keys. For most tables, which have none, this costs one query.
@@ -60,7 +60,7 @@ class TombstoneRecord:
         self._written[name] += len(ordered)
 
     def prune(self) -> None:
-        """Looks for old tombstones in the tables to which the last transaction has written some, and removes them."""
+        """Removes old tombstones of the tables for which the last transaction has written tombstones."""
         before = int(time.time()) - KEPT_SECONDS
         while self._written:
             name, count = self._written.popitem()

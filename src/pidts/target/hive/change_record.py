@@ -18,7 +18,7 @@ _FILES = (
     "table_schema text NOT NULL, table_name text NOT NULL, columns text NOT NULL, size integer NOT NULL, "
     "published_as text NOT NULL)"
 )
-"""The files that wait; `published_as` is the name of the file that they become, once a publication has chosen it."""
+"""The waiting files. `published_as`: the name of the published file that they become; empty until it is chosen."""
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.change_table (task text NOT NULL, table_schema text NOT NULL, "
@@ -27,7 +27,7 @@ _TABLES = (
 )
 CHANGE_RECORDS = (_FILES, _TABLES)
 _ONE_BYTES = 128 << 20
-"""The most changes that become one file, counted in memory; a single waiting file may have more."""
+"""The largest size in memory of the changes that become one file. A single waiting file may be larger."""
 _EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'change_table'"
 
 
@@ -40,7 +40,7 @@ class ChangeTable:
     read_at: float = 0.0
     """The time of the last publication, in seconds since 1970."""
     problem: str = ""
-    """The reason why the changes after it are not published."""
+    """The reason why the changes after this Lsn are not published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ChangeRecord:
         return bool(self._connection.run("SELECT 1 FROM pidts_meta.change_file WHERE task = %s LIMIT 1", (task,))[0])
 
     def choose(self, task: str) -> list[Chosen]:
-        """Chooses which files all waiting files become; earlier choices stay."""
+        """Chooses the published file that each waiting file becomes. Earlier choices stay."""
         with self._connection.transaction():
             self._connection.own_database()
             sql = (

@@ -1,4 +1,4 @@
-"""Writes the changes of a transaction, as rows of a change table, to files that its COMMIT records.
+"""Writes the changes of a transaction, as rows of a change table, to files that the transaction's COMMIT records.
 
 A *change table* has all changes of one table; sorted by `pidts_lsn, pidts_op`, they are in the order of the log:
 
@@ -9,9 +9,10 @@ A *change table* has all changes of one table; sorted by `pidts_lsn, pidts_op`, 
 | delete | the row before it was deleted |
 | truncate | NULL in all columns: the table has no rows any more |
 
-The files of a transaction are *waiting*: written here, durable before COMMIT, and recorded by it in `change_file`. So a
-change is recorded exactly as often as its row is written. A publication (`pidts.task.operate.change_publication`)
-writes the recorded changes to files in the folders that readers see, and then removes the waiting files.
+The files of a transaction are *waiting*: this module writes them, they are durable before COMMIT, and the COMMIT
+records them in `change_file`. So a change is recorded exactly as often as its row is written. A publication
+(`pidts.task.operate.change_publication`) writes the recorded changes to files in the folders that readers see, and then
+removes the waiting files.
 
 Crash points:
 

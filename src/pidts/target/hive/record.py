@@ -35,19 +35,19 @@ class Publication:
     folder: str = ""
     """The folder of the published files; empty if nothing is published yet."""
     next: str = ""
-    """A folder to which the metastore was asked to switch, if it has not answered yet; usually empty."""
+    """The folder to which the metastore was asked to switch, if it has not answered yet; otherwise empty."""
     metadata: str = ""
     """The table's metadata file in the warehouse, from which the files were made."""
     lsn: str = ""
     """The place in the source's log, or the places of several sources."""
     read_at: float = 0.0
-    """The time at which the table was at this place, in seconds since 1970."""
+    """The time at which the table had the state of this place, in seconds since 1970."""
     problem: str = ""
     """The reason why the next state is not published."""
 
 
 class PublicationRecord:
-    """Reads and changes the records, in the open transaction or in one of its own."""
+    """Reads and changes the records, in the open transaction or in a transaction of its own."""
 
     def __init__(self, connection: CatalogConnection) -> None:
         self._connection = connection
@@ -84,7 +84,7 @@ class PublicationRecord:
             self._rows.remove(task, table.schema, table.name)
 
     def forget(self, folder: str) -> None:
-        """Forgets the time since when no record names a folder."""
+        """Forgets the time at which records stopped naming a folder."""
         with self._connection.transaction():
             self._connection.run("DELETE FROM pidts_meta.unneeded_folder WHERE folder = %s", (folder,))
 
@@ -106,5 +106,8 @@ class PublicationRecord:
 
 
 def tables_folder(connection: CatalogConnection) -> Path:
-    """Returns the folder of the published tables; records of another meta schema do not protect what these name."""
+    """Returns the folder of the tables that this meta schema publishes.
+
+    Each meta schema has its own folder, since its records do not protect files of others.
+    """
     return Path(connection.warehouse) / "hive-tables" / connection.meta_schema

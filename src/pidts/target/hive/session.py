@@ -57,7 +57,7 @@ class HiveSession(IcebergSession):
         super().commit()
 
     def rollback(self) -> None:
-        """Undoes the transaction; nobody sees the files that it has written."""
+        """Undoes the transaction. The files that it has written are removed, and no reader has seen them."""
         super().rollback()
         self.waiting.forget(is_undone=True)
         self._journal.saved.clear()
@@ -86,7 +86,7 @@ class HiveSession(IcebergSession):
                 self._driver.execute("ROLLBACK")
 
     def _add_truncations(self) -> None:
-        """Adds the TRUNCATEs of the open transaction, which its journal names, to the change tables."""
+        """Adds the open transaction's TRUNCATEs to the change tables. The transaction's journal names them."""
         for journal in self._journal.saved:
             for name, time in truncations(journal.rendered):
                 if (table := self.schema.structure(name)) is not None:

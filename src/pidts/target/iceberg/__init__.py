@@ -24,7 +24,7 @@ class IcebergTarget:
     """The configuration of a warehouse."""
 
     warehouse: str
-    """An absolute path."""
+    """The warehouse's directory, as an absolute path."""
     catalog: str = "lake"
     """The catalog's name in its own table; other programs have to use the same name."""
     meta_schema: str = USUAL
@@ -34,7 +34,7 @@ class IcebergTarget:
     """The place in an object store for the files of new tables, `s3://bucket/folder`; empty: the warehouse."""
 
     piece_rows: ClassVar[int] = 10_000
-    """A commit writes several files, each durable, whatever the number of rows."""
+    """The fewest rows of a copy that are worth a commit: each commit writes several files, however few rows it has."""
 
     def connect(self) -> IcebergSession:
         """Returns a new session."""
@@ -47,7 +47,7 @@ class IcebergTarget:
 
 @contextmanager
 def with_packages(kind: str) -> Iterator[None]:
-    """Raises an error that names the missing package, if one is missing, and says how to install it."""
+    """Raises an error if a package is missing. The error names the package and says how to install it."""
     try:
         yield
     except ImportError as error:

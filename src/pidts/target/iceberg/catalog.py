@@ -19,7 +19,7 @@ _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
 _TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _MARGIN_SECONDS = 60
 _DIGITS = 8
-"""The fewest digits of the number with which our files' names begin; names by Spark and pyiceberg have fewer."""
+"""The smallest number of digits with which our files' names begin; names that Spark and pyiceberg give have fewer."""
 _AT_ONCE = 1000
 
 
@@ -120,8 +120,8 @@ class Catalog:
     def remove_files(self) -> None:
         """Removes the files that the committed transaction no longer needs.
 
-        A crash leaves some, which nobody reads. An error leaves the others, too: a store that does not answer would
-        make the run wait for each of them.
+        After a crash some of these files remain, but nobody reads them. After an error the remaining files are not
+        tried: with a store that does not answer, the run would wait for each of them.
         """
         with suppress(PidtsError):
             while self._unlinked:
@@ -139,7 +139,7 @@ class Catalog:
         return self._has_tables
 
     def _retire(self, new: TableMetadata, paths: Iterable[str]) -> None:
-        """Records files that the table no longer needs, and returns for removal those that were recorded long ago.
+        """Records files that the table no longer needs, and marks for removal those that were recorded long ago.
 
         A file that a snapshot of the table may need stays, whatever its age: snapshots may have tags, and schema
         changes do not expire snapshots.

@@ -33,7 +33,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _TIME = r"^(?P<sign>-?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d+))?$"
 
 Unreal = Callable[[int], None]
-"""Called with the number of values that are in no calendar."""
+"""A function that is called with the number of values that are in no calendar."""
 
 
 def stored_type(kind: ColumnType) -> pa.DataType:

@@ -3,10 +3,10 @@
 The catalog's tables and the product's own records are in the same database. So one COMMIT makes new metadata files of
 several tables current, together with the checkpoint.
 
-SQLite has one writer at a time. A transaction locks the database with its first statement that writes: until then each
-statement sees all that is committed when it begins. Locks of checkpoints are locks of files next to the database
-(`flock`). Many processes can share such a lock, and the operating system releases a lock when its process ends. Order:
-a checkpoint's lock first, the database's lock later.
+SQLite has one writer at a time. A transaction locks the database with its first statement that writes. Until then, each
+statement sees everything that was committed before the statement began. Locks of checkpoints are locks of files next to
+the database (`flock`). Many processes can share such a lock, and the operating system releases a lock when its process
+ends. Order: a checkpoint's lock first, the database's lock later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pidts.durable_folder import make_folder
 from pidts.model import Halted, Transient
 
 LOCK_SECONDS = 30.0
-"""The longest wait for a lock."""
+"""The longest time, in seconds, to wait for a lock."""
 
 CATALOG = "catalog.db"
 LOCKS = ".pidts"
@@ -54,9 +54,9 @@ class CatalogConnection:
     def __init__(self, warehouse: str, catalog: str, meta_schema: str, files: str = "") -> None:
         self.warehouse, self.catalog, self.meta_schema = warehouse, catalog, meta_schema
         self.files = files or f"file://{warehouse}"
-        """The folder in which new tables get theirs, as an address."""
+        """The folder in which new tables get their folders, as an address."""
         self.trips = 0
-        """The number of statements so far, since there are no round trips."""
+        """The number of statements so far. They count as round trips, which a local database does not have."""
         self._is_open = False
         self._locks: dict[str, int] = {}
         """The descriptors of locked files by name, until the transaction ends."""
@@ -164,7 +164,10 @@ class CatalogConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits at the end of the block, or rolls back; a block inside an open transaction is part of that one."""
+        """Commits at the end of the block, or rolls back.
+
+        A block inside an open transaction is part of that transaction.
+        """
         if self._is_open:
             yield
             return
@@ -191,7 +194,7 @@ class CatalogConnection:
     def locked(self, *name: object) -> Iterator[int]:
         """Holds a named lock until the block is left; yields its descriptor.
 
-        A process that inherits the descriptor holds the lock, too, if this process dies before the block is left.
+        If this process dies before the block is left, a process that has inherited the descriptor keeps the lock.
         """
         descriptor = self._open_lock(name)
         try:

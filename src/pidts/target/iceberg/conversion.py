@@ -18,12 +18,12 @@ _EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"}
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
 _BEYOND_IT = "[\\x{10000}-\\x{10FFFF}]"
 _CODECS = {"latin1": "cp1252", "ascii": "ascii"}
-"""Python's names of charsets, only of those in which Python has no character that the source lacks."""
+"""Python's names of some charsets: in these, Python has no character that the source lacks."""
 _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
 def converted(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array | None:
-    """Returns the source's values of a column under another type; None if only the source knows them."""
+    """Returns the values that a column has on the source under another type; None if only the source knows them."""
     try:
         found = _cast(values, before, after)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -49,8 +49,8 @@ def _cast(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array |
         return values.cast(after.arrow, safe=False)  # the nearest number, as in C
     if before.kind is Kind.FLOAT and after.kind is Kind.DOUBLE:
         return values.cast(after.arrow)
-    # Unsigned integers may have leading zeros. If the new type has labels, a number is the place of a label for
-    # MariaDB, and the label itself for MySQL.
+    # Unsigned integers may have leading zeros. If the new type has labels, MariaDB takes a number for the index of a
+    # label, and MySQL for the label itself.
     if before.is_integer and not before.unsigned and after.is_text and not after.labels:
         return values.cast(pa.string())
     if (before.kind, after.kind) == (Kind.DATE, Kind.DATETIME):
@@ -81,7 +81,10 @@ def _padded(values: pa.Array, after: ColumnType) -> pa.Array:
 
 
 def keeps_letters(values: pa.Array, before: ColumnType, after: ColumnType) -> bool:
-    """Whether the new charset has all characters of these values and labels; the source would store others as `?`."""
+    """Whether the new charset has all characters of these values and labels.
+
+    The source would store other characters as `?`.
+    """
     had, has = before.charset, after.charset
     if had == has or had is None or has is None or has in _EVERY_CHARACTER or not before.is_text:
         return True
@@ -133,7 +136,7 @@ def _within(values: pa.Array, kind: ColumnType) -> bool:
 
 
 def surely_fits(before: ColumnType, after: ColumnType) -> bool:
-    """Whether every value of a type stays unchanged under another one."""
+    """Whether every value of a type stays unchanged under another type."""
     if before == after:
         return True
     same = replace(before, collation=after.collation, charset=after.charset, labels=after.labels, length=after.length)

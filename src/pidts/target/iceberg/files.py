@@ -1,4 +1,4 @@
-"""The files of a warehouse: written once, flushed to disk before anything names them, and never changed.
+"""The files of a warehouse. A file is written once, is flushed to disk before anything names it, and never changes.
 
 So the content of a file can be cached: all sessions of the process share the caches below, which are bounded.
 
@@ -300,9 +300,9 @@ def key_columns(uri: str, fields: Mapping[int, pa.Field]) -> pa.Table:
 
 
 def ascending(uri: str, number: int, column: pa.ChunkedArray) -> np.ndarray | None:
-    """Returns a column of a file as numbers if it has whole numbers that never become smaller; else None.
+    """Returns a column of a file as numbers if it has whole numbers in ascending order; otherwise None.
 
-    Places in such a column are found without a look at each row. The product sorts its files by the table's key.
+    A value in such a column is found without reading each row. The product sorts its files by the table's key.
     """
     if not pa.types.is_integer(column.type) or column.null_count or column.num_chunks != 1:
         return None
@@ -312,7 +312,7 @@ def ascending(uri: str, number: int, column: pa.ChunkedArray) -> np.ndarray | No
 
 
 def rows_at(uri: str, fields: Mapping[int, pa.Field], places: np.ndarray) -> pa.Table:
-    """Reads the rows at these places, in this order, from the row groups that have them."""
+    """Reads the rows with these numbers, in this order, from the row groups that have them."""
     ends = _groups.get(uri, lambda: _group_ends(uri))
     group = np.searchsorted(ends, places, side="right")
     wanted = np.unique(group)
@@ -326,7 +326,7 @@ def rows_at(uri: str, fields: Mapping[int, pa.Field], places: np.ndarray) -> pa.
 
 
 def matches(rows: pa.Table, keys: pa.Table) -> np.ndarray:
-    """Returns the places of the rows with one of these keys; NULL equals NULL."""
+    """Returns the indexes of the rows with one of these keys; NULL equals NULL."""
     mask = None
     for name in keys.column_names:
         have, want = rows[name], keys[name].combine_chunks()

@@ -39,8 +39,9 @@ _RETIRED_FILES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.retired_file (table_location text NOT NULL, path text NOT NULL, "
     "since integer NOT NULL, first integer NOT NULL, next integer NOT NULL, PRIMARY KEY (table_location, path))"
 )
-"""Files that a table's current snapshot no longer needs, with the time since when, and the snapshots that may need
-them: those with sequence numbers from `first` to before `next`.
+"""Files that a table's current snapshot does not need, with the time since when it does not need them.
+
+Snapshots with sequence numbers from `first` on and below `next` may still need them.
 """
 _ORPHANS = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.orphan (table_location text NOT NULL, path text NOT NULL, "
@@ -92,7 +93,7 @@ class IcebergCheckpoints(CheckpointRecord):
         """The checkpoint that the open transaction last saved: the snapshots of its tables name it."""
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Waits for the workers that have locks, and for a schema change."""
+        """Claims the task after it has waited for workers that have locks, and for a schema change."""
         with self._connection.locked("ddl", task, source), self._connection.transaction():
             for row in self._rows(task, source):
                 self._connection.lock("checkpoint", task, source, row.worker)

@@ -25,12 +25,12 @@ from pidts.target.iceberg.files import ROW_GROUP, ascending, exists, key_columns
 from pidts.target.iceberg.snapshot import Positions, Snapshot, in_order
 
 OnUnreal = Callable[[Table, str, int], None]
-"""Called with a table, a column and the number of its dates that become NULL."""
+"""A function that is called with a table, a column and the number of its dates that become NULL."""
 
 _NONE = np.arange(0)
 
 Side = tuple[Callable[[list[str], np.ndarray], pa.Table], pa.Table, np.ndarray]
-"""A function that reads rows of a file, some of its columns, and the places of the rows that these columns belong to.
+"""A function that reads rows of a file; some columns of the file; and the row numbers of these columns' values.
 """
 
 
@@ -54,16 +54,16 @@ class OpenTable:
         self.base, self._on_unreal = base, on_unreal
         self.written: list[Written] = []
         self.removed: dict[str, list[np.ndarray]] = {}
-        """The rows of committed files that the transaction has removed."""
+        """The numbers of the rows that the transaction has removed, by their committed file."""
         self.dropped: set[str] = set()
         """The committed files whose rows are all removed, or are in `written` now."""
         self._dead: Positions = {}
         self.prepared: list[DataFile] = []
-        """Data files that are written already; their rows are not read before the transaction ends."""
+        """Data files that this transaction has already written; their rows are not read before the transaction ends."""
         self.loaded: list[Written] = []
-        """The rows of `prepared`, if the table has a key: others may load the same rows meanwhile."""
+        """The rows of `prepared`, if the table has a key: other sessions may load rows with the same keys meanwhile."""
         self._is_cleared = False
-        """Whether all rows of `base` are removed, including rows that others add to it meanwhile."""
+        """Whether all rows of `base` are removed, including rows that other sessions add meanwhile."""
 
     @property
     def is_changed(self) -> bool:
@@ -97,7 +97,10 @@ class OpenTable:
             self._add(self._whole(change.table, change.upserts, old))
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Adds rows; returns False and adds nothing if the table has one of them already, or if one occurs twice."""
+        """Adds rows.
+
+        Returns False and adds nothing if the table already has one of these keys, or if a key occurs twice.
+        """
         if not rows.num_rows:
             return True
         if table.identity:
@@ -121,9 +124,9 @@ class OpenTable:
         self.prepared, self.loaded = [], []
 
     def rebased(self, base: Snapshot) -> OpenTable:
-        """Returns the loaded rows on top of another snapshot of the same structure, unless that has one of these rows.
+        """Returns the loaded rows on top of another snapshot of the same structure. Raises if it has one of these rows.
 
-        If the transaction has removed all rows, it removes those of the other snapshot, too.
+        If the transaction has removed all rows, it also removes the rows of the other snapshot.
         """
         table = OpenTable(base, self._on_unreal)
         if self._is_cleared:
@@ -139,13 +142,13 @@ class OpenTable:
         return table
 
     def demand_files(self) -> None:
-        """Raises if a file is gone that was written for the transaction before it locked the database."""
+        """Raises if a file that the transaction wrote before it locked the database is gone."""
         if any(not exists(each.file_path) for each in self.prepared):
             what = "a file with loaded rows was removed before the transaction ended"
             raise Transient("target-busy", what, where=Where(table=str(self.base.name)))
 
     def rewrite(self, path: str) -> None:
-        """Moves the rows of a committed file to the rows that the transaction writes."""
+        """Takes the rows out of a committed file, and adds them to the rows that the transaction writes."""
         places = self._alive(path, 0, self.base.data[path].data_file.record_count)
         names = [column.name for column in self.base.table.columns]
         self._add(self._reader(path)(names, places))
@@ -196,22 +199,23 @@ class OpenTable:
                 yield _decoded(table, read(names, places[start : start + ROW_GROUP]))
 
     def read_stored(self, names: list[str], keys: pa.Table | None = None) -> pa.Table:
-        """Returns columns of all rows, or of those with some keys, in the form of the files."""
+        """Returns columns of all rows, or of the rows with these keys, in the form of the files."""
         parts = [read(names, places) for read, _, places in self._sides(names[:1], keys) if len(places)]
         empty = pa.schema([self.base.fields[name][1] for name in names]).empty_table()
         return pa.concat_tables([empty, *parts])
 
     def all_dead(self, path: str) -> np.ndarray:
-        """Returns the removed rows of a file, including those that the transaction has removed."""
+        """Returns the numbers of a file's removed rows, including rows that the transaction has removed."""
         if path not in self._dead:
             parts = [self.base.dead.get(path, _NONE), *self.removed.get(path, ())]
             self._dead[path] = in_order([np.sort(part) for part in parts]).astype(np.int64)
         return self._dead[path]
 
     def _sides(self, names: list[str], keys: pa.Table | None) -> Iterator[Side]:
-        """Yields a reader, the columns `names` and the rows' places: for each file, and for the open transaction.
+        """Yields sides, one for each file and for each part that the transaction has written.
 
-        The columns have the values of the rows at these places. The reader returns other columns of them.
+        A side has a reader, the columns `names` of the rows, and the rows' numbers. The reader returns other columns of
+        them.
         """
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:
@@ -231,7 +235,7 @@ class OpenTable:
             yield self._reader(each), each.rows.select(names).take(pa.array(places)), places
 
     def _sides_after(self, names: list[str], bound: list[pa.Scalar], limit: int) -> Iterator[Side]:
-        """Yields sides with all rows of the next `limit` keys after a bound, and perhaps more rows."""
+        """Yields sides that have all rows of the next `limit` keys above a bound, and perhaps other rows."""
         fields = self.base.some(names)
         for path, entry in self.committed.items():
             if not self.base.may_hold(entry, names[0], bound[0].as_py(), math.inf):
@@ -250,9 +254,9 @@ class OpenTable:
     def _alive_after(
         self, path: str, first: np.ndarray, rows: pa.Table, bound: list[pa.Scalar], limit: int
     ) -> np.ndarray:
-        """Returns the places in a sorted file of the rows that may be the next `limit` ones after a bound.
+        """Returns the numbers of the rows of a sorted file that may be among the next `limit` rows above a bound.
 
-        Only the first column is sorted for certain, so rows that are equal in it stay together.
+        Only the first column is certainly sorted, so all rows with the same value in it are returned together.
         """
         start, size = int(np.searchsorted(first, first.dtype.type(bound[0].as_py()))), limit
         while True:
@@ -267,7 +271,7 @@ class OpenTable:
             size *= 2
 
     def _alive(self, path: str, start: int, stop: int) -> np.ndarray:
-        """Returns the places between two of a file whose rows are not removed."""
+        """Returns the numbers from `start` to below `stop` whose rows are not removed."""
         dead = self.all_dead(path)
         low, high = np.searchsorted(dead, (start, stop))
         return np.setdiff1d(np.arange(start, stop), dead[low:high], assume_unique=True)
@@ -283,11 +287,11 @@ class OpenTable:
     def _found(
         self, keys: pa.Table, files: Mapping[str, ManifestEntry] | None = None
     ) -> Iterator[tuple[Written | str, np.ndarray]]:
-        """Yields the places of rows with these keys; only in these committed files, if they are given."""
+        """Yields the numbers of rows with these keys. If `files` are given, only these committed files are searched."""
         if not keys.num_rows:
             return
         first = keys.column_names[0]
-        # The bounds of a file do not say whether it has NULLs.
+        # The bounds of a file do not show whether it has NULLs.
         least, most = (None, None) if keys[first].null_count else _range(keys[first])
         fields = self.base.some(keys.column_names)
         for path, entry in (self.committed if files is None else files).items():
@@ -318,7 +322,7 @@ class OpenTable:
             self._dead.pop(where, None)
 
     def _remove_copies(self, change: NetChange) -> None:
-        """Removes rows that are equal in all columns, as many of each as the source has removed."""
+        """Removes rows of a table without a key: as many copies of each row as the source has removed."""
         if not change.deletes.num_rows or change.times is None:
             return
         wanted = self._encoded(change.table, change.deletes)
@@ -416,7 +420,7 @@ def _marked(side: Side, mask: pa.ChunkedArray) -> Side:
 
 
 def _first(sides: list[Side], identity: list[str], limit: int) -> list[Side]:
-    """Keeps the rows with the lowest keys of all sides together."""
+    """Keeps only the `limit` rows that have the lowest keys over all sides."""
     keys = pa.concat_tables([rows.select(identity) for _, rows, _ in sides]) if sides else None
     if keys is None or keys.num_rows <= limit:
         return sides

@@ -1,12 +1,12 @@
-"""Writes a new snapshot of a table: first its files, and at last the metadata file's name in the catalog.
+"""Writes a new snapshot of a table: its files first, and at the end the metadata file's name in the catalog.
 
 Crash points, and what holds after each:
 
 1. before or while data files, files of removed rows, manifests, the manifest list or the metadata file are written:
-   nothing names these files, so nobody sees them. They are orphans.
-2. after the metadata file is written, before the catalog's COMMIT: they are orphans, too.
-3. at COMMIT: SQLite's journal has either all of the transaction or nothing of it; the caller reads its checkpoint to
-   find out.
+   nothing names these files, so no reader finds them. They are orphans.
+2. after the metadata file is written, before the catalog's COMMIT: all of these files are orphans, too.
+3. at COMMIT: SQLite's journal has all of the transaction or nothing of it. The caller reads its checkpoint to find out
+   which.
 4. after COMMIT: the snapshot is there, with the checkpoint.
 
 Files that the current snapshot does not need are kept for `KEPT_SECONDS`, for readers that began with an earlier
@@ -58,17 +58,17 @@ from pidts.target.iceberg.open_table import OpenTable, Written
 from pidts.target.iceberg.snapshot import FILE_PATH, POSITION, Snapshot, deleted_positions
 
 KEPT_SECONDS = 3600
-"""The time for which a file is kept that the current snapshot does not need."""
+"""The seconds for which a file that the current snapshot does not need is kept."""
 SNAPSHOTS = 100
-"""The most snapshots that a metadata file names."""
+"""The largest number of snapshots that a metadata file names."""
 MANIFESTS = 30
-"""If there are more manifests than this, all are rewritten as one of each kind."""
+"""If there are more manifests than this, all of them are rewritten as one manifest of each kind."""
 DELETE_FILES = 16
 """If there are more files of removed rows than this, all are rewritten as one."""
 SMALL_FILES = 16
-"""If there are as many small data files, they are rewritten as one."""
+"""If there are this many small data files, they are rewritten as one."""
 _SMALL_LOADED = 64
-"""The same while rows are loaded: a copy makes many small files, and each row is rewritten once."""
+"""The same number while rows are loaded: a copy makes many small files, and no row is to be rewritten twice."""
 SMALL_BYTES = 16 << 20
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
@@ -86,7 +86,7 @@ class Published:
     """The path of the new metadata file."""
     metadata: TableMetadata
     retired: list[str] = field(default_factory=list)
-    """Files that the table does not need any more."""
+    """Files that the table no longer needs."""
     is_branched: bool = False
     """Whether the snapshots are not a single line: another program has committed to a branch, or has gone back to an
     earlier snapshot. Then a file that was unnecessary from some snapshot on may be needed again.
@@ -119,7 +119,7 @@ def prepare(table: OpenTable) -> None:
 
 
 def data_files(base: Snapshot, written: Iterable[Written]) -> list[DataFile]:
-    """Writes rows to files, sorted by identity, so that the bounds of a file say which keys it may have."""
+    """Writes rows to files, sorted by identity. So the bounds of a file show which keys it may have."""
     parts = [each.left for each in written if each.alive.any()]
     if not parts:
         return []
@@ -310,7 +310,7 @@ class _Publication:
         return replace_metadata(self._base.location, self._metadata, updates, self._retired)
 
     def _expired(self, now: int) -> list[int]:
-        """Returns the snapshots that another one replaced long ago, without those that have a tag or a branch."""
+        """Returns the snapshots that were replaced long ago, except snapshots with a tag or a branch."""
         known = sorted(self._metadata.snapshots, key=lambda one: one.sequence_number or 0)
         followed = [one.timestamp_ms for one in known[1:]]
         recent = {one.snapshot_id for one in known[-SNAPSHOTS:]}
@@ -331,7 +331,7 @@ def replace_metadata(
 
 
 def _has_branches(metadata: TableMetadata) -> bool:
-    """Whether the snapshots up to the current one have branches that no earlier commit has noticed.
+    """Whether the snapshots before the current one have branches that no earlier commit has noticed.
 
     If another program goes back to an earlier snapshot and then commits, the newest snapshot is the current one again.
     """

@@ -1,8 +1,8 @@
 """The structures of a warehouse's tables, and the statements that change them, which are JSON.
 
 A table has the source's structure as a property, in addition to the Iceberg schema that readers see. Columns are
-identified by ids: adding, dropping, renaming or widening one rewrites no row. A change that gives existing rows other
-values rewrites the table's rows.
+identified by ids, so adding, dropping, renaming or widening a column rewrites no row. A change that gives existing rows
+other values rewrites the table's rows.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class IcebergSchema:
         return found.table if found else None
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
-        """Returns none: an Iceberg table has no unique keys besides the identity."""
+        """Returns no columns: an Iceberg table has no unique keys besides the identity."""
         return watched_columns(table, ())
 
     def misfits(self, table: Table) -> list[str] | None:
@@ -99,7 +99,7 @@ class IcebergSchema:
         return None if stored is None else misfits(table, stored)
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the structure: types and defaults are those of the warehouse."""
+        """Returns the same as `structure`."""
         return self.structure(name)
 
     def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - generated columns are plain ones here
@@ -107,7 +107,7 @@ class IcebergSchema:
         return []
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the structure as text. Nothing uses it, since schema changes are part of the transaction."""
+        """Returns the structure as text. It is not used, since schema changes are part of the transaction."""
         stored = self.structure(name)
         return json.dumps(stored.to_json()) if stored else None
 
@@ -172,7 +172,10 @@ def truncations(statements: Iterable[str]) -> Iterator[tuple[TableName, int]]:
 def run_statement(
     sql: str, files: str, catalog: Catalog, opened: Callable[[TableName], OpenTable], settle: Callable[[], None]
 ) -> None:
-    """Executes one statement in the open transaction; `settle` publishes the transaction's changes so far."""
+    """Executes one statement in the open transaction.
+
+    `settle`: writes the transaction's changes so far as snapshots.
+    """
     step = json.loads(sql)
     settle()
     if "create" in step:
@@ -307,9 +310,9 @@ def _alter(
 
 
 def _with_others(new: Table, old: Table, step: Mapping[str, Any]) -> tuple[Table, dict[str, str]]:
-    """Returns the structure with those columns of the table that the statement's structure lacks: they stay.
+    """Returns the statement's structure with the columns that only the table has: they stay.
 
-    They belong to other tables that are merged into this one.
+    Such columns belong to other tables that are merged into this table.
     """
     kept, known = dict(step["kept"]), set(step["known"])
     others = [column for column in old.columns if column.name not in known]
@@ -346,9 +349,9 @@ def _stored(table: OpenTable, name: str) -> pa.Array:
 
 
 def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
-    """Returns the default of a new column for the existing rows; the current time is the source's, in UTC.
+    """Returns the default of a new column for the existing rows. The current time is the source's time, in UTC.
 
-    It refuses a default whose value only the source knows, for example that of a TIMESTAMP, which depends on a
+    It refuses a default whose value only the source knows. For example, the default of a TIMESTAMP depends on a
     session's time zone.
     """
     goal = stored_type(column.type)
@@ -360,7 +363,7 @@ def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
 
 
 def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
-    """Halts if the source, without strict mode, may have changed values of a column in ways that it does not log."""
+    """Halts if the source, without strict mode, may have changed values of a column in a way that is not in the log."""
     may_be_unreal = {old.type.kind, new.type.kind} <= _UNREAL
     if old.nullable and not new.nullable and not may_be_unreal and _stored(table, old.name).null_count:
         raise _refusal(table, old.name)  # the source now has zero, an empty text or the time of its clock, by the type

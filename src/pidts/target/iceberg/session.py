@@ -19,7 +19,7 @@ from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
 from pidts.target.iceberg.snapshot import Snapshot
 
 _LOADED_BYTES = 128 << 20
-"""If more rows than this are loaded into a table without a key, they are written to files before the transaction ends.
+"""If more bytes than this are loaded into a table without a key, they are written to files before the transaction ends.
 """
 
 _log = structlog.get_logger(__name__)
@@ -55,7 +55,7 @@ class IcebergSession(CatalogConnection):
         self.meta.tombstones.prune()
 
     def rollback(self) -> None:
-        """Undoes the transaction; nobody sees the files that it has written."""
+        """Undoes the transaction. No reader finds the files that it has written."""
         self.meta.tombstones.forget()
         self.tables.forget()
         self._forget()
@@ -107,7 +107,10 @@ class IcebergSession(CatalogConnection):
             self._open[name] = table if base.location == table.base.location else table.rebased(base)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows that the table has now; if the database is not locked yet, when the transaction ends."""
+        """Removes all rows.
+
+        If the database is not locked yet, these are the rows that exist when the transaction ends.
+        """
         self.demand_open()
         (self._writable(name) if self.owns_database else self._loaded(name)).clear()
 
@@ -135,7 +138,7 @@ class IcebergSession(CatalogConnection):
         return keys
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:  # noqa: ARG002 - as of the port
-        """Returns the places at which the bytes of both keys are the same."""
+        """Returns the indexes at which the bytes of both keys are the same."""
         pairs = zip(keys.to_pylist(), others.to_pylist(), strict=True)
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 
@@ -144,7 +147,7 @@ class IcebergSession(CatalogConnection):
         return self._known(name).rows
 
     def execute(self, sql: str, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse
-        """Executes one statement of `schema`, in the open transaction or in one of its own."""
+        """Executes one statement of `schema`, in the open transaction or in a transaction of its own."""
         with self.transaction():
             self.own_database()
             run_statement(sql, self.files, self.tables, self._writable, self._settle)
@@ -196,7 +199,10 @@ class IcebergSession(CatalogConnection):
             raise unfit(table.name, problems)
 
     def _settle(self) -> None:
-        """Writes the transaction's changes so far as snapshots; the catalog names them when the transaction commits."""
+        """Writes the transaction's changes so far as snapshots.
+
+        The catalog names the snapshots when the transaction commits.
+        """
         if self._loading:
             self.own_database()
         for name, table in self._open.items():
@@ -205,7 +211,7 @@ class IcebergSession(CatalogConnection):
         self._open.clear()
 
     def _notes(self, table: OpenTable) -> dict[str, str]:
-        """Returns the task's place for a snapshot's summary: the checkpoint that is saved with it, or the last one."""
+        """Returns the task's place for a snapshot's summary: its own checkpoint, or the one before."""
         saved = self.meta.checkpoints.saved
         if saved is None:
             current = table.base.metadata.current_snapshot()
@@ -240,5 +246,5 @@ class IcebergSession(CatalogConnection):
 
 
 def _shape_of(base: Snapshot) -> tuple[object, int]:
-    """Returns the identity of the table and of its schema: ids of columns mean nothing in another schema."""
+    """Returns what identifies the table and its schema: ids of columns have no meaning in another schema."""
     return base.metadata.table_uuid, base.metadata.current_schema_id

@@ -33,7 +33,7 @@ _manifests = Cache(2_000)
 _positions = Cache(64 << 20)
 
 Positions = dict[str, np.ndarray]
-"""The removed rows, by the path of their file: places from 0, sorted."""
+"""The numbers of removed rows, counted from 0 and sorted, by the path of their file."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Snapshot:
 
     @cached_property
     def deletes(self) -> dict[str, ManifestEntry]:
-        """The files with places of removed rows."""
+        """The files with the numbers of removed rows."""
         return self._files(DataFileContent.POSITION_DELETES)
 
     @cached_property
@@ -145,7 +145,7 @@ class Snapshot:
 
 
 def in_order(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns places as one sorted array, each place once.
+    """Returns row numbers as one sorted array, each number once.
 
     Sorting merges sorted parts; `np.unique` would hash each number.
     """

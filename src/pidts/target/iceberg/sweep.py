@@ -1,27 +1,28 @@
 """Removes files that nothing needs: those of interrupted transactions, and those of dropped tables.
 
-A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. Other
+A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. All other
 files are noted as orphans. A sweep at least a day later removes them if they are still not needed. So a file that
-somebody has begun to read stays for at least a day, and no decision depends on a file system's clock.
+somebody has begun to read stays for at least a day, and no decision depends on the clock of a file system.
 
 Cases that could go wrong, and why they do not:
 
-- *A commit names a file between our look and its removal.* Files are removed under the database's lock, after the
-  metadata was read once more. All other files of a transaction are written under that lock, too.
+- *A commit names a file after the sweep has found that it is not needed.* Files are removed under the database's lock,
+  after the metadata was read once more. A transaction writes its files under the same lock, except data files of loaded
+  rows.
 - *A process writes the data files of loaded rows, without that lock, and is then frozen for more than a day before its
   COMMIT.* No metadata names its files, so they are removed. When the process wakes up, it locks the
   database, finds that the files are gone, and reads the rows again (`OpenTable.demand_files`).
 - *Another program's transaction is under way.* Its own files have other names than ours and are not removed. If it
-  names files of ours, the metadata with which it began has named them, and the catalog accepts its commit only if that
-  metadata is still current.
+  names files of ours, it has them from the metadata with which it began, and the catalog accepts its commit only if
+  that metadata is still current.
 
 Crash points, and what holds after each:
 
-1. before or after notes are committed: the earlier notes or the new ones are there. Notes by themselves remove nothing.
+1. before or after notes are committed: the earlier notes or the new notes exist. Notes by themselves remove nothing.
 2. between the removals of files, or before the COMMIT that forgets their notes: the notes name files that are gone.
    The next sweep forgets them.
 3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
-   that is gone; the next sweep forgets it.
+   that is gone. The next sweep forgets this record.
 4. after that COMMIT, before the renamed folder is removed: the next sweep removes all folders of that name.
 5. in an object store, where no folder can be renamed: while the objects of a dropped table are removed, or before the
    COMMIT that forgets the table. The record names objects of which some are gone. The next sweep removes the others.
@@ -63,14 +64,14 @@ _OURS = re.compile(r"\d{8,}-(\d+-)?[0-9a-f]{32}\.((deletes\.)?parquet|(snap\.)?a
 _OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")
 _AT_ONCE = 500
 _LOCK_SECONDS = 5.0
-"""The time after which a sweep that removes orphans unlocks the database, and then continues. A store may be slow."""
+"""The time after which a sweep that removes orphans unlocks the database for a moment, since a store may be slow."""
 _DROPPED = "dropped-"
 
 _log = structlog.get_logger(__name__)
 
 
 class Needed:
-    """The files that a table's metadata names; adding another metadata file reads only what is new in it.
+    """The files that a table's metadata names. When another metadata file is added, only what is new in it is read.
 
     Several paths may lead to one warehouse, through symbolic links. Each table's files are named by the path that its
     first commit used.
@@ -132,7 +133,7 @@ def _sweep_table(session: CatalogConnection, place: str) -> int:
     ]
     with session.transaction():
         session.own_database()
-        # Adds the files of commits that were made meanwhile, and the files that these made unnecessary.
+        # Adds the files of commits that were made meanwhile, and the files that these commits made unnecessary.
         _add_current(session, place, needed)
         kept = _texts(session, "SELECT path FROM pidts_meta.retired_file WHERE table_location = %s", place)
         known = _texts(session, "SELECT path FROM pidts_meta.orphan WHERE table_location = %s", place)
@@ -173,7 +174,10 @@ def _remove_orphans(session: CatalogConnection, place: str, needed: Needed) -> i
 
 
 def _add_current(session: CatalogConnection, folder: str, needed: Needed) -> None:
-    """Adds the files that the tables in a folder need now: several tables, if another catalog name has one there."""
+    """Adds the files that the tables in a folder need now.
+
+    There are several if another catalog name also has a table there.
+    """
     for location, metadata in _tables(session, folder):
         needed.add(location, metadata)
 
@@ -191,7 +195,7 @@ def _table_folders(session: CatalogConnection) -> list[str]:
 
 
 def _sweep_dropped(session: CatalogConnection) -> int:
-    """Removes the folders of dropped tables; a local folder is renamed before, so that the lock is held briefly."""
+    """Removes the folders of dropped tables. A local folder is first renamed, so that the lock lasts only a moment."""
     aside = Path(session.warehouse) / LOCKS
     old, _ = session.run(
         "SELECT location FROM pidts_meta.dropped_table WHERE since < %s", (int(time.time()) - ORPHAN_SECONDS,)
@@ -219,7 +223,7 @@ def _sweep_dropped(session: CatalogConnection) -> int:
 
 
 def _names(session: CatalogConnection, folder: str) -> bool:
-    """Whether the catalog has a table in this folder after all: another program may have registered it again."""
+    """Whether the catalog has a table in this folder: another program may have registered a dropped table again."""
     return any(_is_in(each, folder) for each in _locations(session))
 
 

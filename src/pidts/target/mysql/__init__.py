@@ -38,7 +38,7 @@ class MySqlTarget:
     forwards: tuple[str, ...] = ()
     """The other zones from which rows may come."""
     locks_gaps: bool = False
-    """Whether sessions lock gaps: if a transaction has read that a key has no row, nobody else may insert it."""
+    """Whether sessions lock gaps: if a transaction has found no row of a key, no other session may insert this key."""
 
     piece_rows: ClassVar[int] = 2_500
 
@@ -49,8 +49,7 @@ class MySqlTarget:
                 host=self.host,
                 port=self.port,
                 user=self.user,
-                # The driver would encode a text in latin1, while the server compares with the bytes that its own
-                # clients send.
+                # The driver would encode a text in latin1, but the server's own clients send its bytes in UTF-8.
                 password=self.password.encode(),
                 charset="utf8mb4",
                 autocommit=True,

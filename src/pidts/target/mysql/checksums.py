@@ -16,7 +16,7 @@ from pidts.target.mysql.session import MySqlSession
 def row_sum(
     session: MySqlSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns number and checksum of the rows after one key, up to and with another; None if the server cannot."""
+    """Returns number and checksum of the rows above one key, up to and including another; None if not possible."""
     bounds = [] if behind is None else [_bounded(table, behind, b">", b"")]
     bounds += [] if highest is None else [_bounded(table, highest, b"<", b"=")]
     sql = sum_query(table, "", floats=True)

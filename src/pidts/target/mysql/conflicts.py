@@ -1,11 +1,12 @@
 """Finds the target rows that safe mode removes: they have a new row's unique value, but another identity.
 
-REPLACE removes these rows, too, but also the row itself, and with it the values of columns that only the target has.
-Also, two rows that are equal in a unique key by the target's collation would silently become one.
+REPLACE would also remove these rows. But it would remove the row with the new row's identity as well, and so lose the
+values of columns that only the target has. And two new rows that are equal in a unique key by the target's collation
+would silently become one.
 
-The server compares, so values that are equal by a collation are the same value. A NULL in a unique key is equal to
-nothing. Keys over expressions, and over columns that only the target computes, are left out, because their values are
-unknown here. A collision in one of them stops the task, as it does outside of safe mode.
+The server compares the values, so two values that are equal by a collation are the same value. A NULL in a unique key
+is equal to nothing. Keys over expressions, and over columns that only the target computes, are left out, because their
+values are unknown here. A collision in one of them stops the task, as it does outside of safe mode.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
 
 
 def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array]:
-    """Yields, for each other unique key, one condition per row, which finds target rows with the same unique value."""
+    """Yields, for each unique key besides the identity, one condition per row that finds rows with the same value."""
     identity = frozenset(name.lower() for name in table.identity)
     names = {column.name.lower(): column for column in table.columns}
     for key in found.unique:

@@ -24,7 +24,7 @@ LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
 """The second variable makes an old Galera cluster commit in the middle of LOAD DATA."""
 _LONG_LISTS = "in_predicate_conversion_threshold"
-"""MariaDB turns a list with as many values as this variable says into a table, and may then scan the queried table."""
+"""MariaDB turns a list with this number of values into a table, and then may scan the whole queried table."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MODES = (
     "NO_AUTO_VALUE_ON_ZERO",
@@ -35,7 +35,7 @@ _MODES = (
 )
 _NUMBER_COLUMN, _TEXT_COLUMN = (Column(kind.value, ColumnType(kind)) for kind in (Kind.BIGINT, Kind.LONGTEXT))
 _INSERTED, _INSERTED_BYTES = 2000, 1 << 20
-"""The most rows of one statement, and their bytes."""
+"""The largest number of rows of one statement, and of their bytes."""
 _SETTINGS = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # Truncation is an error; dates are stored as the source has them; 0 in an auto_increment column stays 0.
@@ -79,8 +79,8 @@ class MySqlConnection:
                     "the target is TiDB, which locks no gaps between keys, as pidts.conflict: version needs",
                     todo="Remove pidts.conflict and pidts.version-column: rows that differ are locked then",
                 )
-            # Under other levels, a read without locks uses a snapshot, and a row may change between it and the row's
-            # lock.
+            # Under other levels, a read without locks uses a snapshot, and a row may change after the snapshot and
+            # before the row is locked.
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", ())
         if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
             self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # otherwise long key lists scan the table
@@ -94,7 +94,7 @@ class MySqlConnection:
         self.is_marked = False
         """Whether the open transaction has marked the zone from which its rows come."""
         self.locked_checkpoints: set[tuple[str, str, int]] = set()
-        """The rows that the open transaction has locked: task, source, worker."""
+        """The checkpoints that the open transaction has locked: task, source, worker."""
 
     @property
     def trips(self) -> int:
@@ -106,7 +106,7 @@ class MySqlConnection:
         return float(self.rows("SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
 
     def begin(self, origin: str = "") -> None:
-        """Begins a transaction; raises if one is open, which the server would commit silently."""
+        """Begins a transaction. Raises if a transaction is open: the server would commit it silently."""
         if self.is_open:
             raise Halted(
                 "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
@@ -116,7 +116,7 @@ class MySqlConnection:
         self.is_open = True
 
     def commit(self) -> None:
-        """Commits; after an error the outcome is unknown."""
+        """Commits the transaction. After an error it is not known whether it is committed."""
         self.exchange.now(b"COMMIT")
         self._ended()
 
@@ -137,7 +137,7 @@ class MySqlConnection:
             force_close(self.driver)
 
     def demand_open(self) -> None:
-        """Raises if no transaction is open, because each statement would commit by itself."""
+        """Raises if no transaction is open: then each statement would commit by itself."""
         if not self.is_open:
             raise Halted(
                 "target-refused",
@@ -148,7 +148,7 @@ class MySqlConnection:
     def mark(self) -> None:
         """Marks the zone of the open transaction in the log; does nothing without a zone.
 
-        The values of the marker row change each time, since the log does not show an update to the same values. Each
+        The marker row's value changes each time, since the log does not show an update to the same values. Each
         connection has its own row, so that transactions do not wait for each other.
         """
         self.demand_open()
@@ -161,16 +161,22 @@ class MySqlConnection:
             self.is_marked = True
 
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Returns the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
+        """Executes a statement in which `pidts_meta` means the task's meta schema.
+
+        Returns the rows and the number of matches.
+        """
         done = self.exchange.now(self.exchange.text(self.named(sql), values))
         return list(done.rows), done.count
 
     def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
-        """Asks right after the next statement, in the same round trip; the returned function returns the rows."""
+        """Queues a query that is sent right after the next statement, in its round trip.
+
+        The returned function returns the rows.
+        """
         return self.exchange.behind(self.exchange.text(self.named(sql), values))
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Inserts rows of texts and integers into a meta table, whose values are made text column by column."""
+        """Inserts rows of texts and integers into a meta table. The values become SQL text column by column."""
         head = self.named(f"INSERT INTO pidts_meta.{table} ({', '.join(columns)}) VALUES ").encode()
         packet = self.server.max_packet
         limits = StatementLimits(_INSERTED, min(_INSERTED_BYTES, packet - 1024), packet - 16)
@@ -180,7 +186,7 @@ class MySqlConnection:
             self.exchange.later(sql)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Returns only the rows."""
+        """Executes a statement and returns only the rows."""
         return self.run(sql, values)[0]
 
     def shown(self, sql: str) -> list[tuple[str, ...]]:
@@ -191,12 +197,12 @@ class MySqlConnection:
         return [tuple(str(each).encode("latin-1").decode("utf-8", "backslashreplace") for each in row) for row in rows]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Queues a statement for one row that must exist; if the row is missing after all, the task stops."""
+        """Queues a statement that changes one row. If the row does not exist, the task stops."""
         self.exchange.later(self.exchange.text(self.named(sql), values), check=_demand_one)
         return [], 1
 
     def warnings(self) -> list[tuple[int, str]]:
-        """Returns number and text of each warning, notes left out."""
+        """Returns the number and text of each warning, without notes."""
         rows, _ = self.run("SHOW WARNINGS", ())
         return [(int(number), str(text)) for level, number, text in rows if level != "Note"]
 

@@ -1,8 +1,8 @@
 """Creates the source's foreign keys, checks, keys over expressions and automatic timestamps on MySQL, MariaDB and TiDB.
 
-Crash points: each constraint is made by one statement, and the catalogue says whether it is still needed. The sessions
-do not check foreign keys. So when a foreign key is created, the server does not read the rows, which the source has
-checked. When a check is created, the server reads them.
+Crash points: each constraint is created by one statement, and the catalogue shows whether it is still needed. The
+sessions do not check foreign keys. So when a foreign key is created, the server does not read the rows: the source has
+checked them. When a check is created, the server reads the rows.
 """
 
 from __future__ import annotations

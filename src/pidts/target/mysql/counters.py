@@ -22,7 +22,7 @@ def behind(session: MySqlSession, table: Table, source_next: int) -> list[str]:
 
 
 def move(session: MySqlSession, table: Table, source_next: int) -> list[str]:
-    """Moves the counter if it is behind; returns a line for it."""
+    """Moves the counter if it is too low, and then returns a line for it."""
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
         return []

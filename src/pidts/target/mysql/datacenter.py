@@ -1,7 +1,7 @@
 """The tables of an Inception Gate datacenter, as one session reads and writes them.
 
 `transfer_data` and `transfer_checkpoint` are public: programs that were written for Inception Gate read them. These
-programs may use `reader_cursor`: rows after a place that a reader has written there are not removed.
+programs may use `reader_cursor`: a reader writes there how far it has read, and later rows are not removed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Numbers:
 
 
 class Datacenter:
-    """The datacenter as one session uses it; the transaction is that of the session."""
+    """The datacenter, as one session uses it in the session's transaction."""
 
     def __init__(self, session: MySqlSession, database: str) -> None:
         self._session, self._database = session, database
@@ -76,7 +76,7 @@ class Datacenter:
         )
 
     def prepare(self) -> None:
-        """Creates the database and the tables that are missing; outside of transactions."""
+        """Creates the database and the tables that are missing. Must not be called in a transaction."""
         self._session.run(f"CREATE DATABASE IF NOT EXISTS {identifier(self._database)}", ())
         for sql in self.create_statements():
             self._session.run(sql, ())
@@ -136,7 +136,7 @@ class Datacenter:
         return Numbers(int(rows[0][0]), int(rows[0][1])) if len(rows) == 1 else None
 
     def pages(self, after: int, upto: int, *, backwards: bool = False) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yields the records after one id up to another: id, tid, names, instance, type and JSON; pages are small."""
+        """Yields pages of records with ids above `after`, up to `upto`: id, tid, names, instance, type and JSON."""
         order = "DESC" if backwards else "ASC"
         sql = (
             f"SELECT id, COALESCE(LENGTH(data), 0) FROM {self._data} WHERE id > %s AND id <= %s "

@@ -91,7 +91,7 @@ def _charset(charset: str | None, collation: str | None, server: TargetServer) -
 def _strictest(charset: str, server: TargetServer) -> str | None:
     """Returns a collation that may replace every other collation of the charset.
 
-    Values that differ in another collation differ in this one, too, even `a` and `a `.
+    Values that differ under another collation also differ under this collation, even `a` and `a `.
     """
     wanted = (f"{charset}_nopad_bin", f"{charset}_0900_bin", f"{charset}_bin")
     return next((each for each in wanted if each in server.collations), None)
@@ -126,7 +126,7 @@ def render(
     executed_at: int,
     computed: frozenset[str] = frozenset(),
 ) -> Rendered:
-    """Returns the target's statements for one of the source's.
+    """Returns the target's statements for a statement of the source.
 
     Each statement concerns one table, so that it is atomic on every server. `computed` are the columns, in lower case,
     that this server computes itself.

@@ -40,7 +40,10 @@ class Done:
 
 
 def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Done]:
-    """Executes statements in order, up to the first that fails; they are bytes, since binary literals are no text."""
+    """Executes statements in order, up to the first that fails.
+
+    They are bytes, since they may contain binary literals.
+    """
     connection.query(b";".join(statements) if len(statements) > 1 else statements[0])
     yield _done(connection)
     while _own(connection)._result.has_next:  # noqa: SLF001 - cursors take text only
@@ -50,7 +53,7 @@ def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Do
 
 @contextmanager
 def as_bytes(connection: Connection[Any]) -> Iterator[None]:
-    """Inside the block, each character of an answer's text stands for a byte, as some server texts are not UTF-8."""
+    """In the block, each character of an answer stands for one byte, since some texts of servers are not UTF-8."""
     own = _own(connection)
     encoding, own.encoding = own.encoding, "latin-1"
     try:
@@ -60,7 +63,9 @@ def as_bytes(connection: Connection[Any]) -> Iterator[None]:
 
 
 def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryview]) -> Done:
-    """Executes LOAD DATA LOCAL INFILE '{FILE}' with these texts; each is sent while the server works on the one before.
+    """Executes LOAD DATA LOCAL INFILE '{FILE}' with these texts.
+
+    A text is sent while the server works on the text before.
 
     The server asks for the file by its name, and a hostile server may ask for any name at any time. So this module
     never opens a file, and a request with another name, or at another moment, ends the connection.

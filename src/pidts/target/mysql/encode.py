@@ -15,7 +15,7 @@ from pidts.target.text import combined, exact_float_text, moment_text, text_of
 
 _BYTES = pa.large_binary()
 _FEW = 64
-"""The most values that are written one by one: for so few, calls of Arrow cost more."""
+"""The largest number of values that are written one by one: for so few values, calls of Arrow cost more."""
 _NOTHING = pa.scalar(b"", _BYTES)
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _NUMBERS = frozenset({Kind.BIT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
@@ -85,12 +85,14 @@ def _wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
 
 
 def _escaped(data: pa.Array) -> pa.Array:
-    """Escapes the only bytes that can end a literal: in utf8mb4 no byte of a longer character equals a quote."""
+    """Escapes the bytes that could end a literal. In utf8mb4, no byte of a longer character equals a quote."""
     return escaped(data, ((b"\\", b"\\\\"), (b"'", b"\\'")))
 
 
 def escaped(data: pa.Array, meanings: Iterable[tuple[bytes, bytes]]) -> pa.Array:
-    """Returns large binaries with some bytes replaced, in this order; a backslash has to be the first of them.
+    """Returns large binaries with some bytes replaced, in the order of `meanings`.
+
+    If a backslash is replaced, it comes first.
 
     Each byte is searched for first: a search is far quicker than a replacement that finds nothing.
     """
@@ -107,9 +109,9 @@ class StatementLimits:
 
     rows: int
     size: int
-    """The number of bytes that a statement should not exceed."""
+    """The number of bytes above which a statement is divided, if it has several rows."""
     packet: int
-    """The number of bytes that it must not exceed."""
+    """The number of bytes above which the server refuses a statement."""
 
 
 def statements(

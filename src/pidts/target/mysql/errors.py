@@ -141,7 +141,10 @@ def translate(error: Exception, table: str = "") -> PidtsError:
 
 
 def _is_gone(number: int, text: str, table: str) -> bool:
-    """Whether the server lacks this table or its database; a trigger of the table may lack another table."""
+    """Whether the server lacks this table or its database.
+
+    If a trigger of the table lacks another table, it is False.
+    """
     mine, said = table.casefold(), text.casefold()
     if number == _NO_SUCH_DATABASE:
         database = said.partition("'")[2].rpartition("'")[0]

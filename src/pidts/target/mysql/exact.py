@@ -1,4 +1,4 @@
-"""Makes conditions that only rows with exactly these values satisfy, whatever the target's collations treat as equal.
+"""Makes conditions that only rows with exactly these values satisfy, whatever collations the target has.
 
 Text is compared twice: by the column's collation, for which an index can be used, and byte by byte.
 """

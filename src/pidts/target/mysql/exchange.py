@@ -6,7 +6,7 @@ executed, not even a COMMIT. So a transaction of a few rows costs two round trip
 the checkpoint, then all writes with COMMIT.
 
 The call that sends raises the errors; an error names the table of the statement that failed. A large text is sent at
-once, so that the server works while the next one is made.
+once, so that the server works on it while the next text is made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pidts.target.mysql.errors import Refused, translate
 Check = Callable[[Done], None]
 Rows = Sequence[tuple[Any, ...]]
 Explain = Callable[[Refused], PidtsError | None]
-"""Returns an error with more details about a refusal, if there are any."""
+"""A function that returns an error with more details about a refusal; None if there are none."""
 
 _WAITING_BYTES = 1 << 16
 _T = TypeVar("_T")
@@ -51,7 +51,10 @@ class Exchange:
         """The number of round trips so far."""
 
     def later(self, sql: bytes, table: str = "", *, check: Check | None = None, explain: Explain | None = None) -> None:
-        """Queues a statement; it is sent with the next one, unless it is large. `check` tests its result."""
+        """Queues a statement.
+
+        It is sent together with the next statement, or at once if it is large. `check` tests its result.
+        """
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()
         self._waiting.append(_Statement(sql, table, check, explain))
@@ -60,7 +63,7 @@ class Exchange:
             self.flush()
 
     def now(self, sql: bytes, table: str = "") -> Done:
-        """Sends the queued statements and this one, which concerns a table."""
+        """Sends the queued statements and this statement. `table` is the table that this statement concerns."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()  # together they might be larger than the server accepts
         place = len(self._waiting)

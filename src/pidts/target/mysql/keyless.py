@@ -1,14 +1,15 @@
 """Removes rows of a table without a key: as many copies of each row as the source has removed.
 
-A row is found by the exact values of all its columns, often without an index. So that the table is not read once for
-each row:
+A row is found by the exact values of all its columns, often without an index. These steps avoid that the whole table is
+read once for each row:
 
 1. One statement counts the copies that the target has of many rows.
-2. If the target has fewer copies than are to be removed, it differs from the source: nothing of the batch is committed.
+2. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is
+   committed.
 3. One statement removes all rows of which every copy is to be removed.
 4. For each other row, one statement removes some of its copies (LIMIT).
 
-The number of removed rows is checked, so it is noticed if another application removes a row in between.
+The number of removed rows is checked, in case another application removes a row between these steps.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ class CopyRemover:
             )
 
     def _groups(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
-        """Yields ranges of rows, each for one statement; short ones, as the counting query has conditions twice."""
+        """Yields ranges of rows, one for each statement.
+
+        They are short, since the counting query has each condition twice.
+        """
         limits = StatementLimits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
         return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))
 

@@ -1,21 +1,21 @@
 """Loads new rows into MySQL and MariaDB: by LOAD DATA LOCAL if the server allows it, else by INSERTs of many rows.
 
-LOCAL turns every error into a warning: the server skips a row that exists already, and cuts off a value that does not
-fit. So the warnings are read. If all of them report duplicates, the chunk counts as not loaded; any other warning stops
+LOCAL turns every error into a warning: the server skips a row that already exists, and cuts off a value that does not
+fit. So the warnings are read. If all of them report duplicates, the chunk counts as not loaded. Any other warning stops
 the task. In both cases the rows are rolled back to a savepoint before anything is committed.
 
-The text is UTF-8 and tab-separated, and is made while the server works on the part before. Some values cannot be
-written in it directly:
+The text is UTF-8 and tab-separated. Each part of it is made while the server works on the part before. Some values
+cannot be written in it directly:
 
 - Bytes are not text, and the server would decode them as characters: they are written as hexadecimal digits.
-- A BIT column would take the digits of a number for its bits.
+- The server would take the digits of a BIT value for its bits, so the number is converted by an expression.
 - If a number's column is not a number on the target, the server would not read its digits as this number. Such a table
   is written by INSERT. So is a table whose values are nearly as large as a packet, and every table of TiDB, which
   commits in the middle of a LOAD DATA.
 - An enum's index 0 is no label; rows with it are written by INSERT, too.
 
-ASCII text for columns with another charset than utf8mb4 is declared to have no charset. Its bytes are the same in all
-charsets, and the server saves the conversion of each byte, a quarter of its work.
+If all text is ASCII, and a column has another charset than utf8mb4, the text is declared to have no charset. Its bytes
+are the same in all charsets, and the server does not have to convert each byte, which is a quarter of its work.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Loader:
         self._largest = server.max_packet // 4
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Loads all rows, or none; False if one of them is there already."""
+        """Loads all rows, or no row. Returns False if the target already has one of them."""
         if not rows.num_rows:
             return True
         plan = self._plans.of(table)
@@ -151,7 +151,7 @@ def _statement(plan: Plan, rows: pa.Table) -> bytes | None:
 
 
 def _is_plain(plan: Plan, rows: pa.Table) -> bool:
-    """Whether there is text to convert, and all of it has the same bytes in every charset of the table."""
+    """Whether some column has another charset, and all text has the same bytes in every charset of the table."""
     pairs = [(column, plan.found.column(column.name) or column) for column in plan.written]
     if any(found.type.kind in _READ_AS_BYTES for _, found in pairs):
         return False

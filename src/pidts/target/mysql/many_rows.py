@@ -1,4 +1,4 @@
-"""Reads the many rows of a SELECT: compiled code writes the server's answer directly into Arrow's memory.
+"""Reads a SELECT with many rows: compiled code writes the server's answer directly into Arrow's memory.
 
 The driver makes an object of each value, which takes longer than the server takes to find it. The compiled code expects
 the text form that the source's column has. If the target's column has another form, `many_rows` returns None, and the

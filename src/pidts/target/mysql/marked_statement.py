@@ -1,9 +1,9 @@
-"""Runs statements that commit by themselves, and marks them in the log with the zone from which they come.
+"""Runs statements that commit by themselves, so that the log shows the zone from which each statement comes.
 
-The log contains a statement as it was sent, with the comment at its end. But the servers rewrite DROP TABLE and keep
-only the names of its tables. So a table that is created for this purpose, the mark, is dropped along with the others.
-The mark is the first table in the statement: a server that drops tables one after the other drops the mark before every
-other table.
+A statement has a comment with the zone at its end, and the log contains the statement as it was sent. But servers
+rewrite DROP TABLE, and keep only the names of its tables. So such a statement also drops a table that is created for
+this purpose, the mark. The mark is the first table in the statement: a server that drops tables one after the other
+drops the mark before every other table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COMMENTED = (
     TruncateTable,
 )
 _CHANGES_ROWS = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.ASCII | re.IGNORECASE)
-"""Other statements, such as CALL, may commit in between, and only their part before that commit would have the mark."""
+"""Other statements, such as CALL, may contain a COMMIT, and only their part before that COMMIT would have the mark."""
 _DROP = re.compile(
     r"(?P<head>\s*DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?)(?P<names>[^;/#]+?)\s*;?\s*", re.ASCII | re.IGNORECASE
 )

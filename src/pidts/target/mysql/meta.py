@@ -93,7 +93,10 @@ class MySqlCheckpoints(CheckpointRecord):
         self._later = CheckpointRecord(connection.run_later)
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Waits until a schema change that an earlier run left running has ended, then for that run's row locks."""
+        """Claims the task.
+
+        It first waits for a schema change that an earlier run has left running, and then for that run's row locks.
+        """
         with self._ddl_lock(task, source):
             self._connection.begin()
             try:
@@ -112,7 +115,10 @@ class MySqlCheckpoints(CheckpointRecord):
         return found
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Locks the rows for sharing. TiDB has no shared locks: there only one session can have them at a time."""
+        """Locks the rows for sharing.
+
+        TiDB has no shared locks: there, only one session at a time can have these locks.
+        """
         return self._rows(task, source, lock="FOR UPDATE" if self._connection.server.tidb else "LOCK IN SHARE MODE")
 
     def save(self, new: Checkpoint) -> None:

@@ -27,15 +27,16 @@ class Plan:
     row_end: bytes
     """The end of each row's text."""
     update: bytes
-    """The columns of the key; empty for a table without a key, whose rows are only added."""
+    """The end of an INSERT that overwrites existing rows; empty for a table without a key: its rows are only added.
+    """
     is_loose: bool
-    """Whether the target may treat keys as equal that differ on the source: another collation decides there."""
+    """Whether the target may treat keys as equal that differ on the source, because it has another collation."""
     never_null: tuple[str, ...]
     """Columns in which the server silently stores another value for NULL."""
 
     @property
     def rivalled(self) -> bool:
-        """Whether an existing row can prevent the writing of another one."""
+        """Whether an existing row can prevent another row from being written."""
         return bool(self.update) and len(self.found.unique) > 1
 
     def demand_values(self, rows: pa.Table) -> None:

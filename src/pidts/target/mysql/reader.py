@@ -18,17 +18,17 @@ from pidts.target.text import unreal
 
 _KEYS = 5000
 _KEY_BYTES = 1 << 20
-"""The most bytes of one list of keys in Arrow; the list's text has more."""
+"""The largest size, in Arrow, of one list of keys. The list's text is larger."""
 _COMPOSITE_KEYS = 200
 _LEVELS = re.compile(r"(_uca1400.*)_(?:as_cs|ai_cs|as_ci)$")
 _THAI = re.compile(r"_thai_520_w2$")
 FEW = 50
-"""The number of rows up to which the driver is the faster way to read."""
+"""Up to this number of rows, the driver reads faster than compiled code."""
 
 Query = Callable[[bytes, str], Sequence[tuple[Any, ...]]]
-"""Returns the rows of a statement about a table."""
+"""A function that returns the rows of a statement about a table."""
 Many = Callable[[bytes, Table], pa.Table | None]
-"""Returns the same rows as an Arrow table; None if they have to be queried by `Query`."""
+"""A function that returns the same rows as an Arrow table; None if `Query` has to be used."""
 
 
 class Reader:
@@ -50,7 +50,7 @@ class Reader:
         only: Mapping[str, str] | None,
         by_key: bool = False,
     ) -> pa.Table:
-        """Reads the rows with these identities, or the next rows after one; `only` restricts the rows.
+        """Reads the rows with these identities, or the next rows after an identity. `only` restricts the rows.
 
         `lock` locks these rows until the transaction ends. `by_key`: the identity is the primary key, and its index has
         to be used. Otherwise MySQL scans a small table for a long list of keys, and locks all rows that it scans: two
@@ -92,7 +92,7 @@ class Reader:
         return pa.table(columns, names=list(self._table.identity))
 
     def equal_keys(self, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which the two keys are equal by the columns' collations.
+        """Returns the indexes at which the two keys are equal by the columns' collations.
 
         The comparison is not in the WHERE clause, which servers evaluate before the values have the columns'
         collations.
@@ -108,7 +108,7 @@ class Reader:
     def _of_literals(self, columns: Sequence[tuple[str, str, pa.Table]], select: str) -> Iterator[tuple[Any, ...]]:
         """Yields the results of a query over values that have the types of the table's columns.
 
-        Each of `columns` is a name in the query, a column of the table, and the rows with its values.
+        Each of `columns` has a name in the query, the name of a column of the table, and rows with the column's values.
         """
         shown = ", ".join(f"{identifier(name)} AS {alias}" for alias, name, _ in columns)
         empty = f"SELECT 0 AS pidts_place, {shown}".encode() + self._from + b" WHERE 1 = 0"
@@ -129,7 +129,7 @@ class Reader:
         return [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
 
     def _any_of(self, keys: pa.Table) -> bytes:
-        """Returns the condition for some keys: IN for one column; `a=1 AND b=2 OR …` for several, as it is faster."""
+        """Returns the condition for some keys: IN for one column; for several, the faster `a=1 AND b=2 OR …`."""
         values = [literals(self._table.column(name), keys[name]) for name in self._table.identity]
         if len(values) == 1:
             return self._identity[0].encode() + b" IN (" + b", ".join(values[0].to_pylist()) + b")"
@@ -137,7 +137,10 @@ class Reader:
         return b" OR ".join(wrapped(joined(equal, b" AND "), b"(", b")").to_pylist())
 
     def _past(self, after: Sequence[object]) -> bytes:
-        """Returns the condition for rows after a key; without pairs, for which some servers use no index."""
+        """Returns the condition for rows above a key.
+
+        It does not compare pairs, for which some servers use no index.
+        """
         constants = [self._literal(name, value) for name, value in zip(self._table.identity, after, strict=True)]
         alternatives = []
         for place, name in enumerate(self._identity):
@@ -165,7 +168,7 @@ class Reader:
 
 
 def _form(text: str, collation: str) -> str:
-    """Returns a digest of a text's weights, without those at the end that a collation ignores as it ignores spaces.
+    """Returns a digest of a text's weights, without the weights of trailing spaces if the collation ignores these.
 
     MariaDB has no weights for collations that compare case or accents on separate levels: for these, the function uses
     the weights of the collation that ignores both. Values that are not text on the server have no weights.

@@ -1,4 +1,4 @@
-"""Makes the SQL of a repair for people to read: printable, and independent of the session's settings."""
+"""Makes the SQL of a repair for people: it is printable, and does not depend on the session's settings."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """Returns the statements; refuses a new column if this server cannot fill existing rows as the source did."""
+        """Returns the statements. Refuses a new column if this server cannot fill existing rows as the source did."""
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:
@@ -100,7 +100,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         return dialect.render(statement, before, after, self._connection.server, executed_at)
 
     def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
-        """Refuses to shorten fractions of seconds if MySQL (rounds) and MariaDB (cuts off) would differ for a row."""
+        """Refuses to shorten fractions of seconds if a row would differ: MySQL rounds, and MariaDB cuts off."""
         for column, digits in shortened(statement, old, new):
             where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
@@ -115,9 +115,9 @@ def computed_here(
 ) -> frozenset[str]:
     """Returns the names, in lower case, of new generated columns that this server may compute.
 
-    A server of the other kind computes only expressions that every server computes in the same way. Each column that an
-    expression reads must have the same type here and on the source, and no TIMESTAMP, whose value depends on the
-    session's zone.
+    If source and target are not of the same kind, only expressions that every server computes in the same way count.
+    Each column that an expression reads must have the same type here and on the source. It must not be a TIMESTAMP,
+    whose value depends on the session's time zone.
     """
     if found is None or not server.has_generated:
         return frozenset()

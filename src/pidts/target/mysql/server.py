@@ -21,25 +21,28 @@ class TargetServer:
 
     @property
     def row_alias(self) -> bool:
-        """Whether it knows `VALUES (...) AS new`; `VALUES(column)` is deprecated there, and the only form elsewhere."""
+        """Whether the server accepts `VALUES (...) AS new`.
+
+        There, `VALUES(column)` is deprecated; elsewhere it is the only form.
+        """
         return not self.dialect.mariadb and not self.tidb and self.dialect.version >= (8, 0, 20)
 
     @property
     def has_json(self) -> bool:
-        """Whether it has a type JSON; MariaDB's is a long text with a check."""
+        """Whether the server has a type JSON. MariaDB's JSON is a long text with a check."""
         return self.dialect.version >= ((10, 2, 7) if self.dialect.mariadb else (5, 7, 8))
 
     @property
     def has_vector(self) -> bool:
-        """Whether it has the type VECTOR."""
+        """Whether the server has the type VECTOR."""
         return not self.tidb and self.dialect.version >= ((11, 7, 1) if self.dialect.mariadb else (9, 0, 0))
 
     @property
     def has_generated(self) -> bool:
-        """Whether it has generated columns with MySQL's syntax for STORED."""
+        """Whether the server has generated columns with MySQL's syntax for STORED."""
         return self.dialect.version >= ((10, 2, 1) if self.dialect.mariadb else (5, 7, 6))
 
     def has_address_type(self, name: str) -> bool:
-        """Whether it has the types UUID, INET4 and INET6."""
+        """Whether the server has this type: UUID, INET4 or INET6."""
         since = {"inet6": (10, 5, 0), "uuid": (10, 7, 0), "inet4": (10, 10, 0)}
         return self.dialect.mariadb and self.dialect.version >= since[name]

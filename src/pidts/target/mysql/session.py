@@ -51,9 +51,9 @@ class MySqlSession(MySqlConnection):
         self._plans = Plans(self.server, self.schema.shape)
         self._writer = Writer(self.server, self._plans, self.exchange, self.warnings)
         self._other_types: set[TableName] = set()
-        """Tables with values that do not have the text form of the source's columns."""
+        """Tables whose values do not have the text form of the source's columns."""
         self._primary: dict[TableName, tuple[Table, bool]] = {}
-        """For each table its last structure, and whether its identity is the target's primary key."""
+        """For each table, its last structure, and whether its identity is the target's primary key."""
         self._loader = Loader(self.server, self._plans, self._writer, self.exchange, self.warnings)
 
     def commit(self) -> None:
@@ -72,13 +72,15 @@ class MySqlSession(MySqlConnection):
         self._writer.write(change)
 
     def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - of no table
-        """Returns False: rows that changes find are read to be compared."""
+        """Returns False: existing rows are read and compared by the caller."""
         return False
 
     def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - of all tables
-        """Whether a plain INSERT refuses a row whose key is there; some transactions of TiDB check keys only later.
+        """Whether a plain INSERT refuses a row whose key already exists.
 
-        Each table that is written has a unique key over the identity.
+        Some transactions of TiDB check keys only later.
+
+        A table with an identity has a unique key over it; other tables are not written.
         """
         return not self.server.tidb
 
@@ -114,11 +116,11 @@ class MySqlSession(MySqlConnection):
         return Reader(self._query, self._many, table).compared(keys, collations)
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which the two keys are equal by the collations of the target's table."""
+        """Returns the indexes at which the two keys are equal by the collations of the target's table."""
         return Reader(self._query, self._many, table).equal_keys(keys, others)
 
     def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:
-        """Returns the many rows of a SELECT of whole numbers and texts; text is in utf8mb4."""
+        """Returns the rows of a SELECT that may have many rows of whole numbers and texts; text is in utf8mb4."""
         statement = self.exchange.text(sql, values)
         table = Table(TableName("", "many rows"), tuple(columns))
         found = self._many(statement, table) if compiled() else None

@@ -25,7 +25,10 @@ _LOOSE_BYTES = frozenset({Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMB
 
 @dataclass(frozen=True, slots=True)
 class UniqueParts:
-    """The parts of a unique key over columns; each has the length of the prefix that it covers, if any."""
+    """The parts of a unique key over columns.
+
+    If a part covers only a prefix of its column, it has the prefix's length.
+    """
 
     parts: tuple[tuple[str, int | None], ...]
 
@@ -168,7 +171,7 @@ def _is_optional(column: Column, row: tuple[Any, ...]) -> bool:
 
 
 def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
-    """Returns the unique keys of a table, including those over prefixes and expressions; none if there is no table."""
+    """Returns a table's unique keys, also over prefixes and expressions; no keys if there is no table."""
     rows = run(
         "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS "
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",

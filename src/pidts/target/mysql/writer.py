@@ -1,13 +1,13 @@
 """Writes net changes to MySQL, MariaDB and TiDB: DELETE by lists of keys, then INSERT ... ON DUPLICATE KEY UPDATE.
 
 ON DUPLICATE KEY UPDATE applies to *any* unique key. If another row still has the secondary unique value of a new row,
-the new row would overwrite that row and itself be lost, without an error. So a column of the identity is set to `IF(the
-whole identity equals the new one, the new value, <an error>)`: if the server has found another row than the one with
-our identity, the statement ends with an error.
+the statement would overwrite that row, and the new row would be lost, without an error. So a column of the identity is
+set to `IF(the whole identity equals the new identity, the new value, <an error>)`: if the server has found a row with
+another identity, the statement ends with an error.
 
-The error is a subquery of two rows. NULL for a NOT NULL column would not do: it sets an AUTO_INCREMENT column to 0 and
-a TIMESTAMP of MariaDB to the current time, and the other row is lost. TiDB computes subqueries before it reads rows. So
-there the error is a number outside of every integer column's range, or NULL.
+The error is a subquery of two rows. NULL for a NOT NULL column is not always an error: it sets an AUTO_INCREMENT column
+to 0 and a TIMESTAMP of MariaDB to the current time, and the other row would be lost. TiDB computes subqueries before it
+reads rows. So on TiDB the error is a number outside of every integer column's range, or NULL.
 
 The IF compares text byte by byte. Otherwise, if a key's collation on the target treats more texts as equal than the
 source's (`a` and `a ` under PAD SPACE, accents, case), two rows of the source would become one, and only the later row
@@ -16,7 +16,7 @@ would stay.
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
 that the condition can name its new value.
 
-With `NetChange.is_new`, new rows are inserted, and a row that exists already is an error. The caller then makes the
+With `NetChange.is_new`, new rows are inserted, and a row that already exists is an error. The caller then makes the
 change anew.
 """
 
@@ -52,7 +52,7 @@ _COMPOSITE_KEYS = 200
 _SIZE = 4 << 20
 _PART_ROWS = 8_000
 _PART = 16 << 20
-"""The most rows, and bytes of Arrow data, that are converted to text at once."""
+"""The largest number of rows, and of bytes of Arrow data, that are converted to text at once."""
 DUPLICATE = (1062, 1586)
 
 _T = TypeVar("_T")
@@ -61,7 +61,7 @@ Warnings = Callable[[], list[tuple[int, str]]]
 
 
 class _Collision(Halted):
-    """The error that a row would overwrite another one."""
+    """Raised if a row would overwrite another row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class _Text:
     cut: int
     """The number of bytes between two rows."""
     most: int
-    """The most rows in one statement."""
+    """The largest number of rows in one statement."""
 
 
 class Writer:
@@ -91,7 +91,7 @@ class Writer:
         self._limits = StatementLimits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
 
     def write(self, change: NetChange) -> None:
-        """Writes a change; deletes come first, so that a value may move from one row to another."""
+        """Writes a change. Deletes are written first, so that a unique value may move from one row to another."""
         plan = self._plans.of(change.table)
         if change.times is not None:
             self._remove_copies(plan, change.deletes, change.times)
@@ -105,11 +105,14 @@ class Writer:
             self._upsert(plan, rows)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
-        """Inserts new rows; a row that exists already is an error."""
+        """Inserts new rows. A row that already exists is an error."""
         self._upsert(replace(self._plans.of(table), update=b""), rows)
 
     def _upsert_safely(self, plan: Plan, rows: pa.Table) -> None:
-        """Writes rows; looks for rivals only after a collision, since the search costs as much as writing."""
+        """Writes rows in safe mode.
+
+        Colliding rows are searched only after a collision: the search costs as much as writing.
+        """
         if not self._server.tidb:  # TiDB's refusal of a rival may have another reason
             self._exchange.later(b"SAVEPOINT pidts_upsert")
             try:
@@ -206,8 +209,8 @@ def _rows(plan: Plan, rows: pa.Table) -> _Text:
 def _removal(plan: Plan, keys: pa.Table) -> _Text:
     """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`.
 
-    Where the target's collation is not the source's, texts are compared byte by byte, too: a key that the source's
-    log brings and removes may be equal to the key of another row there.
+    If the target has another collation than the source, texts are also compared byte by byte: a key that is removed may
+    be equal, by the target's collation, to the key of another row.
     """
     table = plan.table
     head = f"DELETE FROM {qualified(table.name)} WHERE "
@@ -229,7 +232,10 @@ def _rivals(plan: Plan, rows: pa.Table) -> list[_Text]:
 
 
 def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
-    """Yields the result of `made` for each part of the rows; of several parts, each is made ahead of its use."""
+    """Yields the result of `made` for each part of the rows.
+
+    If there are several parts, each is made ahead of its use.
+    """
     found = parts(rows)
     return ahead(map(made, found)) if len(found) > 1 else map(made, found)
 
@@ -254,7 +260,7 @@ def parts(rows: pa.Table) -> list[pa.Table]:
 
 
 def invalid_labels(plan: Plan, rows: pa.Table) -> pa.Array | None:
-    """Returns the rows in which an enum has '' that is none of its labels: MySQL's index 0."""
+    """Returns a mask of the rows in which an enum has '' although '' is not one of its labels: MySQL's index 0."""
     mask = None
     for column in plan.written:
         if column.type.kind is not Kind.ENUM or "" in column.type.labels:

@@ -37,7 +37,7 @@ def render(
     *,
     is_draft: bool = False,
 ) -> Rendered:
-    """Returns the target's statements for one of the source's.
+    """Returns the target's statements for a statement of the source.
 
     `found` has the present shapes of the target's tables; a change that a table already has is not made again. A draft
     has the word VALUE in place of a value that only an operator knows.
@@ -169,8 +169,8 @@ class _Alter:
     def _is_rekeyed(self) -> bool:
         """Whether the target's primary key has to be dropped.
 
-        This is so if the rows' identity changes, or if the columns of that primary key are no unique key of the source
-        any more.
+        This is so if the rows' identity changes, or if the columns of the primary key are no longer a unique key of the
+        source.
 
         If PiDTS did not create the table, its primary key may match a unique key of the source that does not identify
         the rows.
@@ -195,7 +195,7 @@ class _Alter:
         return tuple(names.get(name, name) for name in columns)
 
     def _freed(self) -> list[Key]:
-        """Returns unique keys that only the old primary key enforced here, and that must be created now."""
+        """Returns unique keys that only the old primary key enforced on the target, and that must be created now."""
         if not self._rekeys:
             return []
         stood = {key.columns for key in self._found.keys if key.primary} if self._found else set()
@@ -226,11 +226,14 @@ class _Alter:
         self._notes.extend(notes)
 
     def _goes(self, index: PgKey) -> bool:
-        """Whether this statement drops the index, or drops or renames a column of it; `_found` has the state before."""
+        """Whether this statement drops the index, or drops or renames one of its columns.
+
+        `_found` has the state before.
+        """
         return (index.primary and self._rekeys) or index.name in self._gone or not self._left.isdisjoint(index.columns)
 
     def _rename_columns(self) -> None:
-        """Renames columns. If a new name is still taken (a swap), a free name is used in between."""
+        """Renames columns. If a new name is still taken (a swap), the column gets a free name first."""
         pairs = [(old, new) for old, new in self._change.renamed if not (new in self._has and old not in self._has)]
         taken = {old for old, _ in pairs}
         self._left |= taken
@@ -250,7 +253,7 @@ class _Alter:
         definition, notes = column_definition(self._after, column)
         self._notes.extend(notes)
         if (known := self._fills.get(column.name)) is not None:
-            # The column is added as a generated one and then made plain, since an UPDATE would run the table's
+            # The column is added as a generated column and then made plain, since an UPDATE would run the table's
             # triggers.
             self._alter(f"ADD COLUMN {definition} GENERATED ALWAYS AS ({known.sql}) STORED")
             self._alter(f"ALTER COLUMN {identifier(column.name)} DROP EXPRESSION")

@@ -21,7 +21,7 @@ _NO_TEXT = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.GEOMETRY, Kind.VECTOR})
 def row_sum(
     session: PostgresSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns number and checksum of the rows after one key, up to and with another.
+    """Returns number and checksum of the rows above one key, up to and including another.
 
     It returns None if a column's values have no common text on both servers.
     """

@@ -31,25 +31,25 @@ _SETTINGS = (
     "SET statement_timeout = 0",
     "SET lock_timeout = '30s'",
     "SET idle_in_transaction_session_timeout = '5min'",
-    # Rows come as arrays, whose length a plan does not know. So each row is to be looked up by its key: this plan is
-    # right for one row and for ten thousand, and for a table that was empty when the plan was made. And no statement is
-    # planned twice.
+    # Rows are passed as arrays, and a plan is made without knowing their length. So a plan has to look up each row by
+    # its key: it is then right for one row and for ten thousand, and for a table that was empty when the plan was made.
+    # So no statement has to be planned twice.
     "SET jit = off",
     "SET enable_seqscan = off",
     "SET plan_cache_mode = force_generic_plan",
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
-    # Rows arrive table by table, children before or after their parents, and the changes that triggers made on the
-    # source are in its log. With this role neither foreign keys nor triggers are active. `misfits` reports a session
-    # that may not set this role, if this matters.
+    # Rows arrive table by table, perhaps children before their parents, and the source's log has the changes that
+    # triggers made there. With this role neither foreign keys nor triggers are active. `misfits` reports a session that
+    # may not set this role, if this matters.
     """DO 'BEGIN PERFORM pg_catalog.set_config(''session_replication_role'', ''replica'', false);
     EXCEPTION WHEN insufficient_privilege THEN NULL; END'""",
 )
 
 _INSERTED = 5000
-"""The rows of one statement."""
+"""The number of rows of one statement."""
 _PREPARED = 500
-"""The most prepared statements, two for each table; with fewer, those of many tables would replace each other."""
+"""The largest number of prepared statements. Each table needs two, and with fewer they would replace each other."""
 
 
 class PostgresConnection:
@@ -92,7 +92,10 @@ class PostgresConnection:
         self.exchange.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
-        """Commits the transaction; after a failed one PostgreSQL answers COMMIT with ROLLBACK and no error."""
+        """Commits the transaction.
+
+        If a statement has failed, PostgreSQL answers COMMIT with ROLLBACK and without an error.
+        """
         answer = self.exchange.now("COMMIT").status
         if answer != "COMMIT":
             raise Transient("target-rolled-back", f"PostgreSQL answered COMMIT with {answer}")
@@ -112,7 +115,7 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits at the end, or rolls back."""
+        """Commits at the end of the block; rolls back after an error."""
         self.begin()
         try:
             yield
@@ -122,20 +125,26 @@ class PostgresConnection:
         self.commit()
 
     def in_transaction(self) -> bool:
-        """Whether a transaction is open; true also while BEGIN is queued."""
+        """Whether a transaction is open. Also true while BEGIN is queued."""
         return self.exchange.is_waiting or self.driver.info.transaction_status is not TransactionStatus.IDLE
 
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Returns the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
+        """Executes a statement in which `pidts_meta` means the task's meta schema.
+
+        Returns the rows and the number of matches.
+        """
         answer = self.exchange.now(self.named(sql), values)
         return answer.rows, answer.count
 
     def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
-        """Asks right after the next statement, in the same round trip; the returned function returns the rows."""
+        """Queues a query that is sent right after the next statement, in its round trip.
+
+        The returned function returns the rows.
+        """
         return self.exchange.behind(self.named(sql), values)
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Inserts rows of texts and integers into a meta table, as one array a column."""
+        """Inserts rows of texts and integers into a meta table. Each column is sent as one array."""
         elements = [Element.INT8 if isinstance(each[0], int) else Element.TEXT for each in columns.values()]
         arrays = ", ".join(f"${place}::{each.sql}[]" for place, each in enumerate(elements, 1))
         sql = self.named(f"INSERT INTO pidts_meta.{table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})")
@@ -146,5 +155,5 @@ class PostgresConnection:
             self.exchange.later(sql, values, numbered=True)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Returns only the rows."""
+        """Executes a statement and returns only the rows."""
         return self.run(sql, values)[0]

@@ -1,9 +1,9 @@
 """Creates the source's foreign keys, checks, keys over expressions and automatic timestamps on PostgreSQL.
 
-Foreign keys and checks are created for new rows, and then checked against all rows, while others may write. While a key
-is created, others cannot write to the table.
+Foreign keys and checks are first created for new rows only, and then checked against all rows; other sessions may write
+meanwhile. While a key is created, other sessions cannot write to the table.
 
-Crash points: each statement is atomic, and the catalogue says which of them are still needed.
+Crash points: each statement is atomic, and the catalogue shows which statements are still needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
 
 
 def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
-    """Returns statements that remove a constraint, if it exists; names may belong to constraints of other kinds."""
+    """Returns statements that remove a constraint, if it exists.
+
+    A constraint of another kind may have the same name.
+    """
     if kind is ConstraintKind.COUNTER:
         return counters.drops(session, table, name)
     if _is_valid(session, kind, table, name) is None:
@@ -53,7 +56,7 @@ def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name
 
 
 def _is_valid(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> bool | None:
-    """Whether the constraint has been checked against all rows; None if there is none of this kind and name."""
+    """Whether the constraint has been checked against all rows; None if no constraint has this kind and name."""
     if kind is ConstraintKind.ON_UPDATE:
         return on_update.is_there(session, table, name) or None
     if kind is ConstraintKind.KEY:

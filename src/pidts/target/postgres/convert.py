@@ -1,7 +1,8 @@
 """Converts the values of a column whose type changes.
 
-PostgreSQL either makes the same conversion as the source, or makes none. The values may change even if PostgreSQL's
-type does not: BINARY is filled with zeros, a SET is written in the order of its labels, 5 becomes the year 2005.
+PostgreSQL makes the same conversion as the source, or the schema change is refused. Values may have to change even if
+PostgreSQL's type does not: BINARY is filled with zeros, a SET is written in the order of its labels, 5 becomes the year
+2005.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CASTS = (
 
 
 def conversion(old: Column, new: Column, name: str) -> str | None:
-    """Returns the new value in SQL, `name` itself if it does not change; None if only the source knows it.
+    """Returns the new value in SQL (`name` itself if it does not change); None if only the source knows it.
 
     The caller has made sure that no digits of a second are lost.
     """
@@ -48,7 +49,9 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
 
 
 def _chosen(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion if the task chooses one of the types; "" if there is none, None for the usual one.
+    """Returns the conversion if the task chooses one of the types: "" if it is not possible.
+
+    None: the usual conversion.
 
     A number other than 0 and 1 cannot become a boolean.
     """
@@ -77,7 +80,7 @@ def _bits(old: Column, new: Column, name: str) -> str | None:
 
 
 def _set(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion of a SET, whose value has its labels in the order of the definition."""
+    """Returns the conversion of a SET. Its value has the labels in the order of the definition."""
     if new.type.kind in _TEXTS:
         return f"array_to_string({name}, ',')::{type_name(new.type)}"
     if new.type.kind is not Kind.SET:

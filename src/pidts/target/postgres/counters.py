@@ -6,9 +6,9 @@ UNSIGNED is numeric(20), which cannot be an identity column: it gets a sequence 
 Crash points: a new sequence and the default that uses it are one transaction. A counter that is high enough is not
 moved, so moving may be repeated.
 
-One statement reads a counter and moves it, but PostgreSQL has no lock for the two. An application may take several
-numbers after the counter was read and before it is moved. If they are above the new value of the counter, they are
-given out a second time. Numbers that a session has reserved (`CACHE`) are not affected by the move.
+One statement reads a counter and moves it, but PostgreSQL does not lock the counter in between. An application may take
+several numbers after the counter was read and before it is moved. If these numbers are above the new value of the
+counter, they are given out a second time. Numbers that a session has reserved (`CACHE`) are not affected by the move.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def drops(session: PostgresSession, table: TableName, column: str) -> list[str]:
 
 
 def _sequences(session: PostgresSession, name: TableName) -> list[Sequence]:
-    """Returns the sequences that count upwards; none if there is no such table."""
+    """Returns the sequences that count upwards; an empty list if there is no such table."""
     if session.schema.shape(name) is None:
         return []
     rows = session.rows(_SEQUENCES, (qualified(name),) * 3)
@@ -106,7 +106,7 @@ def _sequences(session: PostgresSession, name: TableName) -> list[Sequence]:
 
 
 def uncounted(session: PostgresSession, table: Table) -> list[str]:
-    """Returns the columns that count on the source and have neither a sequence nor a default here."""
+    """Returns the columns that have a counter on the source, and neither a sequence nor a default here."""
     shape = session.schema.shape(table.name)
     if shape is None:
         return []

@@ -32,16 +32,17 @@ _UNINDEXED = frozenset(
     }
 )
 _LONGEST = 2_700
-"""The limit of bytes in an index entry. A key of MySQL may use a prefix of each value; rows with longer values would be
-refused.
+"""The largest number of bytes in an index entry.
+
+A key of MySQL may use a prefix of each value, but PostgreSQL would refuse a row with a longer value.
 """
 _CASELESS = ("_ci", "_general_ci")
 Sequences = Callable[[str, str], str | None]
-"""Returns the name of the sequence from which a table's column gets its numbers."""
+"""A function that returns the name of the sequence from which a table's column gets its numbers."""
 
 
 def create_table(table: Table, *, with_keys: bool = True) -> Rendered:
-    """Returns statements for schema, table, keys and comments; notes say what PostgreSQL treats differently.
+    """Returns statements for schema, table, keys and comments, and notes on what PostgreSQL treats differently.
 
     The primary key is always included; the other keys may be created later.
     """
@@ -136,11 +137,11 @@ def _caseless(table: Table, key: Key) -> list[str]:
 def finish_table(
     table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str = "pidts_meta"
 ) -> Rendered:
-    """Returns the statements for missing keys and counters after the rows are copied; safe to ask at any time.
+    """Returns the statements for missing keys and counters after the rows are copied. It may be called at any time.
 
     `keys`: keys were left out when the table was created. Building an index from all rows at once is several times
-    faster than adding each row to it, and the index is smaller. The primary key is never left out: it prevents that a
-    row is loaded twice, and rows of the log are written by it.
+    faster than adding each row to it, and the index is smaller. The primary key is never left out: it prevents a row
+    from being loaded twice, and changes of the log find their rows by it.
     """
     name = qualified(table.name)
     statements: list[str] = []
@@ -158,7 +159,9 @@ def finish_table(
 
 
 def _counted(table: str, column: str, counter: str) -> str:
-    """Returns the statement that moves a counter, never down, since others may have inserted rows.
+    """Returns the statement that moves a counter upwards.
+
+    It never moves it down: other sessions may have inserted rows.
 
     Negative values do not come from the counter.
     """

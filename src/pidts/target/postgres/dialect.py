@@ -104,7 +104,7 @@ def label_check(column: Column, expression: str) -> str | None:
 
 
 def default_clause(column: Column) -> tuple[str | None, str | None]:
-    """Returns the default in PostgreSQL's SQL; if there is none, a note says so."""
+    """Returns the default in PostgreSQL's SQL, or a note if it has no equivalent."""
     parsed = parse_default(column.default)
     if parsed is None:
         return None, None

@@ -1,6 +1,6 @@
 """Finds rows for which a schema change would have another effect here than on the source.
 
-PostgreSQL is queried for one of these rows before anything is changed.
+Before anything is changed, PostgreSQL is asked whether there is such a row.
 """
 
 from __future__ import annotations

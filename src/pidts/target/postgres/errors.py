@@ -1,4 +1,4 @@
-"""Translates PostgreSQL's errors: those that a second try may not meet, and those that an operator must look at."""
+"""Translates PostgreSQL's errors: some may pass by themselves, and some need an operator."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
     code, todo = "target-refused", "Compare the target's table with the source's and correct what differs"
-    # If a trigger's function failed, the server adds a context: then another table or column may be the missing one.
+    # If a trigger's function failed, the server adds a context: then another table or column may be missing.
     if table and state in _SHAPE_TODO and not error.diag.context:
         code, todo = "target-shape", _SHAPE_TODO[state]
     elif state == _NOT_PERMITTED:

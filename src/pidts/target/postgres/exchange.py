@@ -22,7 +22,7 @@ from pidts.target.postgres.encode.arrays import Parameter
 from pidts.target.postgres.errors import Refused, translate
 
 Explain = Callable[[Refused], PidtsError | None]
-"""Returns an error with more details about a refusal, if there are any."""
+"""A function that returns an error with more details about a refusal; None if there are none."""
 
 _SOUND = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 _WAITING_BYTES = 1 << 20
@@ -47,7 +47,7 @@ class Answer:
 
 
 class Exchange:
-    """Sends the statements of one session. Autocommit is on: only statements of ours begin and end transactions."""
+    """Sends the statements of one session. Autocommit is on: only BEGIN and COMMIT begin and end transactions."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
@@ -81,7 +81,7 @@ class Exchange:
         table: str = "",
         explain: Explain | None = None,
     ) -> Answer:
-        """Sends the queued statements and this one."""
+        """Sends the queued statements and this statement."""
         cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
         self._waiting += self._behind
         self._behind = []

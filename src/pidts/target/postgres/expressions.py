@@ -1,13 +1,13 @@
 """Translates the source's expressions in CHECK constraints, generated columns and keys to PostgreSQL.
 
-An expression is translated only if both servers compute the same for every row. These differ, and are left out: text,
+An expression is translated only if both servers compute the same value for every row. So these are left out: text,
 which MySQL compares by collations and without trailing spaces; texts that may be longer than a packet, which become
-NULL on the source; division, whose results have other scales; sums and products that the source may refuse, because
-they are negative and of an unsigned column, or too large; FLOAT(m, d), which MySQL compares by its digits; TIMESTAMP,
+NULL on the source; division, whose results have another scale; sums and products that the source may refuse, because
+they are too large, or negative where a column is unsigned; FLOAT(m, d), which MySQL compares by its digits; TIMESTAMP,
 which is compared with a literal in the session's time zone; and almost all functions.
 
-Zero and partial dates are NULL on PostgreSQL, unless they are refused. A comparison with NULL makes no check refuse a
-row, but a generated column would have another value, and so would `IS NULL`.
+Zero and partial dates are NULL on PostgreSQL, unless they are refused. A comparison with NULL does not make a check
+refuse a row. But a generated column would get another value, and `IS NULL` would have another result.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _BYTES_A_CHARACTER = 4
 _LONGEST_RESULT = 1 << 20
 """The lowest default of `max_allowed_packet` in bytes: a function with a longer text as its result returns NULL."""
 _LONGEST_KEY = 2_600
-"""The most bytes of texts in an index entry."""
+"""The largest number of bytes of texts in an index entry."""
 _DAY = re.compile(r"(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 _MOMENT = re.compile(_DAY.pattern + r"(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?)?")
 
 
 class _Sort(Enum):
-    """The kinds of values; values of one kind can be compared."""
+    """The kinds of values. Two values of the same kind can be compared."""
 
     NUMBER = auto()
     DAY = auto()
     MOMENT = auto()
     TEXT = auto()
-    """A text constant in the expression: a date or a time, if it is compared with one."""
+    """A text constant in the expression. It is a date or a time if it is compared with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +70,28 @@ class _Number:
     """The largest distance of a value from zero."""
     scale: int = 0
     decimal: bool = False
-    """Whether the source computes it as DECIMAL, not in 64 bits."""
+    """Whether the source computes the number as DECIMAL, not in 64 bits."""
     unsigned: bool = False
     negative: bool = False
-    """Whether it may be negative."""
+    """Whether the number may be negative."""
 
     def meet(self, sign: str, other: _Number) -> _Number:
-        """Returns the range of a sum, a difference or a product; None if the source may not compute it exactly."""
+        """Returns the range of a sum, a difference or a product. Raises if the source may not compute it exactly."""
         unsigned = self.unsigned or other.unsigned
         negative = self.negative or other.negative or sign == "-"
         scale = self.scale + other.scale if sign == "*" else max(self.scale, other.scale)
         decimal = self.decimal or other.decimal
         most = self.most * other.most if sign == "*" else self.most + other.most
         limit = _MOST_DECIMAL if decimal else _MOST_UNSIGNED if unsigned else _MOST_SIGNED
-        # For MySQL a decimal number is unsigned if everything that it is computed from is, including constants.
+        # For MySQL a decimal number is unsigned if everything that it is computed from is unsigned, including
+        # constants.
         is_below = sign == "-" and decimal and not (self.negative or other.negative)
         if (unsigned and negative and not decimal) or is_below or most > limit or scale > _MOST_SCALE:
             raise NotSupportedError("a number that the source may refuse")
         return _Number(most, scale, decimal, unsigned, negative)
 
     def wider(self, other: _Number) -> _Number:
-        """Returns the range of a value that is one or the other."""
+        """Returns the range of a value that is one of the two numbers."""
         unsigned, negative = self.unsigned or other.unsigned, self.negative or other.negative
         decimal, scale = self.decimal or other.decimal, max(self.scale, other.scale)
         most = max(self.most, other.most)
@@ -117,10 +118,10 @@ def condition(table: Table, clause: str) -> str | None:
 
 
 def computed(table: Table, column: Column) -> str | None:
-    """Returns the expression by which PostgreSQL computes a generated column as the source does, or None.
+    """Returns the expression by which PostgreSQL computes a generated column as the source does; None if there is none.
 
-    PostgreSQL cannot compute a column from another generated one. Columns of the identity stay plain. So do NOT NULL
-    columns: without strict mode the source stores 0 or '' if the expression is NULL.
+    PostgreSQL cannot compute a column from another generated column. Columns of the identity stay plain columns. NOT
+    NULL columns do, too: without strict mode the source stores 0 or '' if the expression is NULL.
     """
     if not (column.generated and column.computed and column.nullable) or column.name in table.identity:
         return None
@@ -141,7 +142,7 @@ def key_parts(table: Table, parts: Sequence[str], *, unique: bool) -> tuple[str,
     """Returns the parts of a key over expressions for PostgreSQL.
 
     A unique key refuses rows, so both servers must treat the same values as equal. Any other key only finds rows, but
-    it must accept all of them.
+    it must accept every row.
     """
     try:
         written = [_key_part(table, _parsed(part), unique=unique) for part in parts]
@@ -151,7 +152,7 @@ def key_parts(table: Table, parts: Sequence[str], *, unique: bool) -> tuple[str,
 
 
 def _key_part(table: Table, node: Node, *, unique: bool) -> tuple[str, int]:
-    """Returns one part, and the most bytes of a text in it."""
+    """Returns one part, and the largest number of bytes of its text."""
     if not unique and isinstance(node, FunctionCall) and node.name in _FOLDS and len(node.args) == 1:
         sql, most = _letters(table, node.args[0], None)
         return f"{_FOLDS[node.name]}({sql})", most * _BYTES_A_CHARACTER
@@ -177,7 +178,8 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
     """Returns the value in the form in which a column of this type stores it."""
     if any(table.column(_name(table, one)).generated for one in columns_of(node)):
         raise NotSupportedError("a generated column")
-    # DATE() of a date that does not exist is such a date, too. It is NULL here, like the column's own value.
+    # For a date that does not exist, DATE() returns that date on the source. Here, the result is NULL, as the column
+    # is.
     is_day = isinstance(node, FunctionCall) and node.name == "DATE" and isinstance(node.args[0], ColumnRef)
     if not (is_day or _is_certain(table, node)):
         raise NotSupportedError("a date")
@@ -192,7 +194,7 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
 
 
 def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
-    """Returns the number as the column stores it: rounded and, as without strict mode, cut to the limit."""
+    """Returns the number as the column stores it: rounded, and cut to the limit, as without strict mode."""
     scale = kind.scale or 0
     if kind.chosen == "boolean":
         if number.most > 1 or number.negative or number.scale:
@@ -224,7 +226,7 @@ def _letters_stored(table: Table, node: Node, kind: ColumnType) -> str:
 
 
 def _letters(table: Table, node: Node, charset: str | None) -> tuple[str, int]:
-    """Returns a text and the most characters that it has; without `charset`, in any charset."""
+    """Returns a text and its largest number of characters. Without `charset`, any charset is accepted."""
     if isinstance(node, Literal) and isinstance(node.value, str) and node.value.isascii() and "\0" not in node.value:
         return f"{literal(node.value)}::text", len(node.value)
     if isinstance(node, ColumnRef):
@@ -256,7 +258,7 @@ def _letters_called(table: Table, node: FunctionCall, charset: str | None) -> tu
 
 
 def _chosen(node: FunctionCall) -> list[Node]:
-    """Returns the values among which IF, CASE, COALESCE or IFNULL chooses, without NULL."""
+    """Returns the values among which IF, CASE, COALESCE or IFNULL chooses; constants NULL are left out."""
     parts: list[Node] = list(node.args)
     if node.name == "IF":
         parts = parts[1:]
@@ -282,7 +284,7 @@ def _choice(table: Table, node: FunctionCall, written: Callable[[Node], str]) ->
 def _parsed(clause: str) -> Node:
     """Parses an expression in the form in which a catalogue shows it.
 
-    MySQL writes a charset before each text, and both servers `CAST(column AS DATE)` for `DATE(column)`.
+    MySQL writes a charset before each text. MySQL and MariaDB write `CAST(column AS DATE)` for `DATE(column)`.
     """
     tokens = list(words(clause))
     parts, at = [], 0
@@ -404,12 +406,12 @@ def _column(table: Table, node: ColumnRef) -> _Value:
     kind = declared.kind
     if declared.chosen == "boolean":
         return _Value(_Sort.NUMBER, f"{identifier(name)}::integer", _Number(1))
-    if kind is Kind.DECIMAL and declared.unsigned:  # comparable, but MySQL refuses some differences of two of them
+    if kind is Kind.DECIMAL and declared.unsigned:  # comparable, but MySQL refuses some differences of two such numbers
         return _Value(_Sort.NUMBER, identifier(name))
     if kind in _WHOLE:
         return _Value(_Sort.NUMBER, identifier(name), _range(declared))
     if kind in _NUMBERS and declared.scale is None:
-        # PostgreSQL compares a real with a list of constants as real, MySQL compares everything as double.
+        # PostgreSQL compares a `real` with a list of constants as `real`; MySQL compares everything as `double`.
         widened = "::double precision" if kind is Kind.FLOAT else ""
         return _Value(_Sort.NUMBER, identifier(name) + widened)
     if kind is Kind.DATE:
@@ -430,7 +432,7 @@ def _range(declared: ColumnType) -> _Number:
 
 
 def _constant(value: int | Decimal) -> _Number:
-    """Returns the range of a constant; the source computes it as unsigned if it is too large otherwise."""
+    """Returns the range of a constant. The source treats it as unsigned if it is too large for a signed number."""
     if isinstance(value, int) and value <= _MOST_UNSIGNED:
         return _Number(abs(value), unsigned=value > _MOST_SIGNED, negative=value < 0)
     scale = max(-int(Decimal(value).as_tuple().exponent), 0)

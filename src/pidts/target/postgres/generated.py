@@ -1,14 +1,14 @@
-"""Generated columns in schema changes, where PostgreSQL computes them as the source does.
+"""Generated columns in schema changes, if PostgreSQL computes them as the source does.
 
-A new generated column is created as one if both servers certainly compute the same for every possible row (`computed`).
-If this is certain for the existing rows only (`fills`), PostgreSQL computes the values once, when it adds the column;
-after that the column is a plain one.
+A new generated column is created as a generated column if both servers certainly compute the same value for every
+possible row (`computed`). If this is certain for the existing rows only (`fills`), PostgreSQL computes the values once,
+when it adds the column; after that it is a plain column.
 
 If the definition of a generated column changes, or the type of a column that it reads, PostgreSQL cannot keep it
-generated. It becomes a plain one (`made_plain`), keeps its values, and gets the source's values from then on.
+generated. It becomes a plain column (`made_plain`), keeps its values, and gets the source's values from then on.
 
-A generated column of the target is accepted if PostgreSQL prints its expression like the expression that would be
-created for the source's column now (`computed_otherwise`).
+A generated column of the target is accepted if PostgreSQL prints its expression in the same way as the expression that
+would now be created for the source's column (`computed_otherwise`).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Fill:
     sql: str
     """The value, converted to the column's type."""
     misfit: str
-    """The condition under which a value does not fit into the source's column; the source has cut such a value."""
+    """The condition under which a value does not fit into the source's column. The source has cut off such a value."""
 
 
 def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
     """Returns the added columns that the target computes by itself.
 
-    Each column that the expression reads must be added by the same statement. Or it must stay unchanged, and have the
-    type here that the expression assumes.
+    Each column that the expression reads must either be added by the same statement, or stay unchanged and have, on the
+    target, the type that the expression assumes.
     """
     if found is None:
         return frozenset()
@@ -72,8 +72,8 @@ def computed(statement: AlterTable, before: Table, after: Table, found: PgTable 
 def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[tuple[Any, ...]]]) -> list[str]:
     """Returns a misfit for each column that the target may compute in another way than the source.
 
-    PostgreSQL's planner prints both expressions: if the texts are equal, the results are equal for each row. It neither
-    reads the table nor needs a transaction that may write.
+    PostgreSQL's planner prints both expressions: if the texts are equal, the results are equal for each row. For this,
+    the server neither reads the table nor needs a transaction that may write.
     """
     names = {column.name for column in table.columns}
     here = [column for column in found.columns if column.generated and column.name in names]
@@ -109,7 +109,7 @@ def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[
 
 
 def _has_its_type(table: Table, name: str, found: PgTable) -> bool:
-    """Whether a column has the type that a column created now would have."""
+    """Whether a column has the type that it would get if it were created now."""
     column = found.column(name)
     return column is not None and column.type == _written_type(type_name(table.column(name).type))
 
@@ -124,7 +124,7 @@ def _written_type(name: str) -> str:
 
 
 def made_plain(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> list[str]:
-    """Returns the target's generated columns that become plain ones, by their names before the change."""
+    """Returns the target's generated columns that become plain columns, with their names before the change."""
     if found is None or not (here := [column.name for column in found.columns if column.generated]):
         return []
     change = difference(statement, before, after)

@@ -1,7 +1,7 @@
-"""Loads new rows into PostgreSQL by binary COPY after a savepoint, and encodes ahead of the server.
+"""Loads new rows into PostgreSQL by binary COPY after a savepoint. The next rows are encoded while the server works.
 
 If the server already has one of the rows, the whole COPY fails. Some column types need SQL to convert their values (an
-enum type of the target, a number as a boolean); tables with these are written by INSERT.
+enum type of the target, a number as a boolean); tables with such columns are written by INSERT.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROWS = 32_000
 
 
 class _NotEncodable(Exception):
-    """The error that a value cannot be written in COPY's format."""
+    """Raised if a value cannot be written in COPY's format."""
 
 
 class Loader:
@@ -37,7 +37,7 @@ class Loader:
         self._exchange, self._writer, self._on_unreal = exchange, writer, on_unreal
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Loads all rows, or none; False if one of them is there already."""
+        """Loads all rows, or no row. Returns False if the target already has one of them."""
         if not rows.num_rows:
             return True
         plan = self._writer.plan(table)

@@ -23,7 +23,10 @@ _SAVE_CHECKPOINT = (
     "WHERE task = %s AND source = %s AND worker = %s AND epoch = %s RETURNING 1) "
     "SELECT 1 / count(*) FROM saved"
 )
-"""Fails if there is no such row, and then no later statement of the pipeline is executed, not even COMMIT."""
+"""This statement fails if there is no such row.
+
+Then no later statement of the pipeline is executed, not even COMMIT.
+"""
 
 _DIVISION_BY_ZERO = "22012"
 
@@ -72,7 +75,7 @@ class PostgresMeta(SharedRecords):
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
-        """Locks DDL for callers that work outside of a transaction; inside one, row locks suffice here."""
+        """Locks DDL for callers that work outside of a transaction. Inside a transaction, row locks are enough."""
         name = f"pidts ddl {task} {source}"
         self._connection.run("SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended(%s, 0))", (name,))
         try:
@@ -86,7 +89,7 @@ class PostgresMeta(SharedRecords):
     def leave_unfinished(self, name: TableName) -> None:
         """Notes in `pidts_meta` that a table of ours lacks keys; the note stays valid when the table is renamed.
 
-        A table that somebody else has created keeps its keys.
+        Tables that PiDTS has not created are not noted, and keep their keys.
         """
         self._connection.run(
             "INSERT INTO pidts_meta.unfinished (relation) VALUES (%s::regclass) ON CONFLICT DO NOTHING",
@@ -145,9 +148,9 @@ def _not_saved(error: Refused, new: Checkpoint) -> Fenced | None:
 
 
 class PostgresMoves(MoveRecord):
-    """The moved keys; lists are sent as arrays, and OFFSET inside LATERAL makes the index look up each key.
+    """The moved keys. Lists are sent as arrays; OFFSET inside LATERAL makes the server look up each key in the index.
 
-    Only one worker writes the entries of a key, so an entry stays at the place where it was found.
+    Only one worker writes the entries of a key, so an entry keeps the `ctid` with which it was found.
     """
 
     def _find(self, place: tuple[str, ...], keys: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -179,10 +182,10 @@ class PostgresMoves(MoveRecord):
 
 
 class PostgresTombstones(TombstoneRecord):
-    """The tombstones; lists are sent as arrays, and the index looks up each key.
+    """The tombstones. Lists are sent as arrays, and each key is looked up in the index.
 
-    PostgreSQL takes a table without statistics for nearly empty: it would compare a list after IN, or a plain join,
-    with each of its rows. LIMIT inside LATERAL forces one index look-up per key.
+    PostgreSQL assumes that a table without statistics is nearly empty: it would compare each of its rows with a list
+    after IN, or with the rows of a plain join. LIMIT inside LATERAL forces one index look-up per key.
     """
 
     def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:

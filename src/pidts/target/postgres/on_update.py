@@ -2,13 +2,13 @@
 
 The source gives the column the statement's time if an UPDATE changes the value of another column and does not set this
 column. A trigger cannot see which columns an UPDATE sets, but PostgreSQL runs a trigger `UPDATE OF column` only if the
-column is set. So the first trigger leaves a flag for the second one, which runs directly after it, for the same row.
+column is set. So the first trigger sets a flag for the second trigger, which runs directly after it for the same row.
 Without the flag, `SET changed = changed` would set the time, while the source keeps the old value.
 
 Values are compared by their bytes (`*<>`), as the source compares them: for `=`, 0 equals -0. Generated columns have no
 value yet when the trigger runs.
 
-Crash points: the server executes everything as one statement, so all of it is made or nothing.
+Crash points: the server executes everything as one statement, so it makes all of it or nothing.
 """
 
 from __future__ import annotations

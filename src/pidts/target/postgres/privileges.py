@@ -26,7 +26,7 @@ class MissingPrivilege:
     why: str
     held: bool
     only_for_ddl: bool = False
-    """Whether rows can be written without it; then the first change of a structure stops the task."""
+    """Whether rows can be written without the privilege. Then the task stops at the first change of a structure."""
 
 
 def needs(

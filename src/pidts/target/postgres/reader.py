@@ -34,9 +34,9 @@ from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined
 
 _KEYS = 10_000
-"""Rows of more keys are read in parts."""
+"""If there are more keys than this, their rows are read in parts."""
 _NOT_FINITE = frozenset({"22008", "22003", "0A000"})
-"""Error codes of a calculation with `infinity`: that of a date, and that of a number that stands for a time."""
+"""Error codes of calculations with `infinity`: for a date, and for a number that stands for a time."""
 
 
 def read_rows(
@@ -52,8 +52,9 @@ def read_rows(
 ) -> pa.Table:
     """Reads rows, sorted as PostgreSQL sorts the identities.
 
-    `lock` locks them until the transaction ends; then the rows of given keys come in any order, since sorting whole
-    rows would take longer than reading them. The rows of many keys are parsed while the server finds the next ones.
+    `lock` locks the rows until the transaction ends. With `lock` and `keys`, the rows are in any order, since sorting
+    whole rows would take longer than reading them. The rows of many keys are parsed while the server finds the next
+    rows.
     """
     if keys is None or not lock or limit is not None or keys.num_rows <= _KEYS:
         query = _query(table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
@@ -155,7 +156,10 @@ def _copied(connection: psycopg.Connection, query: str, table: str) -> bytes:
 
 
 def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
-    """Collects all blocks that come. Each row is one block, so this loop does as little as possible for each block."""
+    """Collects all blocks of the answer.
+
+    Each row is one block, so this loop does as little as possible for each block.
+    """
     server, write = connection.pgconn, sink.write
     receive = server.get_copy_data
     while True:
@@ -183,7 +187,7 @@ def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
     names = [identifier(each.column.name) for each in forms]
     given = f"unnest({', '.join(f'{literal(each)}::text[]' for each in lists)}) AS s({', '.join(names)})"
     if len(forms) == 1 and forms[0].column.type.kind is not Kind.SET:
-        # For a list the server reads an index in one pass, for a join once for each key.
+        # With a list the server reads the index in one pass; with a join it does so once for each key.
         return f" WHERE t.{names[0]} = ANY(ARRAY(SELECT {forms[0].value(f's.{names[0]}')} FROM {given}))"
     matches = (f"t.{name} = {each.value(f's.{name}')}" for each, name in zip(forms, names, strict=True))
     return f" JOIN {given} ON {' AND '.join(matches)}"

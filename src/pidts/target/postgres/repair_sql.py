@@ -1,4 +1,4 @@
-"""Makes the SQL of a repair for people to read."""
+"""Makes the SQL of a repair for people."""
 
 from __future__ import annotations
 

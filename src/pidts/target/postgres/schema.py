@@ -33,7 +33,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         )
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the exact structure as text. Nothing uses it here, since DDL is part of the transaction."""
+        """Returns the exact structure as text. It is not used here, since DDL is part of the transaction."""
         shape = self.shape(name)
         return repr(shape) if shape else None
 
@@ -57,7 +57,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         return computed_otherwise(self._typed(table), shape, lambda sql: self._connection.exchange.now(sql).rows)
 
     def column_types(self, table: Table) -> tuple[str, ...]:
-        """Returns the columns' types by the type mapping."""
+        """Returns the types that the type mapping gives to the columns."""
         return tuple(type_name(column.type) for column in self._typed(table).columns)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
@@ -84,7 +84,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """Returns the statements; it reads the target's indexes and constraints, which may have other names."""
+        """Returns the statements. It reads the target's indexes and constraints, since they may have other names."""
         before, after = self._all_typed(before), self._all_typed(after)
         found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}
         try:
@@ -102,7 +102,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         return {name: None if table is None else self._typed(table) for name, table in tables.items()}
 
     def _typed(self, table: Table) -> Table:
-        """Returns the table with the types that the task chooses, named as this server names them."""
+        """Returns the table with the types that the task chooses, with their names on this server."""
         table = self._types.of(table)
         shapes = [column for column in table.columns if column.type.chosen == GEOMETRY]
         if not shapes:

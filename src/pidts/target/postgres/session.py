@@ -47,14 +47,17 @@ class PostgresSession(PostgresConnection):
         self._writer = Writer(self.exchange, self.schema.shape, self.schema.problems, self._note_unreal, self._changes)
         self._loader = Loader(self.exchange, self._writer, self._note_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
-        """Shapes of tables by their last structure: reading the catalog takes several round trips."""
+        """For each table, its last structure and its shape.
+
+        Reading a shape from the catalog takes several round trips.
+        """
         self.unreal_dates: dict[tuple[TableName, str], int] = {}
         """The number of zero and partial dates written as NULL, by column."""
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
         super().commit()
-        if self._has_changed:  # a session that has read before this COMMIT has seen the state before the statement
+        if self._has_changed:  # sessions that read before this COMMIT have seen the former structure
             self._changes.count += 1
             self._has_changed = False
         self.meta.tombstones.prune()
@@ -69,11 +72,11 @@ class PostgresSession(PostgresConnection):
         self._writer.write(change)
 
     def can_expect(self, table: Table) -> bool:
-        """Whether the server can compare the table's rows by itself."""
+        """Whether the server can compare the table's rows with expected rows."""
         return self._writer.can_expect(table)
 
     def refuses_known_keys(self, table: Table) -> bool:
-        """Whether a plain INSERT refuses each row whose key is there; other tables may have rows of this one, too."""
+        """Whether a plain INSERT refuses each row whose key exists: inheriting tables may also have rows of a table."""
         return self._writer.can_expect(table)
 
     def load(self, table: Table, rows: pa.Table) -> bool:
@@ -94,7 +97,7 @@ class PostgresSession(PostgresConnection):
         lock: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns rows; reads them in a transaction of its own if none is open."""
+        """Returns rows. If no transaction is open, they are read in a transaction of their own."""
         shape = self._shape(table)
         if self.in_transaction():
             self.exchange.flush()
@@ -115,12 +118,12 @@ class PostgresSession(PostgresConnection):
         return pa.table(columns, names=list(table.identity))
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which `compared` gives both keys the same form."""
+        """Returns the indexes at which `compared` gives both keys the same form."""
         pairs = zip(*(self.compared(table, each).to_pylist() for each in (keys, others)), strict=True)
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 
     def count(self, name: TableName) -> int:
-        """Counts the rows exactly; the planner may scan here in ways that are not used for writing."""
+        """Counts the rows exactly. For this query, the planner may scan the table."""
         self.exchange.later("SET enable_seqscan = on")
         answer = self.exchange.now(f"SELECT count(*) FROM {qualified(name)}")
         self.exchange.later("SET enable_seqscan = off")

@@ -22,20 +22,23 @@ class PgColumn:
     type: str
     """The type as PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
     base: str
-    """The type without a length, and for a domain the type it is based on: a cast to it never cuts off a value."""
+    """The type without a length; of a domain, the type that it is based on.
+
+    A cast to this type never cuts off a value.
+    """
     not_null: bool
     has_default: bool
-    """Whether it has a default; identity columns have one."""
+    """Whether the column has a default; an identity column has one."""
     generated: bool
     always_identity: bool
     deterministic: bool
-    """False if a collation may treat different texts as equal."""
+    """False if the column's collation may treat different texts as equal."""
     expression: str = ""
     """The expression of a generated column in the server's form; empty if it uses a user's own objects."""
 
     @property
     def is_geometry(self) -> bool:
-        """Whether it is PostGIS's type, whose name includes a schema."""
+        """Whether the type is that of PostGIS. The name of this type includes a schema."""
         return self.base.endswith(".geometry")
 
 
@@ -66,7 +69,7 @@ class PgTable:
 
     name: TableName
     relation: str
-    """`r` table, `p` partitioned table; other kinds cannot be written exactly once."""
+    """The kind of relation: `r` table, `p` partitioned table. Rows cannot be written exactly once to other kinds."""
     persistent: bool
     columns: tuple[PgColumn, ...]
     keys: tuple[PgKey, ...]
@@ -74,16 +77,16 @@ class PgTable:
     foreign_keys: tuple[str, ...] = ()
     """The foreign keys of this table, and foreign keys that reference it, if the session cannot switch these off."""
     referenced: bool = False
-    """Whether a foreign key references it."""
+    """Whether a foreign key references the table."""
     unwatched: tuple[str, ...] = ()
-    """Unique keys that the server would not check: in a session without triggers, the DEFERRABLE ones."""
+    """Unique keys that the server would not check: in a session without triggers, these are the DEFERRABLE keys."""
 
     def column(self, name: str) -> PgColumn | None:
         """Returns the column of exactly this name."""
         return next((column for column in self.columns if column.name == name), None)
 
     def checks_on(self, column: str) -> list[str]:
-        """Returns the names of the checks on only this column."""
+        """Returns the names of the checks that concern only this column."""
         return [check.name for check in self.checks if check.column == column]
 
     @property
@@ -99,7 +102,7 @@ class PgTable:
         )
 
     def misfits(self, table: Table) -> list[str]:
-        """Returns the reasons why rows of `table` cannot be written here, generated columns aside."""
+        """Returns the reasons why rows of `table` cannot be written here. Generated columns are not considered."""
         if self.relation not in ("r", "p"):
             return ["it is not a table"]
         found = [] if self.persistent else ["it is UNLOGGED: a server crash would empty it, but not the checkpoint"]
@@ -257,7 +260,7 @@ def nearest_type(text: str) -> ColumnType:
 def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
     """Returns the unique indexes of a table, including those over expressions or over some of the rows.
 
-    A missing table has none. For an EXCLUDE constraint, the compared columns are not returned.
+    A missing table has no unique indexes. For an EXCLUDE constraint, the compared columns are not returned.
     """
     rows = run(
         "SELECT array_agg(coalesce(a.attname::text, '') ORDER BY k.place), i.indpred IS NOT NULL OR i.indisexclusion "

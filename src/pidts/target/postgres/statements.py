@@ -6,7 +6,7 @@ another unique key, this is an error, and no row is overwritten.
 If the transaction has read and locked the rows, an UPDATE of the changed columns writes less (`update`).
 
 If the target must have certain rows, the statements change or remove exactly the rows that they are given, and count
-them. Another number is an error, so the server executes nothing after it, not even COMMIT.
+them. If the number differs, this is an error, and the server executes no later statement, not even COMMIT.
 
 **Without a key** a row is found by all its columns, and the requested number of copies is removed. Both sides are
 converted to the target's type. NULL equals NULL; text is compared by its bytes, JSON by its text as jsonb, which is
@@ -46,7 +46,7 @@ _HASHED = frozenset(
         "inet",
     }
 )
-"""Types with an exact equality and a hash; all others are compared as texts."""
+"""Types with an exact equality and a hash. Values of all other types are compared as texts."""
 _TEXTS = frozenset({"text", "character varying", "bpchar"})
 
 UNEXPECTED = "22012"
@@ -60,7 +60,10 @@ class Statements:
     table: Table
     forms: dict[str, Form]
     delete: str
-    """Deletes by key; without a key by all columns, and a last array has the number of copies to remove."""
+    """Deletes by the key.
+
+    Without a key it deletes by all columns, and the last array has the number of copies to remove.
+    """
     insert: str
     add: str
     """Adds rows that are new."""
@@ -81,12 +84,15 @@ class Statements:
 
     @property
     def settable(self) -> tuple[str, ...]:
-        """Returns the columns besides the key that an UPDATE may set."""
+        """Returns the columns that an UPDATE may set: all written columns except the key."""
         fixed = {name for name, each in self.forms.items() if each.target.always_identity}
         return tuple(name for name in self.written if name not in fixed and name not in self.table.identity)
 
     def update(self, columns: Sequence[str]) -> str:
-        """Returns the statement that sets some columns of existing rows; it takes the key, then the columns."""
+        """Returns the statement that sets some columns of existing rows.
+
+        Its parameters are the key, then the columns.
+        """
         keys, changed = ([self.forms[name] for name in names] for names in (self.table.identity, columns))
         sets = ", ".join(f"{identifier(each.column.name)} = {_value(each)}" for each in changed)
         return f"UPDATE {qualified(self.table.name)} t SET {sets} FROM {_rows([*keys, *changed])} WHERE {_match(keys)}"
@@ -98,11 +104,11 @@ class Statements:
         return bool(self.table.identity and self.settable) and all(map(_is_exact, written))
 
     def expecting_none(self) -> str:
-        """Returns the statement for keys that no row has; it takes the keys and 0."""
+        """Returns the statement that fails if a row has one of these keys. Its parameters are the keys and 0."""
         return _counted(self.delete, len(self.table.identity))
 
     def remove(self) -> str:
-        """Returns the statement that removes rows; it takes all written columns and the number of rows."""
+        """Returns the statement that removes rows. Its parameters are all written columns and the number of rows."""
         forms = [self.forms[name] for name in self.written]
         given = _rows(forms, [f"c{number}" for number in range(len(forms))])
         sql = f"DELETE FROM {qualified(self.table.name)} t USING {given} WHERE {_same(self.table, forms)}"
@@ -111,7 +117,7 @@ class Statements:
     def change(self, columns: Sequence[str]) -> str:
         """Returns the statement that sets some columns.
 
-        It takes all written columns as they are before, then the new values, and the number of rows.
+        Its parameters are all written columns with the values before, then the new values, then the number of rows.
         """
         before, changed = ([self.forms[name] for name in names] for names in (self.written, columns))
         sets = ", ".join(
@@ -148,7 +154,10 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
 
 
 def _rows(forms: Sequence[Form], names: Sequence[str] = (), *, counted: bool = False) -> str:
-    """Returns the arrays as rows `s`, with elements in the form they are sent; counted rows have `times` and place."""
+    """Returns the arrays as rows `s`, with elements in the form that is sent.
+
+    Counted rows also have `times` and `place`.
+    """
     arrays = [f"${place}::{each.element.sql}[]" for place, each in enumerate(forms, 1)]
     names = names or [identifier(each.column.name) for each in forms]
     if not counted:
@@ -166,7 +175,7 @@ def _match(forms: Sequence[Form]) -> str:
 
 
 def _same(table: Table, forms: Sequence[Form]) -> str:
-    """Returns the condition that all columns equal `s.c0`, `s.c1`, ...; of all indexes only the key's fits it."""
+    """Returns the condition that all columns equal `s.c0`, `s.c1`, ... Only the key's index can be used for it."""
     equal = dict.fromkeys(table.identity, "=")
     return " AND ".join(
         f"t.{identifier(each.column.name)} {equal.get(each.column.name, 'IS NOT DISTINCT FROM')} "
@@ -178,13 +187,13 @@ def _same(table: Table, forms: Sequence[Form]) -> str:
 def _counted(sql: str, arrays: int) -> str:
     """Returns a statement that fails if it does not concern as many rows as the last parameter says.
 
-    Then it divides by 0, and the state of this error is `UNEXPECTED`.
+    It fails by a division by 0. The SQLSTATE of this error is `UNEXPECTED`.
     """
     return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / (count(*) = ${arrays + 1}::bigint)::integer FROM done"
 
 
 def reads_exactly(form: Form) -> bool:
-    """Whether values that are read as equal are equal on the target: two `timestamp` may be read as one DATE."""
+    """Whether values that are read as equal are equal on the target. Two `timestamp` values may be read as one DATE."""
     kind, base = form.column.type, form.target.base
     if form.element is not Element.TEXT:
         return True
@@ -222,9 +231,9 @@ def _on_conflict(table: Table, forms: dict[str, Form]) -> str:
 def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> str:
     """Returns SQL that removes rows.
 
-    It answers with the first row of which there are too few copies: place, wanted, found.
+    The SQL returns the first row of which there are too few copies: its number, the wanted copies, the found copies.
 
-    `gone` has a line for each removed row, with its place in the table; each partition numbers its own places.
+    `gone` has a line for each matching row, with its partition and its `ctid`, which is unique in a partition only.
     """
     all_forms = list(forms.values())
     wanted = [_comparable(each, _stored(each, f"s.c{number}")) for number, each in enumerate(all_forms)]

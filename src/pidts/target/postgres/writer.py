@@ -1,21 +1,20 @@
 """Writes net changes to PostgreSQL: one DELETE and one INSERT for each part of the rows, which are passed as arrays.
 
 The statements are queued in the `Exchange` until an answer is needed, at the latest for COMMIT, which then raises their
-errors. Only the removal of rows without a key is executed at once, since the number of rows that it found has to be
-checked before anything is committed.
+errors. Only the removal of rows without a key is executed at once, since the number of found rows has to be checked
+before anything is committed.
 
 If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns: the server
 then looks up, compares and copies less. The other columns already have the values that would be written, and the lock
-keeps them until COMMIT. A row that is removed first is written whole, and so are all other rows. Triggers, rules and
+keeps them until COMMIT. All other rows are written whole, including rows that are removed before. Triggers, rules and
 inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked whether the table has
-any.
+any of these.
 
 `NetChange.expected` has rows that the target must have before the change. These rows are not read first: the statements
-that change or remove them find them by all columns. If a statement finds another number of rows than it was given, this
-is an error. A new row whose key exists already is an error, too. So is a table with triggers, rules or inheriting
-tables that could notice the difference. The caller then makes the change anew. The server compares the newest version
-of a row, and waits for a transaction that has changed it, so no other transaction changes the row between comparing and
-writing.
+that change or remove them find them by all columns. There are three errors: a statement finds another number of rows
+than it was given; the key of a new row already exists; the table has triggers, rules or inheriting tables that could
+notice the difference. The caller then makes the change anew. The server compares the newest version of a row, and waits
+for a transaction that has changed it, so no other transaction changes the row between comparing and writing.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ _WAYS = ("enable_hashjoin", "enable_seqscan")
 _NUL_STATES = ("22021", "22P05")
 _ROWS = 10_000
 _BYTES = 16 << 20
-"""The most rows and bytes of one statement, which limits the memory that a large batch needs on both sides."""
+"""The largest numbers of rows and bytes of one statement. They limit the memory of a large batch on both sides."""
 _MANY = 500
-"""The fewest rows for which finding the changed columns costs less than it saves."""
+"""For fewer rows than this, finding the changed columns costs more than it saves."""
 
 
 _IS_PLAIN = (
@@ -56,7 +55,7 @@ _IS_PLAIN = (
     "pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', 'R')) "
     "FROM pg_catalog.pg_class c WHERE oid = %s::pg_catalog.regclass"
 )
-"""In the role of a replica, only triggers that are enabled for it fire."""
+"""In the role of a replica, only triggers that are enabled for this role fire."""
 _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 
 
@@ -64,8 +63,8 @@ _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 class SchemaChanges:
     """The number of schema changes so far, shared by all sessions of a process with one target.
 
-    A target table may change for all sessions while the source's structure does not: a column that the server computed
-    may be a plain one now.
+    A target table may change for all sessions while the source's structure does not change. For example, a column that
+    the server computed may be a plain column now.
     """
 
     count: int = 0
@@ -86,10 +85,10 @@ class Writer:
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
         self._plain: dict[TableName, bool] = {}
-        """Whether nothing on the target can notice how rows are written; each change asks again."""
+        """For each table, whether nothing on the target can notice how rows are written. Each change asks again."""
 
     def write(self, change: NetChange) -> None:
-        """Writes a change; deletes come first, so that a value may move from one row to another."""
+        """Writes a change. Deletes are written first, so that a unique value may move from one row to another."""
         plan = self.plan(change.table)
         if change.expected is not None:
             self._write_expecting(plan, change, change.expected)
@@ -106,14 +105,14 @@ class Writer:
         self._each(plan, plan.insert, plan.written, self._update(plan, change, rows))
 
     def can_expect(self, table: Table) -> bool:
-        """Whether `write` can compare the table's rows with those that it expects."""
+        """Whether `write` can compare the table's rows with the expected rows."""
         plan = self.plan(table)
         if plan.can_expect and table.name not in self._plain:
             self._plain[table.name] = self._is_plain(table)
         return plan.can_expect and self._plain[table.name]
 
     def insert(self, table: Table, rows: pa.Table) -> None:
-        """Inserts new rows; a row that exists already is an error."""
+        """Inserts new rows. A row that already exists is an error."""
         plan = self.plan(table)
         self._each(plan, plan.add, plan.written, rows)
 
@@ -139,7 +138,7 @@ class Writer:
         return made
 
     def _write_expecting(self, plan: Statements, change: NetChange, expected: Expected) -> None:
-        """Removes and changes rows that are as expected, and adds new rows whose keys are not there."""
+        """Removes and changes rows that are as expected, and adds new rows whose keys do not exist."""
         name = qualified(plan.table.name)
         self._exchange.later(
             _DEMAND_PLAIN, (name,), table=str(plan.table.name), explain=partial(_unexpected, plan.table)
@@ -175,14 +174,14 @@ class Writer:
             return [plan.forms[name].parameter(rows[name], plan.table, _unnoted) for name in rows.column_names]
 
     def _set_columns(self, plan: Statements, before: pa.Table, after: pa.Table) -> list[str]:
-        """Returns the columns that are set: of many rows only those that change, if they are few."""
+        """Returns the columns that are set. For many rows, these are only the columns that change, if they are few."""
         if after.num_rows < _MANY:
             return list(plan.settable)
         columns = [name for name in plan.settable if not _all_same(combined(before[name]), combined(after[name]))]
         return columns if columns and 2 * len(columns) <= len(plan.written) else list(plan.settable)
 
     def _update(self, plan: Statements, change: NetChange, rows: pa.Table) -> pa.Table:
-        """Sets the changed columns of those of `rows` that were read; returns those that are still to be written."""
+        """Sets the changed columns of the rows that were read. Returns the rows that still have to be written."""
         there = change.there
         if there is None or change.safe or rows.num_rows < _MANY or not _has_plain_key(plan.table):
             return rows

@@ -4,15 +4,16 @@ While a task runs, such a column is a plain one with the same values.
 
 A column becomes generated in three steps. A second column with the expression is added; it is VIRTUAL, so no row is
 written. The values of both columns are compared in all rows. If they are equal, one statement drops the second column
-and makes the first one generated; otherwise the second column is dropped, and the first one does not change.
+and makes the first column generated. Otherwise the second column is dropped, and the first column does not change.
 
 Crash points:
 
-1. After the first step: the second column exists. It has a name of our own, and the next attempt or an undo drops it.
-2. Before or after the last statement: the catalogue says what is still needed.
+1. After the first step: the second column exists. It has a name that only PiDTS uses, and the next attempt or an undo
+   drops it.
+2. Before or after the last statement: the catalogue shows what is still needed.
 
-An undo keeps a column generated: the server computes the values that the source's log has, and a run does not write
-them.
+An undo leaves a generated column generated: the server computes the same values that the source's log has, and a run
+does not write them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class GeneratedColumn:
     table: TableName
     name: str
     expression: str
-    """With its parentheses."""
+    """The expression, with its parentheses."""
     stored: bool
 
     def __str__(self) -> str:
@@ -68,7 +69,7 @@ RemadeColumn = GeneratedColumn | DeclaredType
 
 
 def is_needed(session: MySqlSession, wanted: RemadeColumn) -> bool:
-    """Whether the target's column is still a plain one."""
+    """Whether the target's column is still a plain column."""
     row = _column(session, wanted)
     if isinstance(wanted, GeneratedColumn):
         return not row["generation_expression"]
@@ -106,7 +107,7 @@ def statement(session: MySqlSession, wanted: RemadeColumn) -> str:
 
 
 def make(session: MySqlSession, wanted: RemadeColumn) -> str:
-    """Changes the column; returns why it was not changed, empty if it was."""
+    """Changes the column. Returns the reason if it was not changed; empty if it was."""
     if not is_needed(session, wanted):
         return ""
     try:
@@ -161,9 +162,9 @@ def _compared(row: dict[str, Any], name: str) -> str:
 def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     """Returns the clauses of the ALTER TABLE.
 
-    Servers can turn a plain column into a STORED one. A VIRTUAL column replaces the plain one, and the keys and checks
-    that name it are created again. Generated columns that are computed from it are created again, too: MySQL does not
-    drop a column that another one needs (error 3108).
+    Servers can turn a plain column into a STORED column. A VIRTUAL column has to replace the plain column, so the keys
+    and checks that name the column are created again. Generated columns that are computed from the column are created
+    again, too: MySQL does not drop a column that another column needs (error 3108).
     """
     row = _column(session, wanted)
     if wanted.stored:
@@ -219,7 +220,7 @@ def _mentions(text: str, names: Iterable[str]) -> bool:
 
 
 def _own_part(line: str) -> str:
-    """Returns the part of a key or constraint that names its own table's columns, not the referenced table's."""
+    """Returns the part of a key or constraint that names columns of its own table, not of the referenced table."""
     _, is_foreign, columns = line.partition(" FOREIGN KEY ")
     return columns.partition(" REFERENCES ")[0] if is_foreign else line
 

@@ -1,9 +1,9 @@
 """Gives a table of MySQL or MariaDB the FULLTEXT and SPATIAL keys and the partitions that it has on the source.
 
-While a task runs, the table has a plain key in place of a FULLTEXT one, no SPATIAL key, and no partitions.
+While a task runs, the table has a plain key in place of a FULLTEXT key, no SPATIAL key, and no partitions.
 
-Crash points: each key, and all partitions together, are made by one statement, and the catalogue says whether it is
-still needed. If the server ends in the middle of a statement, the table is unchanged.
+Crash points: one statement makes a key, and one statement makes all partitions. The catalogue shows whether a statement
+is still needed. If the server ends in the middle of a statement, the table is unchanged.
 
 No statement here adds or removes a row. A server refuses partitions into which a row does not fit.
 """
@@ -60,7 +60,9 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 
 
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
-    """Whether the target's table may get the key or the partitions: a unique key or partitions that it has stay.
+    """Whether the target's table may get the key or the partitions.
+
+    A unique key or partitions that the table has are kept.
 
     A directory or tablespace in the source's clause exists only on the source's machine.
     """
@@ -79,7 +81,7 @@ def statement(session: MySqlSession, wanted: RemadeTable) -> str:
 
 
 def make(session: MySqlSession, wanted: RemadeTable) -> str:
-    """Adds the key or the partitions; returns why it was not possible, empty if the table has them."""
+    """Adds the key or the partitions. Returns the reason if this was not possible; empty if the table has them."""
     if not is_needed(session, wanted):
         return ""
     sql = statement(session, wanted)

@@ -1,7 +1,7 @@
 """Converts Arrow columns to binary array parameters, which `unnest` turns into rows.
 
-The server reads them several times faster than text. They need no staging table, whose file every COMMIT would
-truncate, and they have the same form for one row and for ten thousand.
+The server reads binary arrays several times faster than text. They need no temporary table, whose file every COMMIT
+would truncate, and a statement with arrays is the same for one row and for ten thousand.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def parameter(column: pa.Array, element: Element) -> Parameter:
 
 
 def _variable(column: pa.Array) -> bytes:
-    """Writes each value with its length before it."""
+    """Writes each value after its length."""
     if len(column) < _FEW:
         return b"".join(map(behind_length, column.to_pylist()))
     data = column.cast(pa.large_binary())
@@ -127,7 +127,7 @@ def _fixed(column: pa.Array, element: Element) -> bytes:
 
 
 def held(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Returns the numbers in an array's buffer; for a NULL, any number."""
+    """Returns the numbers in an array's buffer. For a NULL, the number has no meaning."""
     width = column.type.bit_width // 8
     if pa.types.is_floating(column.type):
         kind = f"<f{width}"

@@ -1,7 +1,7 @@
 """Converts values to the format of COPY BINARY, a whole column at a time; `block` makes rows from them.
 
 The format allows no casts: the bytes of a field are a value of exactly the column's type. If this module cannot write
-them (`wire` returns None), rows are written by INSERT.
+such a value (`wire` returns None), the rows are written by INSERT.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidts.target.text import combined, text_of
 
 Fixed: TypeAlias = np.ndarray[Any, Any]
 Wire: TypeAlias = "Fixed | pa.Array"
-"""Values of one length as a numpy array, with any value for NULL; otherwise large binary values."""
+"""If all values have one length, a numpy array, in which a NULL may be any value; otherwise large binary values."""
 
 _BYTES = pa.large_binary()
 _SIZES = {"smallint": ">i2", "integer": ">i4", "bigint": ">i8"}
@@ -170,7 +170,7 @@ def _addresses(data: pa.Array, kind: Kind) -> Fixed:
 
 
 def _each_value(data: pa.Array, write: Any) -> pa.Array:
-    """Encodes each distinct value once; for columns with few of them."""
+    """Encodes each distinct value once, for columns with few distinct values."""
     encoded = data.dictionary_encode()
     written = pa.array([None if each is None else write(each) for each in encoded.dictionary.to_pylist()], _BYTES)
     return combined(written.take(encoded.indices))

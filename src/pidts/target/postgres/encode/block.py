@@ -21,7 +21,7 @@ TRAILER = b"\xff\xff"
 
 
 def block(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns rows; each column comes with its values, for their NULLs, and with their written form."""
+    """Returns rows. Each column is given as its values, which show the NULLs, and as their written form."""
     if compiled():
         from pidts.target.postgres.encode.block_kernel import by_rows
 
@@ -30,7 +30,7 @@ def block(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
 
 
 def plain(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns the specification of `block_kernel.by_rows`."""
+    """Returns what `block_kernel.by_rows` must return."""
     heading = struct.pack(">h", len(columns))
     rows = zip(*(_values(data, written) for data, written in columns), strict=True)
     return memoryview(b"".join(heading + b"".join(map(behind_length, row)) for row in rows))

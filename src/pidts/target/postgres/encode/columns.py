@@ -1,4 +1,4 @@
-"""Chooses how the values of a column are sent, for the type that the target's column really has.
+"""Chooses how the values of a column are sent, by the type that the target's column really has.
 
 If PostgreSQL has exactly Arrow's type, values are sent in binary form. All others are sent as text, which the server
 reads like a literal of the target's type. Neither form ever cuts off a value: casts are to types without a length, and
@@ -41,7 +41,7 @@ _SAME = {
 }
 
 UnrealDates = Callable[[Table, str, int], None]
-"""Receives the number of zero or partial dates of a column that became NULL."""
+"""A function that gets the number of a column's zero or partial dates that became NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Form:
         return name if base == self.element.sql else f"{name}::{base}"
 
     def parameter(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> Parameter:
-        """Returns the column of some rows."""
+        """Returns a column of some rows as an array parameter."""
         data = self.real(values, table, on_unreal)
         return parameter(
             data if self.element is not Element.TEXT else text(self.column, self.target, data), self.element
