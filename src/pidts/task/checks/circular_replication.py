@@ -50,7 +50,7 @@ def circle_findings(
     if is_same_server(server_info(source).identity, there):
         round_trip = going_round(tables, partial(carried_to, config))
         if round_trip:
-            what = f"the target is the source itself: changes of {_listed(round_trip)} would go in a circle"
+            what = f"the target is the source itself: changes of {_listed(round_trip)} in a circle"
             fix = "Give these tables another name on the target (routes), or exclude them (block-allow-list)"
             findings.append(failed(what, fix))
     writers = writers_on(source)
