@@ -90,7 +90,7 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
         "shop.a: halted at bin.000001:500",
         "Duplicate column",
         "Mend it",
-        f"or instead: pidts ddl skip {TASK} --at {AT} --yes, or, with the target's own words and names: pidts ddl replace",
+        f"or instead: pidts ddl skip {TASK} --at {AT} --yes, or, with SQL and names of the target: pidts ddl replace",
         f"pidts ddl replace {TASK} {shlex.quote(CHANGE.statement)} --at {AT}",
         "ADD x BIGINT",
         "1,203 transactions (1.2 MB) wait for it, the first from 2023-11-14 22:13:20 UTC",
@@ -109,7 +109,7 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
 def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
     halt = replace(CHANGE, code="ddl-moves-rows", statement="ALTER TABLE a DROP PARTITION p0", todo="Do the same there")
     assert advice(halt, str(TASK)) == (
-        f"Do the same there. By a copy: pidts ddl skip {TASK} --at {halt.lsn} --yes; stop the task, "
+        f"Do the same there. By copying the table again: pidts ddl skip {TASK} --at {halt.lsn} --yes; stop the task, "
         f"then: pidts run {TASK} --resync shop.a (with a service: pidts start, not pidts run)"
     )
 
@@ -365,7 +365,7 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
                 "the target does not run this different change: ALTER ... d\n    from s2: shop.t_2\n",
             ],
         ),
-        (OrderKind.REPLACE, LOCK, ["these shards continue, too", "their own change is not run again"]),
+        (OrderKind.REPLACE, LOCK, ["these shards continue, too", "the target does not run the change again"]),
         (OrderKind.SKIP, LOCK, ["shop.orders keeps its columns", "the other shards still wait"]),
         (OrderKind.INJECT, LOCK, ["once all shards have reached it"]),
         (OrderKind.REVERT, LOCK, ["unchanged, once all shards have reached it"]),

@@ -128,7 +128,7 @@ def test_a_preview_says_whose_rows_will_not_fit(world: World, capsys: pytest.Cap
     more = {"awaits": ("s2: shop2.t_1",), "unfit": ("s2: shop2.t_1",), "lacks": ("column x is missing",)}
     world.waits("s1", "t_1", code="shard-awaits", **more)
     assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
-    assert "do not fit before their own change, and halt until then: s2: shop2.t_1" in capsys.readouterr().out
+    assert "rows of these shards do not fit, and the shards halt until then: s2: shop2.t_1" in capsys.readouterr().out
     assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0
     assert "do not fit, so the shard will halt: column x is missing" in capsys.readouterr().out
 

@@ -65,7 +65,7 @@ app.command("grants", short_help="Print the SQL that grants what the task needs.
 app.command("verify", short_help="Compare source and target; change nothing.")(verify)
 app.command("cutover", short_help="Prepare the switch of applications to the target.")(cutover)
 app.command("failover", short_help="Continue with a standby of the source.")(failover)
-app.command("serve", short_help="Look after tasks; serve a page and a REST interface.")(serve)
+app.command("serve", short_help="Run tasks as a service, with a page and a REST interface.")(serve)
 app.command("start", short_help="Let the service run a task.")(start)
 app.command("pause", short_help="Pause a task of the service.")(pause)
 app.command("resume", short_help="Let a task of the service continue.")(resume)
@@ -89,8 +89,8 @@ Resync = Annotated[
     typer.Option(
         RESYNC,
         metavar="[TABLE,...]",
-        help="Copy these tables again while the task runs: the source's rows overwrite those of the target, and "
-        "rows that the source does not have are deleted there. Without names: all tables.",
+        help="Copy these tables again while the task runs. The source's rows overwrite the target's rows, and "
+        "rows that only the target has are deleted. Without names: all tables.",
     ),
 ]
 Metrics = Annotated[
@@ -173,7 +173,7 @@ def no_command(
 ) -> None:
     """Copies a MySQL or MariaDB server to another database and applies every later change exactly once.
 
-    The options for logs may also stand after the command.
+    The options for logs may also be given after the command.
     """
     choose(log_level, log_format, log_file)
     set_up_logs()
@@ -199,7 +199,7 @@ def run(
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
-    """Run a task in the foreground and show its progress; of a file with pidts.zones, all directions."""
+    """Run a task in the foreground and show its progress. If its file has pidts.zones, run all directions."""
     if directions := directions_of(task):
         return _run_zones(
             task, directions, until_synced=until_synced, as_json=as_json, debug=debug, refused=resync or metrics
@@ -246,8 +246,8 @@ def _run(
     with ExitStack() as resources:
         replicators = None
         if receives or any(part.relay_from is not None for part in parts):
-            # The forker starts before threads begin and after all modules of a run are loaded, so replicators share
-            # this memory.
+            # The forker starts after all modules of a run are loaded, so that replicators share their memory, and
+            # before any thread starts.
             replicators = resources.enter_context(closing(fork_replicators()))
         views: list[Callable[[Progress], None]] = []
         if metrics is not None:
@@ -299,7 +299,7 @@ def _run_zones(
     set_up_logs(debug=debug)
     if refused:
         todo = f"Name one direction: {', '.join(f'{file}@{one}' for one in directions)}"
-        raise ConfigError("usage", f"{RESYNC} and --metrics are for one direction", todo=todo)
+        raise ConfigError("usage", f"{RESYNC} and --metrics can only be given for one direction", todo=todo)
     from pidts.cli.last_words import print_summary
     from pidts.cli.zones.run import ZONES_END_WITHIN, exit_code_of, run_zones, summary_of
     from pidts.task.checks.joined_zones import demand_joined
@@ -423,7 +423,7 @@ def events(
         typer.Option(
             "--schema-from",
             metavar="URL|FILE.sql",
-            help="The origin of the table structures: the server that wrote the files, or a file of CREATE TABLE "
+            help="Where the table structures come from: the server that wrote the files, or a file of CREATE TABLE "
             "statements as they were at the beginning.",
         ),
     ] = "",
@@ -453,7 +453,7 @@ def events(
     )
 
 
-@app.command("demo", short_help="Show a copy and a live sync on servers of its own.")
+@app.command("demo", short_help="Show a copy and a live sync on servers that it starts.")
 def demo(
     seconds: Annotated[
         float | None,
@@ -536,7 +536,7 @@ def status(
         client = service_client(state, service, token_file)
         return status_of_service(client, task, watch=watch, as_json=as_json)
     if watch or service or state or token_file:
-        what = f"{task} is a task file, whose servers are asked; --watch and the options of the service are for a name"
+        what = f"{task} is a task file, but --watch and the options of the service need a task of the service"
         raise ConfigError("usage", what, todo="Name the task of the service instead of the file")
     if directions := directions_of(Path(task)):
         set_up_logs(debug=debug)
@@ -553,7 +553,7 @@ def status(
 def schema(
     source: Annotated[bool, typer.Option("--source", help="Print the schema of a DM source file instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of a task file, with which editors complete and check it."""
+    """Print the JSON Schema of a task file. Editors use it to complete and check task files."""
     from pidts.task.config.json_schema import source_schema, task_schema
 
     print(json.dumps(source_schema() if source else task_schema(), indent=1))
@@ -565,7 +565,7 @@ _ALL = "*"
 def with_tables(arguments: Sequence[str]) -> list[str]:
     """Returns the command line with `*` inserted where the value of `--resync` is missing.
 
-    The value is missing if no argument follows, or the next argument is an option or a task file.
+    The value is missing if no argument follows, or if the next argument is an option or a task file.
     """
     words: list[str] = []
     for at, word in enumerate(arguments):

@@ -27,7 +27,7 @@ def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], 
 
 
 def backlog_size(backlog: Backlog) -> str:
-    """Returns a text about the log that waits for a schema change or behind refused rows."""
+    """Returns a text about the log that cannot be applied before a schema change or refused rows are."""
     count = plural("transaction", backlog.transactions)
     least = "" if backlog.is_whole else "at least "
     if not backlog.transactions:
@@ -42,7 +42,7 @@ def shard_name(one: BlockedChange) -> str:
 
 
 def position_of(one: BlockedChange) -> str:
-    """Returns the place as the source names it, such as bin.000001:1234."""
+    """Returns the place as log file and byte, such as bin.000001:1234."""
     return (one.halt.position if one.halt is not None else "") or "-"
 
 
@@ -54,7 +54,7 @@ def retained_log(held: HeldTables) -> str:
 
 
 def since(seconds: float) -> str:
-    """Returns the time for the end of a sentence, or nothing if the time is not known."""
+    """Returns `, since TIME`, or an empty text if the time is not known."""
     return f", since {moment(seconds)}" if seconds else ""
 
 

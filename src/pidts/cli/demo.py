@@ -1,7 +1,7 @@
-"""The demo: starts a MariaDB, writes to a small shop all the time, and runs a task into a PostgreSQL or a warehouse.
+"""Runs the demo: a MariaDB, to which a small shop writes all the time, and a task to a PostgreSQL or a warehouse.
 
-It connects only to the servers that it starts, on free ports and in a temporary folder, and removes everything at the
-end. The warehouse of Iceberg tables is a directory in that folder.
+It connects only to servers that it has started on free ports and in a temporary folder. At its end it removes them all.
+The warehouse of Iceberg tables is a directory in that folder.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run_demo(
     with_page: bool = False,
     replicators: Forker | None = None,
 ) -> DemoResult | None:
-    """Syncs for this many seconds while the shop writes (None: until stopped), lets the target catch up, and compares.
+    """Syncs for `seconds` while the shop writes (None: until stopped), lets the target catch up, and compares.
 
     `with_page`: a service runs the task and shows it on its page. Otherwise `replicators` forks the replicator. Returns
     None if the demo was stopped before the copy was complete.

@@ -1,6 +1,6 @@
-"""The demo with a page: its task is run by a service of the demo's own, which ends with the demo.
+"""The demo with a page: the demo starts a service, which runs the task. The service ends with the demo.
 
-A service's task outlives the service on purpose. The demo's task may not: its servers and its folder are removed with
+A service's task outlives the service on purpose. The demo's task must not: its servers and its folder are removed with
 the demo. So if the demo is killed, the kernel also kills the task, as it kills the demo's servers.
 """
 

@@ -15,7 +15,7 @@ _IN_TASK_FILE = "Sources are part of the task file (`mysql-instances`), or DM so
 _NO_CLUSTER = "There is no cluster: each task is a process of its own. See: pidts status TASK"
 _RELAY = "The relay is always used. See: pidts relay list TASK"
 _WORDS = {
-    "update-task": "Edit the task file; a running task takes over what it can, and names the rest",
+    "update-task": "Edit the task file; a running task adopts the changes that it can, and reports the others",
     "handle-error": "Use: pidts ddl skip|replace|inject|revert TASK",
     "sql-skip": "Use: pidts ddl skip TASK",
     "sql-replace": "Use: pidts ddl replace TASK SQL",

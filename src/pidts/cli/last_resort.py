@@ -21,7 +21,7 @@ from pidts.cli.errors import show_error
 from pidts.model import PidtsError
 
 _WRITE_SECONDS = 2.0
-"""How long writing the final message may take: possibly nobody reads the pipe that it is written to."""
+"""How long writing the final message may take: nobody may be reading the pipe that it goes to."""
 _SPARE_SECONDS = 10.0
 
 
@@ -46,11 +46,11 @@ def _end_after(seconds: float) -> None:
 
 
 def _say(seconds: float) -> None:
-    """Prints what happens, and what each thread is waiting for."""
+    """Prints that the command is ended now, and the stack of each thread."""
     what = (
         f"the command has not ended within {seconds:.0f} seconds after a signal, and is ended now, as kill -9 would do"
     )
-    todo = "Start it again: it goes on from the target's checkpoint. The lines below say what it waited for"
+    todo = "Start it again: it goes on from the target's checkpoint. The lines below show what it waited for"
     with suppress(OSError, ValueError):
         show_error(PidtsError("not-ended", what, todo=todo), as_json=False)
         faulthandler.dump_traceback(file=sys.stderr, all_threads=True)

@@ -18,7 +18,7 @@ _TERMINAL = Path("/dev/tty")
 
 
 def print_summary(text: str) -> None:
-    """Prints to stdout. If the reader of stdout is gone, prints to stderr, and if that fails, too, to the terminal."""
+    """Prints to stdout. If the reader of stdout is gone, prints to stderr; if stderr fails, too, to the terminal."""
     if write_line(text, sys.stdout):
         return
     _discard(sys.stdout.fileno())

@@ -1,6 +1,6 @@
-"""The options for logs, which every command has: where log lines go, and their form.
+"""The options for logs, which every command has: the lowest level, the form and the file of log lines.
 
-The options may stand before or after the command. Without this module, `pidts run shop.yaml --log-format json` would
+The options may be given before or after the command. Without this module, `pidts run shop.yaml --log-format json` would
 need the three options in the signature of each command.
 """
 
@@ -44,7 +44,7 @@ class LogOptions:
 
     @property
     def has_json_on_stderr(self) -> bool:
-        """Whether stderr is for a program that reads it line by line."""
+        """Whether a program reads stderr line by line."""
         return self.form == "json" and self.file is None
 
 
@@ -88,12 +88,12 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger is not py4j's, which reports a lost JVM to this logger, with a traceback."""
+    """Whether a record of the root logger is not of py4j, which reports a lost JVM to this logger, with a traceback."""
     return record.module != "java_gateway"
 
 
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
-    """Shows warnings always, information unless a live view shows it already (`quiet`), and all with `debug`.
+    """Shows warnings always, information unless a live view already shows it (`quiet`), and everything with `debug`.
 
     A level that the user has chosen has priority over `debug` and `quiet`. A log file also gets the information that a
     live view shows.

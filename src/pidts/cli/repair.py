@@ -1,4 +1,4 @@
-"""`pidts repair`: turns the differences of a comparison into SQL, or with `--apply` writes them to the target."""
+"""`pidts repair`: turns the differences that a comparison finds into SQL, and with `--apply` runs it on the target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _MOST_STATEMENTS = 200
-"""The number of statements in the JSON; a program that needs all of them reads the text."""
+"""The largest number of statements in the JSON. A program that needs all statements reads the text output."""
 
 
 def repair(
@@ -46,7 +46,7 @@ def repair(
     from pidts.task.checks.channel import demand_tables
     from pidts.task.config.zone import demand_one_writer
 
-    demand_tables(parts[0], "pidts repair", "it has no rows that could be made equal to the source's", "")
+    demand_tables(parts[0], "pidts repair", "it has no rows that could be made equal to the source's rows", "")
     demand_one_writer(parts[0], "pidts repair")
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import ComparisonInterrupted
@@ -81,7 +81,7 @@ def repaired(
     show: Callable[[str], None],
     removes: bool = False,
 ) -> Repairs:
-    """Compares the tables, and repairs each group of differences or prints the SQL for it."""
+    """Compares the tables, and repairs each group of differences or prints SQL that repairs it."""
     from pidts.task.compare.repair import Repairs
     from pidts.task.compare.wiring import chosen, opened_comparison
     from pidts.verify import Callbacks, ComparisonState
@@ -192,7 +192,7 @@ def _removing(work: Repairs) -> Iterator[str]:
 
 
 def _if_applied(work: Repairs, report: Report) -> str:
-    """Returns what `--apply` would do with the differences."""
+    """Returns the end of the summary: what `--apply` would do with the differences."""
     if report.equal or not report.differences:
         return ""
     if not work.repaired:

@@ -54,12 +54,13 @@ def serve(
         typer.Option("--tls-cert", metavar="FILE", help="The certificate (PEM) for https.", show_default=False),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key (PEM).", show_default=False)
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of --tls-cert (PEM).", show_default=False)
     ] = None,
     insecure_http: Annotated[
         bool,
         typer.Option(
-            "--insecure-http", help="Let other machines connect without https: anybody in between can read the token."
+            "--insecure-http",
+            help="Let other machines connect without https: anybody on the network can read the token.",
         ),
     ] = False,
     debug: Debug = False,
@@ -117,7 +118,7 @@ def serve(
 
 
 def url_here(url: str) -> str:
-    """Returns the address at which programs on this machine reach the service, also if it listens at all addresses."""
+    """Returns the URL at which programs on this machine reach a service that may listen at all addresses."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
@@ -145,7 +146,7 @@ def _demand_safe(host: str, *, has_tls: bool, has_token: bool, insecure: bool) -
         raise ConfigError(
             "unsafe-address",
             f"{host} can be reached from other machines, and tokens would travel unencrypted",
-            todo="Add --tls-cert FILE --tls-key FILE, or --insecure-http if something in front of it encrypts",
+            todo="Add --tls-cert FILE --tls-key FILE, or --insecure-http if a proxy in front of the service encrypts",
         )
 
 

@@ -54,7 +54,7 @@ class Address:
 
 
 def source_address(url: str, environ: Mapping[str, str]) -> Address:
-    """Parses `mysql://user@host:port/`. Looks for the password in the same places as `pidts events`."""
+    """Parses `mysql://user@host:port/`. Looks for the password where `pidts events` does."""
     config = server_of(url, environ)
     written = SourceConfig.from_url(url).password
     return Address(
@@ -117,7 +117,7 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
 
 
 def _variable(written: str, password: str, own: str, common: str) -> str:
-    """Returns the variable that the URL names, else the one that held the password, else a default name."""
+    """Returns the variable that the URL names, else the variable that had the password, else a default name."""
     if not password:
         return ""
     if named := _VARIABLE.fullmatch(written):

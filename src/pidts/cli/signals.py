@@ -20,7 +20,7 @@ from pidts.cli.last_resort import end_within
 Result = TypeVar("Result")
 
 RUN_ENDS_WITHIN = 60.0
-"""The seconds in which a run ends. When it ends, it gives up earlier any work that the next run can do."""
+"""The seconds within which a run ends after a signal. It gives up early any work that the next run can do."""
 _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
 _WAIT = "stopping, and removing everything that was started"
@@ -39,7 +39,7 @@ def run_until_stopped(
     `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
     at once; it is False for work that has to clean up after itself. `ends_within` ends the process, as `kill -9` does,
     if the process still runs this number of seconds after the first signal. Give it only to a process that ends with
-    this work, and whose state the next process can continue from at any point.
+    this work, and only if the next process can continue from any state.
     """
     stop = threading.Event()
     results: list[Result] = []

@@ -214,7 +214,7 @@ def _list(label: str, lines: Sequence[str]) -> None:
 
 
 def _is_untouched(table: TableProgress) -> bool:
-    """Whether no row is copied yet: these tables are shown last."""
+    """Whether no row is copied yet: such tables are shown last."""
     return table.copied == 0
 
 
@@ -226,7 +226,7 @@ def _rows(table: TableProgress) -> str:
 
 
 def _place(source: SourceStatus, lsn: Lsn) -> str:
-    """Returns the Lsn, with file and offset if the place belongs to the log of the checkpoint."""
+    """Returns the Lsn, with file and offset if no failover lies between it and the checkpoint."""
     position, applied = source.position, source.applied_lsn
     if lsn == applied:
         return f"{position or '-'}, Lsn {lsn}"

@@ -25,7 +25,7 @@ _LINE_SECONDS = 5.0
 _TRIES = 6
 _FIRST_PAUSE = 0.5
 _ALERT_SECONDS = 30.0
-"""The time, in seconds, that the command has to deliver an alert."""
+"""The longest time, in seconds, for delivering an alert."""
 
 
 def verify(
@@ -33,7 +33,7 @@ def verify(
     tables: Tables = "",
     examples: Annotated[int, typer.Option(min=0, help="Show this many differences; all are counted.")] = 20,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew instead of continuing an interrupted comparison.")
+        bool, typer.Option("--restart", help="Begin a new comparison instead of continuing an interrupted one.")
     ] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
@@ -52,14 +52,17 @@ def verify(
 
     report = run_until_stopped(work)
     if report is None:
-        print("stopped; the same command continues from here, and with --restart it begins anew", file=sys.stderr)
+        print(
+            "stopped; the same command continues from here, and with --restart it compares from the beginning",
+            file=sys.stderr,
+        )
         return PidtsError.exit_code
     alert_differences(parts[0], report, tables)
     return show_report(parts[0].name, report, as_json=as_json)
 
 
 def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
-    """Sends an alert to the task's receiver that the sides differ, or that they do not differ any more."""
+    """Sends an alert to the task's receiver if the sides differ, or if they do not differ any more."""
     if config.alerts is None:
         return
     from pidts.task.operate.alert_conditions import AlertKey, Condition
@@ -83,9 +86,11 @@ def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
 def verified(
     parts: Sequence[TaskConfig], tables: str, *, examples: int, restart: bool, stop: threading.Event, state: str = ""
 ) -> Report:
-    """Compares the tables. Continues an interrupted comparison of them, and tries again when a connection is lost.
+    """Compares the tables.
 
-    `state` describes the rows of the servers if no program writes to them: a comparison of another state is not
+    Continues an interrupted comparison of the same tables, and tries again when a connection is lost.
+
+    `state` identifies the state of both servers if no program writes to them. A comparison of another state is not
     continued.
     """
     from pidts.task.compare.wiring import chosen, compare_task
@@ -119,7 +124,7 @@ def verified(
 
 
 def _verified_channel(config: TaskConfig, tables: str, *, examples: int, stop: threading.Event) -> Report:
-    """Compares a datacenter; such a comparison always begins anew."""
+    """Compares a datacenter. Such a comparison is never continued."""
     from pidts.task.compare.channel import compare_channel
     from pidts.task.compare.wiring import chosen
     from pidts.verify import Callbacks
@@ -142,12 +147,12 @@ def demand_tables(report: Report, asked: str) -> None:
         raise ConfigError(
             "unknown-name",
             f"--tables: no table of this task matches {asked!r}",
-            todo="See which tables the task takes: pidts plan TASK",
+            todo="See the tables of the task: pidts plan TASK",
         )
 
 
 def with_retries(attempt: Callable[[], Report], callbacks: Callbacks) -> Report:
-    """Tries the comparison again while its errors are transient, with growing pauses."""
+    """Compares, and tries again after each transient error, with growing pauses."""
     pause = _FIRST_PAUSE
     for left in reversed(range(_TRIES)):
         try:

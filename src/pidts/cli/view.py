@@ -43,8 +43,8 @@ PHASES = {
 }
 _RARE = frozenset({"copied", "stale", "removed"})
 _COUNTER_NAMES = {"stale": "skipped as older", "removed": "extra deleted"}
-"""The screen's names for counters whose names in JSON need an explanation. A change is skipped as older if the target
-already has a later version of the row, which the copy has written. A row is extra if the source does not have it.
+"""Names on the screen for counters whose JSON names need an explanation. A change is skipped as older if the copy has
+already written a later version of the row. A row is extra if the source does not have it.
 """
 
 
@@ -56,7 +56,7 @@ class LiveView(Protocol):
 
 
 def progress_view() -> AbstractContextManager[LiveView]:
-    """Returns the live view if stderr is a terminal, otherwise lines. A program that reads stderr gets lines, too."""
+    """Returns the live view if people read stderr on a terminal, otherwise the view that prints lines."""
     is_live = sys.stderr.isatty() and not log_options().has_json_on_stderr
     return _live_view() if is_live else _line_view()
 
@@ -94,7 +94,7 @@ def _live_view() -> Iterator[LiveView]:
         if not latest:
             return Text("")
         progress, taken = latest[-1]
-        # During a start, minutes may pass between two snapshots; then only the clock moves.
+        # During a start, minutes may pass between two snapshots. Then only the shown seconds change.
         moving = replace(progress, seconds=progress.seconds + time.monotonic() - taken)
         return live_picture(moving, lags.picture)
 
@@ -122,7 +122,7 @@ class LineView:
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
         now = time.monotonic()
-        # A new time of the next attempt is no reason for a line: an absent server would cause a line for each attempt.
+        # A new time of the next attempt is no news: otherwise an absent server would cause a line for each attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return

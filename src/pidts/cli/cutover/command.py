@@ -26,7 +26,7 @@ _WIDTH = 14
 
 def cutover(
     task: TaskFile,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this, only show what is left.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do the steps. Without this, only show them.")] = False,
     undo: Annotated[
         bool,
         typer.Option(
@@ -38,8 +38,8 @@ def cutover(
         bool,
         typer.Option(
             "--reverse",
-            help="Write the task file of the way back: it carries all changes of the target "
-            "since the switch to the source.",
+            help="Write the task file of the way back. That task carries to the source "
+            "all changes that the target gets after the switch.",
         ),
     ] = False,
     writers_stopped: Annotated[
@@ -52,7 +52,7 @@ def cutover(
     wait: Annotated[
         float,
         typer.Option(
-            min=0, help="Wait this many seconds for you to make the source read-only, if the account may not."
+            min=0, help="If the account may not make the source read-only, wait this many seconds until you do it."
         ),
     ] = 600.0,
     verify_tables: Annotated[
@@ -203,7 +203,7 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
         return 0
-    print(f"{path} carries writes on the new server back, from the moment of the switch on. Before it runs:")
+    print(f"{path} carries back what is written on the new server after the switch. Before it runs:")
     print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), and no application may write there;")
     print("    read_only may stay ON if the account of the task holds CONNECTION_ADMIN or READ ONLY ADMIN")
     print("  on the old server: drop its triggers, and SET GLOBAL event_scheduler = OFF")

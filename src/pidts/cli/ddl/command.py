@@ -31,7 +31,7 @@ At = Annotated[
         "-b",
         "--binlog-pos",
         metavar="PLACE",
-        help="The schema change: its Lsn or file:position. Without it: the only one that waits.",
+        help="The Lsn or file:position of the schema change. Without it: the only change that waits.",
         show_default=False,
     ),
 ]
@@ -195,7 +195,7 @@ _COMMANDS = {
 
 
 def _as_dmctl(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with exit code 2 if it only shows a preview (no `--yes`): dmctl's command would act."""
+    """Returns the command with exit code 2 after a mere preview (without `--yes`), where dmctl's command would act."""
 
     @wraps(command)
     def strict(*args: Any, **kwargs: Any) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pidts.task.operate.shard_locks import OpenLock
 
 _ANY = ": *"
-"""The suffix of an awaited name that stands for all shards of a source that has not begun: their number is not known.
+"""The end of an awaited name that means all shards of a source. The source has not begun, so their number is not known.
 """
 
 
@@ -28,7 +28,9 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     """Prints which shards wait for which others, since when, and the commands that end the wait."""
     mine = lock.owner.halt
     if mine is not None and mine.code == "shard-no-place":
-        print(f"{lock.target}: the rows of a table that joins it do not fit; action needed{since(lock.since)}")
+        print(
+            f"{lock.target}: the rows of a table that joins it do not fit its columns; action needed{since(lock.since)}"
+        )
     else:
         print(f"{lock.target}: a schema change waits for all shards{since(lock.since)}; {_count(lock)}")
     groups, others = first_of(by_statement(lock.arrived), whole=whole)
@@ -56,14 +58,14 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)
     choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {task} {which}"]
-    if not (joins or (mine and mine.stays)):  # unlocking would not end the wait
+    if not (joins or (mine and mine.stays)):  # otherwise unlocking would not end the wait
         choices.insert(0, f"do not wait for the others: pidts ddl unlock {task} --table {lock.target}{of}")
     for heading, choice in zip(("or", ""), choices, strict=False):
         print(f"  {heading:<10} {choice}")
 
 
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
-    """Returns lines about the shards that continue when the target runs this change, and shards with another change."""
+    """Returns lines about the shards that continue when the target runs this change, and those with another change."""
     alike, apart = split_by_agreement(lock, at)
     lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
     for group in by_statement(apart):

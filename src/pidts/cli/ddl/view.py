@@ -41,11 +41,11 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Halts at rows of the target that another program has written: nothing has to be corrected on the source."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
-"""Halts after which an operator can change the target's table, but only the source knows the new values."""
+"""Halts after which an operator can change the target's table, but only the source has the new values."""
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:
-    """Returns what to correct and which commands to run then; `source` is given if the task has several.
+    """Returns what to correct and which commands to run then; `source` is given if the task has several sources.
 
     The commands are complete, so that an operator can paste them into a shell.
     """
@@ -71,9 +71,9 @@ def _commands(halt: Halt, task: str, source: str) -> list[str]:
     if halt.statement and halt.code in _MOVES_ROWS:
         # After the statement both sides have the same structure. A copy then adds the missing rows and removes the
         # extra rows.
-        return [f"By a copy: pidts ddl skip {task} {at} --yes; {resync}"]
+        return [f"By copying the table again: pidts ddl skip {task} {at} --yes; {resync}"]
     if halt.statement:
-        words = "" if halt.instead else ", with the target's own words and names"
+        words = "" if halt.instead else ", with SQL and names of the target"
         commands = (
             f"Then: pidts ddl retry {task} {at} --yes; or instead: pidts ddl skip {task} {at} --yes, "
             f"or{words}: pidts ddl replace {task} {_prefilled(halt, at)}"
@@ -282,11 +282,13 @@ def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> lis
     if lock.awaited:
         lines += [
             f"the target does not wait for: {listed(lock.awaited)}",
-            "rows of these shards are applied as long as they fit; their own change is not run again",
+            "rows of these shards are applied as long as they fit; the target does not run the change again",
         ]
     unfit = ", ".join(at.halt.unfit) if at.halt is not None and kind is OrderKind.UNLOCK else ""
     if unfit:
-        lines.append(f"rows of these shards do not fit before their own change, and halt until then: {unfit}")
+        lines.append(
+            f"before their own change, rows of these shards do not fit, and the shards halt until then: {unfit}"
+        )
         lines.append(
             "so make the change on these shards first; a table that halts needs: pidts run TASK --resync TABLE"
         )

@@ -30,7 +30,7 @@ _LOG_POS = slice(13, 17)
 
 @dataclass(frozen=True, slots=True)
 class EventChunk:
-    """Raw events that can be decoded without others."""
+    """Raw events that can be decoded without other events."""
 
     raw: bytes
     offset: int
@@ -87,7 +87,9 @@ class TransactionEvents:
         return f"{self.file}:{self._begin}"
 
     def chunks(self, *, whole: bool) -> Iterator[EventChunk]:
-        """Returns all events that were not rolled back. With `whole`, each chunk begins with the first event.
+        """Returns all events that were not rolled back.
+
+        With `whole`, each chunk begins with a copy of the transaction's first event.
 
         Rows need the TABLE_MAP before them, so a chunk that begins between a TABLE_MAP and its rows gets a copy of it.
         """
@@ -158,7 +160,7 @@ class TransactionEvents:
         return self._begin + (low - self._begin) % _WRAP
 
     def _without_place(self, raw: bytes) -> bytes:
-        """Returns the event without its place in the log, which may be too far from the rows that follow it now."""
+        """Returns the event without its place in the log, which may be too far from the rows that now follow it."""
         moved = raw[:13] + bytes(4) + raw[17:]
         if not self.format.checksum:
             return moved

@@ -130,7 +130,7 @@ class Structures:
             return table
         found, self._dialect = self._catalogue.at(*self._here, self._dialect)
         self._catalogue = None
-        # A structure that was followed from its CREATE TABLE up to here is exact, if it is known.
+        # A structure that the reader has followed from its CREATE TABLE to this place is exact.
         followed = {
             name: table
             for name, table in self._history.tables.items()

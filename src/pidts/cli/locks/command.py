@@ -26,7 +26,7 @@ locks_commands = typer.Typer(
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Ids as `pidts locks list` shows them; a beginning is enough."),
+    typer.Argument(metavar="[ID]...", help="Ids as `pidts locks list` shows them; the first characters are enough."),
 ]
 OfTable = Annotated[
     str,
@@ -59,7 +59,7 @@ def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False
 @locks_commands.command("show")
 def show_lock(
     task: TaskFile,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The id; a beginning is enough.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The id; its first characters are enough.")],
     table: OfTable = "",
     as_json: JsonInstead = False,
     debug: Debug = False,
@@ -84,7 +84,7 @@ def resolve_locks(
         typer.Option(
             "--take",
             metavar="source|target|keep",
-            help="source, target: apply the held changes to the row of the source or of the target. keep: leave the "
+            help="source: apply held changes to the source's row. target: to the target's row. keep: leave the "
             "target's row as it is, and drop the held changes. Between zones that all feed each other, source "
             "and keep give all zones the row of one zone.",
             show_default=False,
@@ -110,7 +110,7 @@ def resolve_locks(
         typer.Option(
             "--only-here",
             help="Between zones that all feed each other: do not resolve the locks of other zones. Also resolves a "
-            "lock if a command that was resolving it in all zones was killed.",
+            "lock that a killed command was resolving in all zones.",
         ),
     ] = False,
     yes: Annotated[
@@ -119,7 +119,7 @@ def resolve_locks(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Resolve locked rows: apply their held changes to the source's or target's row, or set values, or drop them."""
+    """Resolve locked rows: apply the held changes to the source's or target's row, set values, or drop the changes."""
     set_values = dict(map(_pair, values or [])) | (_read_values(values_file) if values_file else {})
     chosen, given = _taken(take, set_values), ids or []
     if bool(given) == every or (every and not table):
@@ -142,7 +142,9 @@ def resolve_locks(
         begun = _begun_here(task, directions, Take(chosen), sets=bool(set_values)) if only_here else None
         done = Resolved(locks.resolve(rows, Take(chosen), set_values, begun), as_json=as_json)
         for winner in sorted(done.winners):
-            what = f"a command had begun to give all zones the row of zone {winner}: some zones may already have it"
+            what = (
+                f"a command had begun to give all zones the row of zone {winner}: some zones may already have that row"
+            )
             print(f"{what}. Compare the zones (pidts verify)", file=sys.stderr)
         done.show(asked=asked, done=True)
 
@@ -152,13 +154,13 @@ def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
     from pidts.task.checks.channel import demand_tables
 
     demand_tables(
-        parts[0], "pidts locks", "the records of a datacenter are never compared with rows, so no row is set aside", ""
+        parts[0], "pidts locks", "records for a datacenter are never compared with rows, so no row is set aside", ""
     )
     return parts
 
 
 def _directions(task: Path) -> Sequence[Direction]:
-    """Returns all directions of the file, if the task is one of them and all zones feed each other."""
+    """Returns all directions of the file if the task is one of them and all zones feed each other, otherwise none."""
     from pidts.task.config.task_file import load_directions
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import feeds_all
@@ -166,14 +168,14 @@ def _directions(task: Path) -> Sequence[Direction]:
     file, name = split_path(task)
     found = load_directions(file) if name else ()
     if found and not feeds_all({(one.source, one.target): bool(one.forwards) for one in found}):
-        what = "the zones of this file do not all feed each other: only locks of this direction end"
+        what = "the zones of this file do not all feed each other: only locks of this direction are resolved"
         print(f"{what}; resolve the locks of the other directions, too", file=sys.stderr)
         return ()
     return found
 
 
 def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets: bool) -> Begun:
-    """Returns the killed commands on all zones that may end when only locks of the named task are resolved."""
+    """Returns the killed commands for all zones that this command, which resolves locks of one task, may end."""
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here
 
@@ -185,7 +187,7 @@ def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets
 def _resolve_in_all(
     task: Path, directions: Sequence[Direction], rows: Sequence[Chosen], take: str, *, yes: bool, as_json: bool
 ) -> None:
-    """Resolves the locks in all zones: the row of the named task's source wins, or the row of its target."""
+    """Resolves the locks in all zones: all zones get the row of the named task's source, or the row of its target."""
     from pidts.cli.locks.view import Resolved
     from pidts.cli.zones.command import say
     from pidts.task.zones.resolve_in_all import ResolveInAll
@@ -205,7 +207,7 @@ def _resolve_in_all(
 
 def _taken(take: str, values: Mapping[str, str | None]) -> str:
     if take not in ("source", "target", "keep", "") or not (take or values) or (take in {"target", "keep"} and values):
-        what = "say --take source, --take target, --take keep, or --set COLUMN=VALUE"
+        what = "give --take source, --take target, --take keep, or --set COLUMN=VALUE"
         raise ConfigError("usage", what, todo="See: pidts locks resolve --help")
     return take or "source"
 

@@ -40,7 +40,7 @@ class TaskLockedRows:
         return sum(len(one.ids) for one in self.chosen)
 
     def print_json(self, **more: object) -> None:
-        """Prints one document without its end of line, row by row: there may be a million."""
+        """Prints a JSON document without its end of line, row by row: there may be a million rows."""
         tables = [
             {"source": one.source, "table": str(one.table), "locked_rows": len(one.ids), "oldest": first.lock.since}
             for one in self.chosen
@@ -106,7 +106,7 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
 
 
 class Resolved:
-    """The rows of a command, which resolves all of them before it prints: output that is cut off does not stop it.
+    """The rows that a command resolves. It prints after all are resolved: a lost reader of stdout does not stop it.
 
     The text of a million rows is in a file, not in memory.
     """
@@ -135,7 +135,7 @@ class Resolved:
             print(*_lines(one), *_held_lines(one, SHOWN), sep="\n", file=self._text)
 
     def show(self, *, asked: int, done: bool) -> None:
-        """Prints the rows after resolving, or as they would be, with rows that wait for them and are also resolved."""
+        """Prints the rows as resolving leaves them, with the rows that wait for them and are also resolved."""
         if self._as_json:
             print(f'{{"resolved": {_json(done)}, "rows": [', end="")
         with self._text as text:

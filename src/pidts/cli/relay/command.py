@@ -43,16 +43,14 @@ def purge_relays(
     ] = "",
     keep: Annotated[
         str,
-        typer.Option("--keep", metavar="DURATION", help="Keep what was received within this time: 90s, 30m, 12h, 7d."),
+        typer.Option("--keep", metavar="DURATION", help="Keep the log received in this last time: 90s, 30m, 12h, 7d."),
     ] = "0",
     apply: Annotated[
         bool, typer.Option("--apply", help="Do it. Without it, the command only shows what it would remove.")
     ] = False,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="If a target does not answer, use the need that its task has recorded in the relay."
-        ),
+        typer.Option("--force", help="If a target does not answer, keep the log that its task has recorded as needed."),
     ] = False,
     as_json: JsonInstead = False,
     debug: Debug = False,
@@ -93,7 +91,7 @@ def forget_task(
     ] = "",
     debug: Debug = False,
 ) -> None:
-    """Remove a task's position from the relay: log that only this task needed can then be purged."""
+    """Remove a task's position from the relay. Log that only this task needed can then be purged."""
     set_up_logs(debug=debug)
     from pidts.cli.relay.place import find_relays
     from pidts.relay.task_marks import forget_need
@@ -106,4 +104,4 @@ def forget_task(
     if not forgotten:
         raise ConfigError("unknown-name", f"this relay has no record of a task {name!r}", todo="See: pidts relay list")
     for place in forgotten:
-        print(f"{place.source_id}: task {name} is forgotten; if it still runs, it records its need again")
+        print(f"{place.source_id}: task {name} is forgotten; if it still runs, it records again which log it needs")

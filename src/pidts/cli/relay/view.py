@@ -145,7 +145,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 
 
 def _segment_lines(segments: list[dict[str, Any]]) -> list[str]:
-    """Returns the table of segments. Columns are never cut, because a shortened place in the log is useless."""
+    """Returns the table of segments. Columns are never cut, because a shortened Lsn or position is useless."""
     rows = [_TITLES] + [
         (
             str(segment["number"]),

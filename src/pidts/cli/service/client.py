@@ -1,4 +1,4 @@
-"""The client of a running service: finds it by its state folder or address, and raises the errors that it answers."""
+"""The client of a running service: finds it by its state folder or address, and raises the errors in its answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SILENT_SECONDS: Final = 45.0
 
 
 class ServiceError(PidtsError):
-    """An error that the service has answered with."""
+    """An error in an answer of the service."""
 
     def __init__(self, code: str, error: dict[str, Any]) -> None:
         super().__init__(code, str(error.get("what", "")), todo=str(error.get("todo", "")))
@@ -47,7 +47,7 @@ class ServiceClient:
     url: str
     token: str = ""
     certificate: str = ""
-    """The certificate of a service on this machine. The system's authorities need not have signed it."""
+    """The file of the certificate of a service on this machine. The system's authorities need not have signed it."""
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns the answer, or raises the error in it."""
@@ -114,7 +114,7 @@ class ServiceClient:
             raise PidtsError(
                 "service-absent",
                 f"no service answers at {self.url}: {why}",
-                todo="Start it: pidts serve. Another one is named with --state DIR or --service URL",
+                todo="Start it: pidts serve. Or name another service: --state DIR or --service URL",
             ) from None
 
     def _read(self, answer: http.client.HTTPResponse) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class ServiceClient:
             value = None
         if not isinstance(value, dict):
             raise PidtsError(
-                "service-absent", f"what answers at {self.url} is no service of PiDTS", todo="Look at --service"
+                "service-absent", f"the program at {self.url} is no service of PiDTS", todo="Look at --service"
             )
         if answer.status < http.client.BAD_REQUEST:
             return value
@@ -155,9 +155,9 @@ def _only(certificate: Path) -> ssl.SSLContext:
 
 
 def _lives(folder: StateFolder) -> bool:
-    """Whether a service has the lock of the folder.
+    """Whether a running service has the lock of the folder.
 
-    If it was killed, another program may have its recorded port by now.
+    The recorded port proves nothing: if the service was killed, another program may use this port now.
     """
     try:
         with (folder.path / "service.lock").open("rb") as file:
@@ -180,7 +180,7 @@ def service_client(state: Path | None, url: str, token_file: Path | None) -> Ser
 
             if not is_loopback(urlsplit(url).hostname or ""):
                 what = (
-                    f"{url} is not this machine's loopback, and without TLS everybody on the way could read the token"
+                    f"{url} is not this machine's loopback, and without TLS anybody on the network could read the token"
                 )
                 raise ConfigError("unsafe-address", what, todo="Write --service https://HOST:PORT")
         return ServiceClient(url.rstrip("/"), token)
@@ -190,7 +190,7 @@ def service_client(state: Path | None, url: str, token_file: Path | None) -> Ser
         raise PidtsError(
             "service-absent",
             f"no service uses the state folder {folder.path}",
-            todo="Start one: pidts serve. Another one is named with --state DIR or --service URL",
+            todo="Start one: pidts serve. Or name another service: --state DIR or --service URL",
         )
     if not token and found.get("token_file") and os.access(str(found["token_file"]), os.R_OK):
         token = read_token(Path(str(found["token_file"])))

@@ -61,7 +61,7 @@ def start(
     body = {} if tables is None else {"resync": list(tables)}
     found = client.call("POST", client.task(name, "/start"), body)
     over = time.monotonic() + _LONGEST_START
-    # A task that was cut over can begin again only after an undo, which the target records.
+    # A task that was cut over can begin again only after `pidts cutover --undo`, which the target records.
     while known.get(name) == "cut-over" and found["stage"] == "starting" and time.monotonic() < over:
         time.sleep(_LOOK_SECONDS)
         found = client.call("GET", client.task(name))
@@ -147,7 +147,7 @@ def is_file(task: str) -> bool:
 
 
 def task_name(client: ServiceClient, task: str) -> str:
-    """Returns the name of a task that the argument names by its name or by its file."""
+    """Returns the name of the task; the argument is its name or its file."""
     if not is_file(task):
         return task
     from pidts.task.config.zones_file import split_path
@@ -160,7 +160,7 @@ def task_name(client: ServiceClient, task: str) -> str:
 def _known_name(client: ServiceClient, task: str) -> str:
     """Returns the name of a task that the service has.
 
-    It is found even if its file is wrong by now or gone, so that it can be stopped.
+    The task is found even if its file has mistakes by now or is gone, so that the task can be stopped.
     """
     if is_file(task):
         query = urlencode({"file": str(Path(task).absolute())})
@@ -183,5 +183,5 @@ def _stopped(word: str, task: str, client: ServiceClient, *, as_json: bool, debu
         raise PidtsError(
             "still-stopping",
             f"process {found['process']} of the task {found['name']} has not ended within {_LONGEST_STOP:.0f} seconds",
-            todo="It ends at the end of a transaction; look again: pidts status, or pidts list",
+            todo="It ends at the end of a transaction. Look again later: pidts status, or pidts list",
         )

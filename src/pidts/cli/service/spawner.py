@@ -1,4 +1,4 @@
-"""The program that tasks of a service are forked from: `python -m pidts.cli.service.spawner DESCRIPTOR`.
+"""The program that forks the processes of a service's tasks: `python -m pidts.cli.service.spawner DESCRIPTOR`.
 
 It loads all modules that a task needs, and then forks a process for each request (`forked.py`). It must not start a
 thread.
@@ -47,7 +47,7 @@ def _load_kernels() -> None:
     from pidts.replicate.warm import warm
 
     if not any(cache_folder().rglob("*.nbi")):
-        # The compiler does not free its memory, and each forked process would inherit that.
+        # The compiler does not free its memory, and each forked process would inherit this memory.
         subprocess.run([sys.executable, "-m", "pidts.replicate.warm"], stdin=subprocess.DEVNULL, check=False)
     warm()
 

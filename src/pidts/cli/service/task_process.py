@@ -1,7 +1,7 @@
 """The program of one task of a service: `python -m pidts.cli.service.task_process FOLDER`.
 
 It takes the task's lock, records its process number, runs the task until a signal stops it, and records how the task
-has ended. It does not need the service meanwhile: after the service was killed, the next one finds the process by the
+has ended. It does not need the service meanwhile: if the service is killed, the next service finds the process by the
 lock.
 """
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
 
 
 def _may_pass(error: PidtsError) -> bool:
-    """Whether another start may succeed although the task was not changed."""
+    """Whether another start may succeed without a change of the task."""
     from pidts.task.run.cut_over import BeingCutOver
 
     return isinstance(error, ServerDown | BeingCutOver)
@@ -103,9 +103,9 @@ def _other_name(folder: TaskFolder, name: str) -> PidtsError:
 
     return ConfigError(
         "task-renamed",
-        f"the task file names the task {name}, and the service knows it as {folder.name}",
+        f"the task file names the task {name}, but its name in the service is {folder.name}",
         where=Where(file=str(folder.task_file)),
-        todo="Give it the name that it had, or remove the task from the service and add the file again",
+        todo="Give the task its former name in the file, or remove the task from the service and add the file again",
     )
 
 

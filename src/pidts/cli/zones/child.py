@@ -1,4 +1,4 @@
-"""A `pidts run` that a command about zones starts: the kernel asks it to end when the command has ended."""
+"""Starts a `pidts run` for a command about zones. When the command has ended, the kernel asks the run to end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import IO
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
-"""Loaded here, not in the child: in the child, the loader's lock may belong to a thread that only the parent has."""
+"""The C library is loaded here and not in the child: there, a thread that only the parent has may hold the loader's
+lock.
+"""
 
 
 def start_run(
     command: Sequence[str], *, output: int | IO[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a run, in a session of its own: Ctrl-C reaches only the command, which ends the run.
+    """Starts a run in a session of its own: Ctrl-C reaches only the command, and the command ends the run.
 
-    The thread that calls this must not end before the run: for the kernel it is the parent.
+    The thread that calls this function must not end before the run: for the kernel, this thread is the parent.
     """
     parent = os.getpid()
 

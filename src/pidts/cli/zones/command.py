@@ -31,7 +31,7 @@ def zones() -> None:
 
 @zones_commands.command("list")
 def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = False) -> None:
-    """Show the directions of a file, the changes that each carries, and those that copy first; connect to no server."""
+    """Show a file's directions, the changes that each carries, and which of them copy first; connect to no server."""
     from pidts.task.config.zones_file import path_of
 
     set_up_logs(debug=debug)
@@ -59,7 +59,7 @@ def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = Fal
 
 
 def say(text: str) -> None:
-    """Prints the progress of a command to stderr, apart from its result."""
+    """Prints the progress of a command to stderr: stdout is for its result."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""`pidts zones hand-over`: lets all zones feed a zone directly that has joined through one zone."""
+"""`pidts zones hand-over`: after a zone has joined through one zone, lets all zones feed it directly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hand_over(
     def work(stop: threading.Event) -> None:
         command = hand_over_of(directions, zone, stop, say)
         if command is None:
-            print(f"each change already reaches zone {zone} on the path that the file gives: nothing to hand over")
+            print(f"each change already reaches zone {zone} through the tasks of the file: nothing to hand over")
         elif not yes:
             print(
                 f"would let the other tasks that write to zone {zone} carry the changes that task "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def show_owners(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = False) -> None:
-    """Show which zone owns which rows by the records of each zone; change nothing."""
+    """Show which zone owns which rows, as each zone has recorded it; change nothing."""
     set_up_logs(debug=debug)
     from pidts.task.zones.servers import zone_records
 
@@ -67,7 +67,7 @@ def move(
     directions = _configs(file)
     zones = zone_records(directions)
     if bool(to) is undo:
-        raise ConfigError("usage", "either a zone is to own the rows, or a move is undone", todo="--to ZONE, or --undo")
+        raise ConfigError("usage", "give either the new owner of the rows, or --undo", todo="--to ZONE, or --undo")
     owners = next(config for config in directions.values() if config.zones.owners).zones.owners
     wanted = wanted_range(owners, rows, to)
     if not undo:
@@ -76,7 +76,7 @@ def move(
         if undo:
             print(f"would give up a move of {wanted} that was interrupted")
         else:
-            print(f"would give {wanted} to zone {to}. Meanwhile what programs write there waits, or is set aside")
+            print(f"would give {wanted} to zone {to}. Meanwhile writes to these rows wait, or are set aside")
             print(f"Stop the programs that write these rows first, and start them in zone {to} when this has ended")
         print("To do it, repeat the command with --yes")
         return
@@ -89,10 +89,10 @@ def move(
 
 
 def _configs(file: Path) -> dict[Direction, TaskConfig]:
-    """Returns all directions of a file whose rows have owners."""
+    """Returns the directions of a file with owners of rows; raises for any other file."""
     found = configs_of(file)
     if not any(config.zones.owners for config in found.values()):
-        what = "the file has no zones whose rows have owners"
+        what = "the file has no owners of rows"
         todo = "Name a file with pidts.zones and pidts.owners (docs/operate/zones.md)"
         raise ConfigError("missing-key", what, where=Where(file=str(file)), todo=todo)
     return found

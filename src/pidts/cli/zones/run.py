@@ -28,7 +28,7 @@ _LOOK_SECONDS, _AGAIN_SECONDS, _LAST_LINE_SECONDS = 0.5, 5.0, 2.0
 _END_SECONDS, ZONES_END_WITHIN = 75.0, 90.0
 """The limits in seconds for the end of all directions, and of this process. A direction ends itself sooner."""
 _FINAL = frozenset({0, ConfigError.exit_code, PrecheckFailed.exit_code, Halted.exit_code})
-"""Exit codes after which another start would end in the same way."""
+"""Exit codes after which another start would end with the same code."""
 PIDTS = (sys.executable, "-m", "pidts", "run", "--json")
 
 
@@ -39,7 +39,7 @@ class DirectionRun:
     direction: Direction
     path: Path
     command: Sequence[str]
-    """The command that runs a direction; its path follows."""
+    """The command that runs a direction, without the path of the direction, which comes last."""
     process: subprocess.Popen[bytes] | None = None
     code: int | None = None
     """The exit code, if the direction will not start again."""
@@ -47,7 +47,7 @@ class DirectionRun:
     """The time of the next start, by the monotonic clock; 0 if there is none."""
     reader: threading.Thread | None = None
     summary: str = ""
-    """The last line that it has printed."""
+    """The last line that the direction's process has printed."""
 
 
 def run_zones(

@@ -1,4 +1,4 @@
-"""`pidts zones return`: fills a zone again that has lost its log or was restored from a backup."""
+"""`pidts zones return`: fills a zone again after it has lost its log or was restored from a backup."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def let_zone_return(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Fill a zone again from the zone that it joins, while all others continue."""
+    """Fill a zone again from the zone that it joins, while all other zones continue."""
     set_up_logs(debug=debug)
     from pidts.task.config.zones_file import path_of
     from pidts.task.zones.zone_return import Steps, counted, let_return
