@@ -22,12 +22,12 @@ class Outcome(Enum):
 
 
 def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> Outcome:
-    """Returns APPLIED if the batch has to be written next, ALREADY if the target has it; otherwise raises an error.
+    """Returns APPLIED if the batch has to be written, ALREADY if the target has the batch; otherwise raises an error.
 
-    `expected` is the place where the batch begins, `new` the one where it ends. A batch that only copies existing rows,
-    or only moves held tables, ends where it begins. Then the copy progress in the stored checkpoint shows whether this
-    is a first attempt or a repeated one. An attempt may be so late that the target already has the next batch. If that
-    batch ends at the same place, the batch number shows this.
+    The batch begins at `expected` and ends at `new`. A batch that only copies existing rows, or only moves waiting
+    tables, ends where it begins. Then the copy progress in the stored checkpoint shows whether this is a first attempt
+    or a repeated one. An attempt may be so late that the target already has the next batch. If that batch ends at the
+    same place, the batch number shows this.
     """
     if stored.epoch != new.epoch:
         raise fenced(stored, new.epoch)
@@ -63,7 +63,7 @@ def demand_unaltered(stored: Checkpoint) -> None:
 
 
 def fenced(stored: Checkpoint, epoch: int) -> Fenced:
-    """The error of a run that was taken over."""
+    """Returns the error for a run that another run has replaced."""
     return Fenced(
         "fenced",
         f"another run of task {stored.task} has taken over (epoch {stored.epoch}, this run has {epoch})",

@@ -8,7 +8,7 @@ COMMIT. These cases cover a break at each point:
    the server rolls back. Until the server has rolled back, the row stays locked, so the next attempt waits in step 1
    and sees the old checkpoint.
 3. While COMMIT is under way, and its answer is lost: the target has the whole transaction or nothing of it. The next
-   attempt, here or in another process, locks the row. For this it waits until the old transaction has ended. Then it
+   attempt, here or in another process, locks the row, and gets the lock when the old transaction has ended. Then it
    reads the row: the new Lsn means that the batch is committed (ALREADY), the old one means that the batch has to be
    written again. The row is never read without its lock: a read without the lock could still show the old Lsn while the
    commit is being made, and the batch would be written twice.
@@ -41,7 +41,7 @@ Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
 """Returns the source table of a row; None if it is not known."""
 Again: TypeAlias = Callable[[Halted], bool]
-"""Whether changes that the target has refused are prepared and written once more, by other rules."""
+"""Whether changes that the target has refused are prepared and written once more, with other rules."""
 
 
 class Committer:
@@ -88,7 +88,7 @@ class Committer:
         Each attempt calls `changes` after it has locked the worker's checkpoint, and writes the changes one by one;
         `has_rows` says beforehand whether the changes have any rows. If this call itself made the commit, it never
         returns ALREADY, even if the connection was lost. The error of a refused row names the row and its source table,
-        where they are found. `origin` is the other zone from which the rows came. When the target refuses the changes,
+        if they can be found. `origin` is the other zone from which the rows came. When the target refuses the changes,
         the attempt has failed; `again` says whether another attempt follows.
         """
         with self.times.measured():
@@ -183,7 +183,7 @@ class Committer:
         )
 
     def _write(self, session: TargetSession, change: NetChange) -> None:
-        """Writes a change; if the target refuses a change of a merged table, the shard that it comes from is halted."""
+        """Writes a change; if the target refuses a change of a merged table, the shard of the change is halted."""
         try:
             session.write(change)
         except Halted as error:

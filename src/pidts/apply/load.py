@@ -1,4 +1,4 @@
-"""Loads rows that were read from the source into the target, ahead of the batch that settles their reading.
+"""Loads rows that were read from the source into the target, before the batch that records that they were read.
 
 **The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`, the place in the log up
 to which the chunk's rows contain all changes. The changes after `low` are newer than these rows, and are then still to
@@ -6,8 +6,8 @@ be written. If the chunk were loaded later, a row that the log has deleted would
 
     read row 7 at low = 100        DELETE of row 7 at 120 is written, checkpoint 150        load row 7
 
-On a source without changes, the batch that settles the rows ends at the same place as the batch that asked for them. So
-no worker may be at a later batch than the one that asked, either.
+If the source has no changes, the batch that records the reading ends at the same place as the batch that asked for the
+rows. So no worker may be at a later batch than the one that asked, either.
 
 The loading transaction has shared locks on the checkpoints of all workers: it reads their current state, and none of
 them changes before the transaction ends. Many chunks can have these locks at the same time.
@@ -19,7 +19,7 @@ These cases cover a break at each point:
 2. While COMMIT is under way, or after it and before its result is known: all rows of the chunk are in, or none. In both
    cases the chunk is read again. If the target has its rows already, they are reduced together with the log of their
    window.
-3. A task that was taken over wakes up with rows in memory: before it loads them, it locks the checkpoints. It finds
+3. A run that was replaced continues with rows in memory: before it loads them, it locks the checkpoints. It finds
    another epoch, or checkpoints after `low`, and loads nothing.
 
 Rows of a table without a key cause no conflict when they are loaded twice. So if a batch asks for such a table, only
@@ -54,7 +54,7 @@ class Asked:
 
 
 def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table]) -> bool:
-    """Loads all rows and commits; returns False, with nothing loaded, if the target already has one of them.
+    """Loads all rows and commits; returns False, with nothing loaded, if the target already has one of the rows.
 
     After an error the caller has to close the session.
     """
@@ -74,7 +74,7 @@ def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iter
 def load_whole(
     session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], result: Callable[[], str]
 ) -> str | None:
-    """Replaces all rows of the table under the same rule; returns None if two of the new rows collide.
+    """Replaces all rows of the table under the rule above; returns None if two of the new rows collide.
 
     Otherwise it returns the text of `result`, or that of the earlier attempt which loaded the rows.
     """
@@ -103,7 +103,10 @@ def load_whole(
 
 
 def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
-    """Returns the place of the furthest worker. Locks all checkpoints: no worker moves before the transaction ends."""
+    """Returns the Lsn of the worker that is furthest.
+
+    Locks all checkpoints: no worker moves before the transaction ends.
+    """
     held = session.meta.checkpoints.lock_shared(asked.task, asked.source)
     if not held:
         raise Fenced(

@@ -35,17 +35,17 @@ class CheckpointRecord(Protocol):
     """The position of each worker of a task, and the epoch of the run that may write."""
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Take the task over: after this, every run with an older epoch is refused. Outside of transactions.
+        """Take the task over: after this, every run with an older epoch is refused. Called outside of transactions.
 
-        Missing rows begin at `start`. Another number of workers than before is accepted only where all rows are at the
-        same place; else Halted "worker-count-changed".
+        Missing rows begin at `start`. A number of workers that has changed is accepted only if all rows are at the same
+        place in the log; else Halted "worker-count-changed".
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
         """Returns all workers' rows by worker, without locks; none where the task never ran."""
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """Returns the worker's row as every earlier lock holder has left it; locked until the transaction ends."""
+        """Lock the worker's row until the transaction ends, and return it as every earlier lock holder has left it."""
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Returns all workers' rows. Nobody changes them before the transaction ends; many may share the locks.
@@ -120,13 +120,13 @@ class HaltRecord(Protocol):
     """The tables that wait for an operator, and why."""
 
     def read(self, task: str, source: str) -> list[Halt]:
-        """Returns all of them, in the order of their places."""
+        """Returns all of them, in the order of the log."""
 
     def save(self, task: str, source: str, halt: Halt) -> None:
         """Insert or overwrite."""
 
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
-        """Remove the halts of these places; without places, all halts."""
+        """Remove the halts at these places; without `places`, all halts."""
 
 
 class OrderRecord(Protocol):
@@ -149,7 +149,7 @@ class OrderRecord(Protocol):
 
 
 class ShadowRecord(Protocol):
-    """The online schema changes that are under way, by the source's names."""
+    """The online schema changes that are under way, keyed by the source's names."""
 
     def load(self, task: str, source: str) -> dict[TableName, Shadow]:
         """Returns all of them."""
@@ -164,7 +164,7 @@ class ShadowRecord(Protocol):
 class MoveRecord(Protocol):
     """The keys that members of a merged table have got while one of the members lagged.
 
-    `target_table` is the merged table, by its name on the target. Reading sees what the transaction has written.
+    `target_table` is the name of the merged table on the target. Reading sees what the transaction has written.
     """
 
     def any(self, task: str, source: str, target_table: TableName) -> bool:
@@ -180,7 +180,7 @@ class MoveRecord(Protocol):
         """Remove the entries of keys that this member does not have any more."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Give members other names, all at once; if an earlier member had one of the new names, its entries stay."""
+        """Give members other names, all at once. If an earlier member had one of the new names, its entries stay."""
 
     def target_tables(self, task: str, source: str) -> list[TableName]:
         """Returns the merged tables that have entries, by their names on the target."""
@@ -190,9 +190,9 @@ class MoveRecord(Protocol):
 
 
 class RereadRecord(Protocol):
-    """The keys of copied tables to read again, since the log did not have the whole rows; by the source's names.
+    """The keys of copied tables to read again, since the log did not have the whole rows.
 
-    A read need not see the writes of its own transaction.
+    Tables have the source's names. A read need not see the writes of its own transaction.
     """
 
     def add(self, task: str, source: str, name: TableName, lsn: Lsn, keys: str) -> None:
@@ -205,7 +205,7 @@ class RereadRecord(Protocol):
         """Remove the keys up to a place in the log."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Give tables other names, all at once; if an earlier table had one of the new names, its keys are removed."""
+        """Give tables other names, all at once. If an earlier table had one of the new names, its keys are removed."""
 
 
 class CutoverRecord(Protocol):
@@ -238,7 +238,7 @@ class RangeOwnerRecord(Protocol):
 
 
 class RowLockRecord(Protocol):
-    """The locks of rows that are set aside, by the target's names, and the held changes of these rows.
+    """The locks of rows that are set aside, and the held changes of these rows. Tables have the target's names.
 
     A read sees the writes of its own transaction.
     """
@@ -250,7 +250,7 @@ class RowLockRecord(Protocol):
         """Asks for what `present` needs together with the transaction's next statement, if that saves a round trip."""
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
-        """Returns which of these tables have locked rows, and whether `note_removed` has recorded any removal."""
+        """Returns which of these tables have locked rows, and whether `note_removed` has recorded anything."""
 
     def count(self, task: str, source: str, table: TableName) -> int:
         """Returns the number of locked rows of a table."""
@@ -301,7 +301,7 @@ class RowLockRecord(Protocol):
         """Remove all locks of a table."""
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Insert or overwrite the keys at which the task had to remove a row and found none, with the times.
+        """Insert or overwrite the keys at which the task had to delete a row and found none, with the times.
 
         The same record has the digests of changes that were made already (`pidts.apply.locks.made_already`).
         """
@@ -319,7 +319,7 @@ class RowLockRecord(Protocol):
         """Returns the entries of all tasks for these keys."""
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks may have made an entry for the table with this time, a later one, or an unknown one."""
+        """Whether tasks may have made an entry for the table whose time is `since` or later, or is not known."""
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
         """Remove the entries of all tasks for these keys."""
@@ -391,4 +391,4 @@ class Meta(Protocol):
         """Keep `checkpoints.claim` and other holders of this lock waiting until the context or the session ends."""
 
     def leave_unfinished(self, name: TableName) -> None:
-        """Record that `create_statements` left out keys of this table; in the transaction that creates it."""
+        """Record, in the transaction that creates a table, that `create_statements` has left out keys of the table."""

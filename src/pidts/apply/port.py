@@ -7,8 +7,8 @@ Rules that hold for every method:
 
 - Between `begin` and `commit` nothing is visible to others, and a lost session leaves no changes.
 - A session belongs to one thread.
-- A driver's errors are never passed on: an error that a second attempt may not meet becomes `Transient`; an error that
-  needs an operator becomes `Halted`, and names the table.
+- A driver's errors are never passed on. If a second attempt may succeed, the error becomes `Transient`. If an operator
+  is needed, it becomes `Halted` and names the table.
 - After a `Transient` the session may be dead. The caller closes it and connects again.
 """
 
@@ -34,25 +34,25 @@ class TargetSchema(Protocol):
 
     @property
     def holds_unreal_dates(self) -> bool:
-        """True if zero dates, and others that are in no calendar, are stored unchanged; else they become NULL."""
+        """True if zero dates, and other dates in no calendar, are stored unchanged; otherwise they become NULL."""
 
     def structure(self, name: TableName) -> Table | None:
         """Returns the target's table: names, nullability and keys are exact, types are the nearest ones."""
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the same structure with types and defaults as the table was declared, as far as the target has that.
+        """Returns the structure with the types and defaults of the table's declaration, as far as the target has these.
 
-        It costs more than `structure`.
+        This costs more than `structure`.
         """
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
-        """Returns the columns by which rows of different identity can collide: see `reduce.collision_columns`."""
+        """Returns the columns by which rows with different identities can collide (`reduce.collision_columns`)."""
 
     def misfits(self, table: Table) -> list[str] | None:
         """Returns the reasons why the target's table cannot have rows of this structure; None if there is no table."""
 
     def computed_otherwise(self, table: Table) -> list[str]:
-        """Says which columns the target may compute in another way than the source does; part of `misfits`."""
+        """Returns texts about columns that the target may compute otherwise than the source; part of `misfits`."""
 
     def fingerprint(self, name: TableName) -> str | None:
         """Returns a text that changes exactly when the table's structure does; None if there is no such table."""
@@ -61,13 +61,13 @@ class TargetSchema(Protocol):
         """Returns the type of each column as `create_statements` would make it."""
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
-        """Creates the table with all its keys; if `before_copy`, without the keys that `finish_statements` makes."""
+        """Returns statements that create the table; if `before_copy`, without keys that `finish_statements` adds."""
 
     def finish_statements(self, table: Table) -> Rendered:
-        """Completes a table whose rows are copied: keys that were left out, counters behind the highest value.
+        """Returns statements that complete a copied table: keys that were left out, counters above the highest value.
 
-        It returns only what is missing now. So the caller may ask again at any time, and does so if not all necessary
-        statements were executed. Sessions that have written to the table do not know its new keys: close them.
+        It returns only what is missing now. So the caller may ask again at any time, and does so if not all statements
+        were executed. Close sessions that have written to the table: they do not have its new keys.
         """
 
     def ddl_statements(
@@ -77,9 +77,9 @@ class TargetSchema(Protocol):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """Returns statements that make the same schema change here; each of them is atomic by itself.
+        """Returns statements that make the same schema change on the target; each of them is atomic by itself.
 
-        Names are target names.
+        `statement`, `before` and `after` have the target's names.
 
         `executed_at` is the source's clock in seconds since 1970, for columns whose default is the current time.
         """
@@ -101,7 +101,7 @@ class TargetSession(Protocol):
         """The round trips to the server so far."""
 
     def clock(self) -> float:
-        """Asks the server for its clock, in seconds since 1970: one round trip without any look-up."""
+        """Asks the server for its clock, in seconds since 1970: one round trip that reads no table."""
 
     def begin(self, origin: str = "") -> None:
         """Open a transaction in which each statement sees all that was committed before it began (READ COMMITTED).
@@ -119,24 +119,24 @@ class TargetSession(Protocol):
         """Roll back the open transaction and close the connection; never raises."""
 
     def write(self, change: NetChange) -> None:
-        """Remove `deletes`, then write `upserts`; rows that are there already are overwritten by identity only.
+        """Remove `deletes`, then write `upserts`. Only a row with the same identity is overwritten.
 
-        With `expected`, which it only gets where `can_expect` says so: this call or `commit` raises `Halted` if the
-        target has another row. Only values with the same bytes may be equal for such a target. With `is_new`, which it
-        only gets where `refuses_known_keys` says so: this call or `commit` raises `Halted` if the target has a new row.
+        `expected` is given only if `can_expect` is true: this call or `commit` raises `Halted` if the target has
+        another row. For such a target, only values with the same bytes may be equal. `is_new` is given only if
+        `refuses_known_keys` is true: this call or `commit` raises `Halted` if the target already has one of these rows.
         """
 
     def can_expect(self, table: Table) -> bool:
         """Whether `write` compares the rows of this table with `NetChange.expected`."""
 
     def refuses_known_keys(self, table: Table) -> bool:
-        """Whether `write` refuses a row of `NetChange.is_new` if this table has a row with its key."""
+        """Whether `write` refuses a row of `NetChange.is_new` if this table already has a row with the same key."""
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Add rows that are expected to be new, in the open transaction, by the fastest way that changes no value.
 
-        False if the target already has a row or a value of a unique key, or if two of the given rows have the same one.
-        Then the transaction is as it was before this call.
+        False if the target already has such a row or a unique value of it, or if two of the given rows have the same
+        one. Then the transaction is as it was before this call.
         """
 
     def clear(self, name: TableName) -> None:
@@ -152,22 +152,23 @@ class TargetSession(Protocol):
         lock: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns rows in `table.arrow`: those with the identities in `keys`, or the next `limit` after `after`.
+        """Returns rows with schema `table.arrow`: those with the identities `keys`, or the next `limit` after `after`.
 
-        The next ones are in the order of the identity. `only` asks for rows that have these texts in these columns, as
-        the server compares texts; not together with `keys`. In a transaction it sees the transaction's own writes. With
-        `lock` nobody else changes these rows before the transaction ends; but others may insert missing ones.
+        The next rows are in the order of the identity. `only` asks for rows that have these texts in these columns, as
+        the server compares texts; it is not given together with `keys`. In a transaction, the transaction's own writes
+        are visible. With `lock`, nobody else changes these rows before the transaction ends, but others may insert rows
+        that are missing.
         """
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns the keys with a form in place of each text: texts that the target treats as equal have one form.
+        """Returns the keys with each text replaced by a form. Texts that the target treats as equal have the same form.
 
         Different texts may have the same form, too. The method reads no row. A key keeps its form for as long as the
         column has its type and collation.
         """
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which the target treats the two keys as equal; it reads no row."""
+        """Returns the indexes at which the target treats the two keys as equal; it reads no row."""
 
     def count(self, name: TableName) -> int:
         """Returns the number of rows."""
@@ -181,7 +182,7 @@ class Target(Protocol):
 
     @property
     def piece_rows(self) -> int:
-        """Returns the fewest rows of a copy that are worth a commit, if more rows are there."""
+        """Returns the smallest number of copied rows for which a commit is made while the copy has more rows."""
 
     def connect(self) -> TargetSession:
         """Returns a new session."""

@@ -1,20 +1,22 @@
-"""Turns the changes of a batch into net changes to write: completed, guarded, reduced, in safe mode where asked.
+"""Turns the changes of a batch into net changes to write: completes images, guards versions, reduces, adds safe mode.
 
-It runs inside the open transaction, after the worker's checkpoint is locked. Rows that the target has now are unchanged
-when the batch is written. A row that another writer inserts in between is overwritten. The target's rows are read only
-if images are partial, if there is a version column, if a filter may have dropped a row, or if rows are compared.
+It runs inside the open transaction, after the worker's checkpoint is locked. Rows that the target has at this time do
+not change before the batch is written. A row that another writer inserts in between is overwritten. The target's rows
+are read only if images are partial, if there is a version column, if a filter may have dropped a row, or if rows are
+compared.
 
-While the full copy of a table is not complete, the target may have rows in a state that comes only later in the log,
-see `pidts.plan.copy.state`. Then every row that the log changes is removed before it is written. If a batch does not
+While the full copy of a table is not complete, the target may have rows in a state that they get only later in the log
+(`pidts.plan.copy.state`). Then every row that the log changes is removed before it is written. If a batch does not
 reach that later place in the log, rows with a unique value of a written row are removed, too. In a table under repair
-it is unknown which rows the target has: rows in the way are removed, and no version there counts as newer than the
-copied one. If a filter drops changes, the target may not have the row that the source had before a change, either:
+it is not known which rows the target has: rows that collide are removed, and no version on the target counts as newer
+than the copied version. If a filter drops changes, the target may not have the row that the source had before a change,
+either:
 
-    u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1)        row 2 must go before 1 comes
+    u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1): row 2 must be removed before
 
 Crash points: besides rows, this module writes tombstones, locks, keys that may have moved, and keys to read again, in
-the transaction of their rows. A crash before the COMMIT leaves neither these notes nor the rows; a crash after it
-leaves both; and the next attempt reads again.
+the transaction of their rows. A crash before the COMMIT leaves neither these notes nor the rows, and the next attempt
+reads again. A crash after it leaves both.
 """
 
 from __future__ import annotations
@@ -85,9 +87,9 @@ class ApplyRules:
     merged: frozenset[TableName] = frozenset()
     """The merged tables of the target."""
     beside: bool = False
-    """Whether the task has other sources, too, whose tables may map to the target tables of this source."""
+    """Whether the task has other sources whose tables may map to the target tables of this source, too."""
     converges: bool = False
-    """Whether versions decide between zones that all accept writes; see `pidts.apply.rows.convergence`."""
+    """Whether versions decide between zones that all accept writes (`pidts.apply.rows.convergence`)."""
     zone: str = ""
     """The zone of the source; empty: no zone."""
     into_zone: str | None = None
@@ -113,7 +115,9 @@ class ApplyRules:
     inserts: bool = False
     """Whether the target may refuse a new row for which it had no row when rows were read."""
     read_first: frozenset[str] = frozenset()
-    """Target tables for which it may not, so their rows are read first; an empty name stands for all tables."""
+    """Target tables whose rows are read first: for them, `expects` and `inserts` do not apply. An empty name means all
+    tables.
+    """
     filters: Rules = field(default_factory=Rules)
     """The filters of the task: if a table is filtered, the target need not have the rows that the source had."""
 
@@ -137,17 +141,20 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        It may not compare rows of a guarded table, since the guard may remove more rows than the changes do.
+        It may not if a table is guarded, since the guard may remove more rows than the changes do.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)
 
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
-        """Whether the target may refuse new rows of these changes that it has; it may not for a guarded table."""
+        """Whether the target may refuse new rows of these changes if it already has them.
+
+        It may not if a table is guarded.
+        """
         return self.inserts and not self._guards_any(batches)
 
     def guards(self, table: Table) -> bool:
-        """Whether the versions of this table's rows decide what is written."""
+        """Whether the versions of this table's rows decide which rows are written."""
         if self.converges:
             return converges(table, self.version_column)
         return is_guarded(table, self.version_column)
@@ -156,7 +163,7 @@ class ApplyRules:
         return any(map(self.guards, {batch.table.name: batch.table for batch in batches}.values()))
 
     def after_refusal(self, refusal: Halted) -> ApplyRules | None:
-        """Returns the rules by which refused changes are prepared again; None if they would be the same.
+        """Returns the rules under which refused changes are prepared again; None if the rules would be the same.
 
         Between zones, a program in the target's zone may have given a unique value to another row.
         """
@@ -177,8 +184,8 @@ class ApplyRules:
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is being copied, and the copy can read a row again by its key.
 
-        The copy cannot do this where a filter may have dropped the row on purpose, or where the version guard decides
-        which version counts.
+        The copy cannot do this if a filter may have dropped the row on purpose, or if the version guard decides which
+        version counts.
         """
         if not self.task or batch.origin not in copying or not batch.table.identity:
             return False
@@ -261,9 +268,11 @@ class _FullImages:
     presence: list[Presence]
     """The columns that the log has of changes that are compared with the target."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
-    """Partial changes with their completion, for tables with locks: changes of rows that are set aside need no row."""
+    """Partial changes of tables with locks, with their completion. Changes of rows that are set aside need no row of
+    the target.
+    """
     logged: list[ChangeBatch]
-    """All changes, including those that were set aside; a value that is neither in the log nor needed is NULL."""
+    """All changes, including changes that were set aside. A value that is neither in the log nor needed is NULL."""
 
 
 def _full_images(
@@ -306,7 +315,7 @@ def _full_images(
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
         for batch, completion in zip(logs, completions, strict=True):
-            # The guard comes first: changes that it sets aside need no row.
+            # The guard decides first: changes that it sets aside need no row.
             if (
                 completion is not None
                 and _is_looked_at(batch, rules, unfinished, copied)
@@ -325,7 +334,7 @@ def _full_images(
 def _is_looked_at(
     batch: ChangeBatch, rules: ApplyRules, unfinished: Collection[TableName], copied: Collection[TableName]
 ) -> bool:
-    """Whether rows are compared with the target's, or may be locked; neither happens while the table is copied."""
+    """Whether rows are compared with the target's rows, or may be locked. While a table is copied, neither happens."""
     return rules.looks_at(batch) and batch.origin not in unfinished and batch.origin not in copied
 
 
@@ -337,7 +346,7 @@ def _with_rows(
     rules: ApplyRules,
     unfinished: Mapping[TableName, CopyState],
 ) -> ChangeBatch:
-    """Returns the images of rows that the target has; for missing rows it halts, or leaves them to the copy."""
+    """Returns the images of rows that the target has. Halts at a missing row, or leaves the row to the copy."""
     written = completion.written(
         images,
         is_unread=unread(unfinished.get(batch.origin), same_keys=not _maps_key(batch, rules)),
@@ -358,7 +367,10 @@ def _without_locked(
     copied: Collection[TableName],
     from_zone: str,
 ) -> Checked:
-    """Returns the changes without those of locked rows; compares rows if the task does, but not in `copied` tables."""
+    """Returns the changes without changes of locked rows.
+
+    Compares rows if the task does, but not in `copied` tables.
+    """
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
         return Checked(images.batches, {}, (), (), {})
@@ -394,7 +406,10 @@ def _without_locked(
 
 
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
-    """Gives changes the target's locked rows. A table with several changes gets none: the first may modify the rows."""
+    """Adds the target's locked rows to the changes.
+
+    If a table has several changes, the first may modify the rows: none are added.
+    """
     times = Counter(change.table.name for change in changes)
     return [
         replace(change, there=rows)
@@ -409,7 +424,10 @@ def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.
 def _target_tables(
     copying: Mapping[TableName, CopyState], batches: Iterable[ChangeBatch]
 ) -> dict[TableName, CopyState]:
-    """Returns copies by the target's names; for a merged table, the copy that requires the most care."""
+    """Returns the copies, keyed by the target's table names.
+
+    For a merged table, returns the copy that needs the most care.
+    """
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))
 
@@ -483,7 +501,7 @@ def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) 
 
 
 def _with_log(changes: Sequence[NetChange], batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[NetChange]:
-    """Gives the first change of each table its changes in the log; a table without a change gets an empty one."""
+    """Adds the changes in the log to the first change of each table. A table without a change gets an empty change."""
     logged: dict[TableName, list[LoggedChanges]] = {}
     for batch in batches:
         mine = replace(batch, rows=batch.rows.filter(pc.is_in(batch.rows.column("op"), value_set=_LOGGED)))
@@ -492,7 +510,7 @@ def _with_log(changes: Sequence[NetChange], batches: Sequence[ChangeBatch], rule
         moments = rules.moments(list(map(Lsn.from_bytes, mine.rows.column("lsn").to_pylist())))
         if not all(moment.time for moment in moments):
             raise Transient(
-                "relay-cut-back", "changes were read from the relay, and the relay does not have their times any more"
+                "relay-cut-back", "changes were read from the relay, but the relay does not have their times any more"
             )
         logged.setdefault(batch.table.name, []).append(LoggedChanges(rules.task, rules.source, mine, moments))
     found = []
@@ -511,7 +529,7 @@ def _counted(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:
 
 
 def _shown(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
-    """Returns the change that writes rows that are then removed, so that the target's log has them."""
+    """Returns the change that writes rows which are then removed: so the target's log has these rows."""
     rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows]
     if not rows:
         return []
@@ -520,7 +538,7 @@ def _shown(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
 
 
 def _nothing(verdicts: Sequence[GuardedBatch]) -> NetChange:
-    """Returns a change without rows, which carries the counts of a table of which no change is left."""
+    """Returns a change without rows. It carries the counts of a table of which no change is left."""
     table = verdicts[0].batch.table
     rows = table.arrow.empty_table()
     return NetChange(table, rows.select(list(table.identity)), rows, _counted(Counts(), verdicts))
@@ -601,14 +619,14 @@ def _computed(session: TargetSession, table: Table) -> set[str]:
 
 
 def _check_versions(batch: ChangeBatch, version_column: str) -> None:
-    """Halts if the log left out the version: with the target's own version in its place, old events would pass."""
+    """Halts if the log lacks a version: with the target's own version in its place, old events would be applied."""
     presence = column_presence(batch)
     lacks = presence.has_before & ~presence.before[:, batch.table.arrow.get_field_index(version_column)]
     if lacks.any():
         lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(np.argmax(lacks))].as_py())
         raise Halted(
             "partial-row-image",
-            f"the image before a change does not hold {version_column}, which the version guard needs",
+            f"the before image of a change does not have {version_column}, which the version guard needs",
             where=Where(table=str(batch.table.name), position=str(lsn)),
             todo="Run SET GLOBAL binlog_row_image=FULL on the source and let its sessions reconnect, or "
             "remove pidts.version-column from the task",
@@ -616,7 +634,7 @@ def _check_versions(batch: ChangeBatch, version_column: str) -> None:
 
 
 def _check_moves(batch: ChangeBatch) -> None:
-    """Halts if an uncertain row moves to a key that the repair has read, with values that the log does not have."""
+    """Halts if an update of which the log has only a part gives a row another key: the row's values are not certain."""
     presence = column_presence(batch)
     plain = np.array([not column.generated for column in batch.table.columns])
     short = presence.has_before & presence.has_after & ~presence.after[:, plain].all(axis=1)
@@ -666,7 +684,7 @@ def _guarded(
 def _with_unlike(
     change: NetChange, together: Sequence[NetChange], watched: Collection[str], unlike: Sequence[pa.Table]
 ) -> NetChange:
-    """Adds deletes of the rows that the change overwrites and that are not the rows that the reduction assumes.
+    """Adds deletes of the rows that the change overwrites, if they may differ from the rows that the reduction assumes.
 
     The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`. If
     some changes were set aside, or the target has a row as a change leaves it, this inference may be wrong. The change

@@ -12,8 +12,8 @@ No try leaves anything on the target. These cases cover a break at each point:
 1. Each try is a transaction of its own. Like the commit, it runs under the lock of the worker's checkpoint, but it is
    never committed. It is rolled back here or, after a lost connection or the end of the process, by the server. The
    next run finds the checkpoint where it was, and meets the same refusal.
-2. If a try fails for another reason, or is not refused any more, or there is too much to try in the time, the row is
-   not found, and the server's refusal is reported unchanged.
+2. If a try fails for another reason, or is not refused any more, or the time is too short for all tries, the row is not
+   found, and the server's refusal is reported unchanged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Search:
         whose: Callable[[RefusedRow], TableName | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the commit's `changes`, and two functions: they lock the checkpoint, and find a row's source table."""
+        """Takes the commit's `changes`. `lock` locks the checkpoint, `whose` finds a row's source table."""
         self._target, self._lock, self._changes, self._whose, self._clock = target, lock, changes, whose, clock
         self._until = clock() + _SECONDS
 
@@ -78,14 +78,14 @@ class Search:
                 changes = self._to_write(session)
                 found = first_refused(changes, lambda some: self._tried(session, some), refusal.code)
             return found and replace(found, owner=self._whose(found))
-        except Exception as error:  # noqa: BLE001 - the refusal itself is worse, and is reported
+        except Exception as error:  # noqa: BLE001 - the refusal itself is reported in any case
             _log.info("the row that the target refuses is not found", cause=str(error))
             return None
 
     def _to_write(self, session: TargetSession) -> list[NetChange]:
-        """Returns the changes and writes each when it is made: a later change may depend on rows of an earlier one.
+        """Returns the changes. Writes each before the next is made: a later change may depend on earlier rows.
 
-        The tries are made in other transactions, which have locked no rows: there whole changes are written.
+        The tries run in other transactions, which have no locks on rows. So the changes are written there as a whole.
         """
         changes: list[NetChange] = []
         size = 0
@@ -131,7 +131,7 @@ class _TooMuchError(Exception):
 def first_refused(
     changes: Sequence[NetChange], tried: Callable[[Sequence[NetChange]], Halted | None], code: str
 ) -> RefusedRow | None:
-    """Returns the row with which the refusals begin: the last row of the shortest beginning that fails with this code.
+    """Returns the refused row: the last row of the shortest beginning of the changes that fails with this code.
 
     A step is a row that is removed or written, or the beginning of a change. If the target refuses a change before its
     first row, no row is the reason.

@@ -3,21 +3,22 @@
 The repair is correct because of the order of its steps:
 
 1. All workers' checkpoints are locked. No checkpoint moves before this transaction ends, so the target does not change.
-2. The rows are read from the source. They are at least as new as any checkpoint, since checkpoints are earlier.
-3. The rows are written, and those that the source does not have are removed. COMMIT.
+2. The rows are read from the source. They are at least as new as any checkpoint: the source was read after the
+   checkpoints were locked.
+3. The rows are written, and rows that the source does not have are removed. COMMIT.
 
 The log between a checkpoint and the reading is later applied to rows that contain it already. The result is the same,
-because each change has the values of a row, not differences. But before the end of this log, a change may collide with
-a unique value of a repaired row that the log sets only later. Safe mode handles such collisions, but a running task
-learns only at its next start up to which place it needs safe mode. So a table with secondary unique keys is repaired at
-a moment when the log between the two places has no change of it. Only if there is no such moment, the place is
-recorded, and the task may stop once.
+because each change has the whole values of a row, not differences. But within this part of the log, a change may
+collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such collisions,
+but a running task reads only at its next start up to which place it needs safe mode. So a table with secondary unique
+keys is repaired at a moment when the log between checkpoint and reading has no change of the table. Only if there is no
+such moment, the place of the reading is recorded, and the task may stop once.
 
-In a merged table this holds for all members at once: the checkpoints of all their sources are locked, and a row is
-removed if it is in none of them. If two of them have a key, its row is not changed: it is unknown which of the two rows
+A merged table is repaired for all members at once: the checkpoints of all their sources are locked, and a row is
+removed if no member has it. If two members have a key, its row is not changed: it is not known which of the two rows
 the target should have.
 
-Crash points: before COMMIT nothing has happened; after it the rows are right, and repairing them again is harmless.
+Crash points: before COMMIT nothing has happened. After it the rows are equal, and repairing them again is harmless.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pidts.model import Checkpoint, Lsn, Table
 from pidts.reduce import Counts, NetChange
 
 Read = Callable[[pa.Table], tuple[pa.Table, Lsn]]
-"""Returns the source's rows with these identities, as its log has them at the call, and a later place in the log."""
+"""Returns the source's present rows with these identities, and a place in its log that is not before these rows."""
 CaughtUp = Callable[[Sequence[Checkpoint], Lsn], bool]
 """Whether it is certain that the log between the checkpoints and a place has no change of the table."""
 
@@ -88,8 +89,8 @@ def repair(
     It works even if the task never ran.
 
     `table` has the columns that the origins have in common. Raises `PendingChanges`, unless `insist` is true.
-    `compares`: the task compares the target's rows before it changes them, and must know how far these are ahead of its
-    log.
+    `compares`: the task compares the target's rows before it changes them. So the place up to which these rows are
+    ahead of its log is recorded.
     """
     known = [
         source
@@ -121,11 +122,11 @@ def repair(
 
 
 def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.Table) -> Remedy:
-    """Returns a change that writes all of these rows, and removes the keys that none of them has, byte by byte.
+    """Returns a change that writes all of these rows, and removes the keys that no row has.
 
-    Under a collation that ignores case, the key `A` finds the row `a`: then `A` is removed, and `a` is written. One of
-    several origins may have columns that the target does not have yet; a column counts only if a row with it is
-    written.
+    Keys are compared byte by byte. Under a collation that ignores case, the key `A` finds the row `a`: then `A` is
+    removed, and `a` is written. One of several origins may have columns that the target does not have yet. A column
+    counts only if a row with this column is written.
     """
     names = list(table.identity)
     kinds = keys.select(names).schema

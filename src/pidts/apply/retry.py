@@ -22,8 +22,8 @@ class Retry:
     first: float = 0.05
     longest: float = 5.0
     patience: float = 20.0
-    """The number of seconds after which no further attempt begins: an attempt that waits for a lock takes long, and the
-    task has to report what it waits for.
+    """The seconds after which no further attempt begins. An attempt that waits for a lock takes long, and the task has
+    to report meanwhile what it waits for.
     """
 
     def repeat(
@@ -36,8 +36,8 @@ class Retry:
     ) -> Result:
         """Returns the result of the first attempt that raises no `Transient`.
 
-        After any error, `drop` discards the remains of the attempt. `given_up` makes the error to raise from the last
-        error and the number of attempts.
+        After any error, `drop` discards the remains of the attempt. `given_up` turns the last error and the number of
+        attempts into the error that is raised.
         """
         began = time.monotonic()
         for number in count(1):

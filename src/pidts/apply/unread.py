@@ -1,4 +1,4 @@
-"""Says which keys a copy under way has still to read, and at which keys the target may be ahead of the log.
+"""Finds out which keys a copy under way has still to read, and at which keys the target may be ahead of the log.
 
 A key whose row could not be completed from the log is recorded on the target, and counts as unread again. The copy does
 not end before it has read all recorded keys, see `pidts.batch.copy.rereads`.
@@ -28,8 +28,8 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
     """Returns a function that says whether a key is unread after the batch; None if no copy is under way.
 
     `same_keys`: the target's keys are the source's. The source orders keys by its collations, but this module can only
-    compare integers. A key with columns of other types counts as unread only while all keys are unread. This function
-    ignores recorded keys: a key that is recorded twice is read twice.
+    compare integers. A key with other types counts as unread only while all keys are unread. This function ignores
+    recorded keys: a key that is recorded twice is read twice.
     """
     if copy is None:
         return None
@@ -48,8 +48,8 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
     """Returns a function that says whether the target's row of a key may be newer than the batch; None without a copy.
 
     `same_keys` as in `unread`. `all_changes`: the batch has all changes of the table. Otherwise a change that the batch
-    lacks may have brought a row to any key. If the target table had rows before its copy, it may have another row at
-    any key until all rows were read.
+    lacks may have brought a row to any key. If the target table had rows before its copy, it may have a different row
+    at any key until all rows were read.
     """
     if copy is None:
         return None
@@ -63,7 +63,7 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 
 
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
-    """Returns a function that says whether the target's row of a key may have wrong unique values; None: no row has.
+    """Returns a function that says whether the target's row of a key may have wrong unique values; None if no row has.
 
     This concerns rows from before the copy, and loaded rows that this batch does not settle. Their keys are after the
     last settled key. If such a row were written, the target could remove a settled row with the same unique value, and
@@ -94,7 +94,7 @@ def packed(keys: pa.Table) -> str:
 
 
 def packed_each(rows: pa.Table) -> list[str]:
-    """Returns for each row the text that `packed` would return for this row; it needs no writer for each row."""
+    """Returns for each row the text that `packed` would return for this row; it does not make a writer for each row."""
     schema = rows.schema.serialize()
     return [
         b64encode(b"".join((schema, batch.slice(place, 1).serialize(), _END))).decode()

@@ -13,7 +13,7 @@ from pidts.schema import Statement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberChange:
-    """A schema change as one member of a shard group makes it: its statement and its effect on the member's records."""
+    """One member's part of a schema change: the member's own statement, and the effect on the member's records."""
 
     source: str
     epoch: int
@@ -49,7 +49,7 @@ class SchemaChange:
     before: Mapping[TableName, Table | None]
     after: Mapping[TableName, Table | None]
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
-    """The structures on the source after the change, by the source's names, for the target's record."""
+    """The structures on the source after the change, keyed by the source's names. The target records them."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
     """The online schema changes under way whose records are to be replaced; None removes a record."""
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class SchemaChange:
         return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
 
     def does(self, order: DdlOrder) -> bool:
-        """Whether what is run is what this order says; the order may be about another member."""
+        """Whether the change runs what this order says; the order may have been given for another member."""
         leading = self.order
         if order is leading or not order.statements:
             return True
@@ -98,15 +98,15 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The outcome that nothing was recorded: an order, or a source's attempt, was replaced after it was read."""
+    """The attempt has recorded nothing: an order, or the attempt of a source, was replaced after it was read."""
 
     source: str = ""
-    """The other source whose attempt was replaced, so that its member arrives again; empty: an order was replaced."""
+    """The source whose attempt was replaced: its member reaches the change again. Empty: an order was replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenJournal:
-    """The outcome that nothing was begun: another member has begun a change of the table, which has to end first."""
+    """The attempt has begun nothing: a change of the table that another member has begun has to end first."""
 
     source: str
     lsn: Lsn

@@ -18,9 +18,9 @@ the structure would prove no more, and two kinds of servers write many attribute
     DROP PARTITION, CONVERT TO CHARACTER SET      not taken for made: the structure does not show it
     RENAME a TO x, b TO a, x TO b                 not taken for made if both are alike: no structure changes
 
-**At the same moment.** The zone's own statement may come after this look. Then the server refuses the task's statement,
-and the look is repeated. **Crash points:** nothing is run here. The commit that ends a change records that the change
-is done. After a crash before this commit, the next attempt looks again.
+**At the same moment.** The zone may run its own statement after this check. Then the server refuses the task's
+statement, and the check is repeated. **Crash points:** nothing is run here. The commit that ends a change records that
+the change is done. After a crash before this commit, the next attempt checks again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
 
 
 def warn_if_not_shown(change: SchemaChange) -> None:
-    """Warns about a statement that would do harm if the zone's programs have run it, too: no structure shows this."""
+    """Warns about a statement that does harm if programs of the zone have run it, too, and no structure shows this."""
     statement = change.statement
     if not change.between_zones or change.order is not None:
         return
@@ -82,7 +82,7 @@ def _is_shown(statement: AlterTable, before: Table | None) -> bool:
 
 
 def _makes_anew(statement: AlterTable, before: Table | None) -> bool:
-    """Whether the statement adds a column that was there: it drops this column, too."""
+    """Whether the statement adds a column with the name of an old column, which the statement then also drops."""
     names = {column.name.lower() for column in before.columns} if before is not None else set()
     return any(isinstance(action, AddColumn) and action.column.name.lower() in names for action in statement.actions)
 

@@ -28,25 +28,25 @@ run that was taken over. So:
    source; otherwise the change halts for an operator.
 4. If there are more statements, the journal moves to the next one with new fingerprints, in one commit. Crash before
    this commit: the next attempt continues with step 3 of the earlier statement. After: with step 3 of the next one.
-5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made and comes
-   here again. After: the journal says so.
+5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made, and step
+   5 is repeated. After: the journal says "done".
 
-**An order of an operator** about the change is given beforehand or while it fails, and is stored in a table of the
-target. The commit that begins the journal with the ordered statements marks the order as taken, if it is still in
-force. Crash before: nothing happened, and the next attempt reads the order that is in force then. After: the journal
+**An order of an operator** about the change is given before the change runs or while it fails, and is stored in a table
+of the target. The commit that begins the journal with the ordered statements marks the order as taken, if it is still
+in force. Crash before: nothing happened, and the next attempt reads the order that is in force then. After: the journal
 says which step is next. An order that was not taken yet begins a new journal in place of the one that was begun without
-it. Steps that were made by the old journal stay made. The structure after ordered statements cannot be foreseen. So
-when one of them is interrupted, it counts as made if the tables have changed, and is run again if they have not.
+it. Steps that the old journal has completed are not undone. The structure after ordered statements cannot be foreseen.
+So when one of them is interrupted, it counts as made if the tables have changed, and is run again if they have not.
 
 **For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
 last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the order
 of the sources, and checks the epochs. Then it writes the journals and structures of all members. Where DDL is not part
 of a transaction, the named lock of step 1 has the table's name, and the commit that begins the journal notes which
-member's journal it is. Crash before the last commit: all arrive again. Then another member may be the leader, or only
-some members may have arrived. The note names the journal that was begun (see `group_journal`). If the member of that
-journal has arrived, the journal is continued; if not, the others wait. After: each member finds its own "done". If
-another run has taken over one of these sources, its members arrive again in the new run, and the commit records "done"
-for no member.
+member's journal it is. Crash before the last commit: all members reach the change again. Then another member may be the
+leader, or only some members may have arrived. The note names the journal that was begun (see `group_journal`). If the
+member of that journal has arrived, the journal is continued; if not, the others wait. After: each member finds its own
+"done". If another run has taken over one of these sources, its members arrive again in the new run, and the commit
+records "done" for no member.
 
 A run that was taken over in the middle of a change keeps the lock until its statement has ended, and the new run waits
 for the lock in step 1. The old run is refused in step 5, and the new one finds the change made. Batches of rows never
@@ -99,7 +99,7 @@ class DdlRunner:
         sleep: Callable[[float], None] = time.sleep,
         is_superseded: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_superseded` says, between two attempts at a change, whether there is another order about it."""
+        """`is_superseded` says, between two attempts at a change, whether there is a new order about the change."""
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
@@ -269,7 +269,7 @@ class DdlRunner:
         return journal
 
     def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended:
-        # This runs without the checkpoint's lock, for which batches would wait: it may read a whole table.
+        # The checkpoint is not locked here: this may read a whole table, and batches would wait for the lock.
         with _about(change):
             rendered = change.first or change.own(lambda: self._render(session, change))
         journal = DdlJournal(

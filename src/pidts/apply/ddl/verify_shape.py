@@ -17,12 +17,12 @@ _log = structlog.get_logger(__name__)
 
 
 def fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[str, str | None]:
-    """Returns a text for each table, which shows whether a statement has changed the table's structure."""
+    """Returns a text for each table. A statement that changes the table's structure changes the text, too."""
     return {str(name): session.schema.fingerprint(name) for name in tables}
 
 
 def demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
-    """Accepts a column that the target already has, unless its rows could then differ from the source's."""
+    """Accepts a column that the target already has, unless its values could differ from the source's values."""
     before, there = change.before.get(statement.table), session.schema.structure(statement.table)
     if before is None or there is None:
         return

@@ -5,8 +5,8 @@ the rows that the target must have. Other targets refuse a new row if they have 
 there). Then the rows of new keys are not read. If the target refuses the change, the transaction is rolled back and
 repeated with all rows read. So only the comparison of read rows decides what differs, and locks rows.
 
-Where all rows were read, such a target refuses a row that another program has inserted since then, too, instead of
-overwriting it (`Check.inserts`).
+Even if all rows were read, such a target refuses, and does not overwrite, a row that another program has inserted since
+then (`Check.inserts`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Check:
     seen_until: Lsn | None = None
     """The place in the log up to which changes may have been applied before."""
     honours: bool = False
-    """Whether the target may have locked rows, even if this run locks no more."""
+    """Whether the target may have locked rows, even if this run locks no further rows."""
     limit: int = 1000
     """The highest number of locked rows in one table."""
     moments: Moments = nowhere
@@ -71,7 +71,8 @@ class Check:
     writer: str = ""
     """The zone in which the changes were made."""
     seeks_rivals: bool = False
-    """Whether the target, which has refused a row, is asked for other rows with unique values that the batch writes."""
+    """Whether the target has refused a row, and is now asked for other rows with unique values that the batch writes.
+    """
 
     expects: bool = False
     """Whether the target may compare rows of tables without locks itself, while it writes them."""
@@ -80,7 +81,8 @@ class Check:
     """Whether the target may refuse a new row of a key for which it had no row when rows were read."""
 
     seeks_removals: bool = False
-    """Whether other tasks may still bring rows that a change removes, or may have removed rows that a change brings."""
+    """Whether other tasks may still insert rows that a change deletes, or may have deleted rows that a change inserts.
+    """
 
     def foreign(self, events: KeyEvents, known: KnownColumns | None) -> Mapping[int, str]:
         """Returns the events by which a zone has written rows of another zone, each with the reason."""
@@ -97,11 +99,12 @@ class Checked:
     expecting: Collection[TableName]
     """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
     inserting: Collection[TableName]
-    """Tables whose new rows the target refuses if it has a row with the same key. It had none when rows were read, or
-    these rows were not read. Of keys that come and go, it had none when rows were read.
+    """Tables for which the target refuses a new row if it has a row with the same key. When rows were read, it had no
+    row of the inserted keys, or rows of these keys were not read. Keys that the batch both inserts and deletes were
+    always read.
     """
     unlike: Mapping[TableName, pa.Table]
-    """The rows among those in `there` that are not as the source had them, and are changed nevertheless."""
+    """Those rows of `there` that differ from the source's rows and are changed nevertheless."""
 
 
 def checked(
@@ -165,7 +168,7 @@ def checked(
 
 
 class _Unread(Enum):
-    """The keys of a table's changes whose rows need not be read, since the target refuses other rows."""
+    """The keys of changes whose rows need not be read, since the target refuses a change that finds another row."""
 
     NONE = "none"
     NEW = "new"
@@ -173,7 +176,10 @@ class _Unread(Enum):
 
 
 def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> _Unread:
-    """Returns the keys whose rows are not read. If they are only the new keys, all other rows are as the source's."""
+    """Returns the keys whose rows are not read.
+
+    If the result is NEW, the rows of all other keys equal the source's rows.
+    """
     if not _may_expect(batch, check):
         return _Unread.NONE
     if session.can_expect(batch.table):
@@ -187,7 +193,7 @@ def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Prese
 
 
 def _may_expect(batch: ChangeBatch, check: Check) -> bool:
-    """Whether nothing but the rows themselves has to be looked at, so that the target may compare them."""
+    """Whether only the rows themselves have to be looked at, so that the target may compare them."""
     if not check.expects or not check.compares(batch) or check.may_share(batch):
         return False
     if check.owners or check.seeks_rivals or check.seeks_removals:
@@ -198,9 +204,10 @@ def _may_expect(batch: ChangeBatch, check: Check) -> bool:
 def _may_insert(
     session: TargetSession, met: KeyRows, check: Check, aside: SetAside | None, found: Divergence | None
 ) -> bool:
-    """Whether the target has no row of the keys that come in the batch and are written, as far as is known.
+    """Whether the target has no row, as far as is known, of the keys that the batch inserts and writes.
 
-    `found` is set aside. The first events of such a key are written if a later one differs, so its row counts then.
+    Keys in `found` are set aside. If only a later event of such a key differs, its first events are written, so its row
+    counts.
     """
     batch = met.events.batch
     if not check.inserts or not check.compares(batch) or check.may_share(batch):
@@ -223,9 +230,9 @@ def _with_records(
     check: Check,
     aside: SetAside | None,
 ) -> tuple[KeyRows, _Judged]:
-    """Records removals of rows that are not there and changes that were made already, for other tasks between zones.
+    """Records, for other tasks between zones, deletes that found no row, and changes that were made already.
 
-    Other tasks may write until they are locked out, so the rows are read and compared again after this.
+    Other tasks may write until they are locked out, so the rows are read and compared again after locking them out.
     """
     if not (len(judged.made) or len(early_removals(met, known))):
         return met, judged
@@ -281,7 +288,7 @@ class _Judged:
     made: Numbers = field(default_factory=lambda: _NONE)
     """Between zones, the events of other keys that were made already."""
     applied: Numbers = field(default_factory=lambda: _NONE)
-    """The places of the rows that are as the first change of their key leaves them."""
+    """The indexes of the rows that are as the first change of their key leaves them."""
 
 
 def _judged(
@@ -327,7 +334,7 @@ def _judged(
 
 
 def _known(batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> KnownColumns | None:
-    """Returns the columns that the log has of each change, for changes of which it does not have all columns."""
+    """Returns which columns of each change the log has; None if it has all columns of all changes."""
     known = known_columns(batch, presence)
     if known is None or not (check.seeks_removals and check.compares(batch)):
         return known

@@ -2,8 +2,8 @@
 
 Only the first event of each key in a batch is compared, since a later event finds the row that the event before it has
 made. A later event is compared only in columns that no earlier image of the row has: if sessions of the source differ
-in their `binlog_row_image`, the first image of a row may have fewer columns than the next one. So the outcome is that
-of a replay event by event, wherever batches are cut:
+in their `binlog_row_image`, the first image of a row may have fewer columns than the next one. So the outcome does not
+depend on where batches are cut. It is as if the events were applied one by one (`key_events` explains the words):
 
     the event            the target has                     then
     stays, leaves        the row before the event           goes on
@@ -31,7 +31,7 @@ Rows are not compared where the task itself may be the reason for a difference:
 5. The table has no key. If a row is missing there, the table halts in any case.
 
 A repair writes rows as the source has them *now*, which is ahead of the log. In the transaction of these rows it
-records the place in the log that they are at (`pidts.apply.repair`). This record is read only when rows differ.
+records to which place in the log they belong (`pidts.apply.repair`). This record is read only when rows differ.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Divergence:
 
     met: KeyRows
     keys: Numbers
-    """The places of these keys, in the order of the log."""
+    """The indexes of these keys, in the order of the log."""
     begins: Numbers
     """For each of `keys` its first event that found another row."""
     differs: Mask
@@ -88,12 +88,12 @@ class Divergence:
         return Lsn.from_bytes(self.events.batch.rows.column("lsn")[int(change)].as_py())
 
     def why(self, number: int) -> str:
-        """Says what differs."""
+        """Returns what differs."""
         chosen = np.arange(len(self.keys)) == number
         return self.only(chosen).reasons()[0]
 
     def reasons(self) -> list[str]:
-        """Says of each key what differs."""
+        """Returns for each key what differs."""
         names = self.events.batch.table.arrow.names
         has_row, arrives = self.met.at[self.keys] >= 0, self.events.arrives[self.begins]
         patterns, which = np.unique(np.packbits(self.differs, axis=1), axis=0, return_inverse=True)
@@ -196,8 +196,8 @@ def compared(
 ) -> Compared:
     """Compares one table's changes with the target's rows.
 
-    `seen_until` is the place up to which changes may have been applied before. Without `compares` no keys differ but
-    those of foreign events (`Compared.divergence`).
+    `seen_until` is the place up to which changes may have been applied before. Without `compares`, only the keys of
+    foreign events differ (`Compared.divergence`).
     """
     events, rows, at = met.events, met.rows, met.at
     batch = events.batch
@@ -249,8 +249,7 @@ def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
     """Returns later events of some keys, whose before images have columns that no earlier image of the row has.
 
-    The result has these columns for each event. Of each key, only the events up to the one by which its row leaves the
-    key count.
+    The result has these columns for each event. Events after the one by which the row leaves its key do not count.
     """
     before, after = known.before, known.after
     first = events.first[events.key]
@@ -276,7 +275,7 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
 
 
 def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], Stored]) -> Mask:
-    """Returns, by event and column, if the row is as before the event in `columns`, or wholly as after the event."""
+    """Returns for each event in which columns the row is as before it; in all if the row is as after the event."""
     table, change = events.batch.table, pa.array(events.change[number])
     before, after = (events.batch.rows.column(side).take(change) for side in ("before", "after"))
     equal = equal_columns(table, before, there, columns, stored)

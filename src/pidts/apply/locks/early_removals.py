@@ -1,4 +1,4 @@
-"""Finds rows that reach a zone although another zone has deleted them before.
+"""Finds rows that reach a zone although another zone has already deleted them.
 
 In a mesh the changes of one row reach a zone by several tasks:
 
@@ -62,11 +62,11 @@ from pidts.model import EarlyRemoval, Lsn, OfSource, Table
 from pidts.model.zone import ZONE_NOTE
 
 LATER_SECONDS = 3600
-"""An INSERT that is later than this after a DELETE cannot be of the deleted row; the clocks of zones may differ."""
+"""An INSERT made more than these seconds after a DELETE is not of the deleted row; the clocks of zones may differ."""
 
 
 def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
-    """Returns the events that remove a row which is not there; if a key has several, only the last one.
+    """Returns the events that delete a row which is not there; if a key has several such events, only the last one.
 
     `known` says which columns of each change the log has; None: all.
     """
@@ -114,7 +114,7 @@ def note_keys(
 
 
 def removed_before(session: TargetSession, task: str, source: str, met: KeyRows, moments: Moments) -> Mapping[int, str]:
-    """Returns the events that bring a row to a key whose row another task has removed before, with the reason."""
+    """Returns the events that give a row to a key whose row another task has already deleted, with the reason."""
     events = met.events
     arriving = np.nonzero(events.arrives & (met.at[events.key] < 0))[0]
     if not len(arriving):
@@ -145,7 +145,7 @@ def is_later(made: int, removed: int) -> bool:
 
 
 def _behind_breaks(met: KeyRows, known: KnownColumns | None) -> Mask:
-    """Returns which events are at or after one that finds another row than the previous event of its key has left."""
+    """Returns which events find another row than their key's previous event has left, or come after such an event."""
     events = met.events
     breaks = np.zeros(len(events.key), np.bool_)
     leaving = np.zeros(len(met.at), np.bool_)

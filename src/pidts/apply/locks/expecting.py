@@ -1,8 +1,8 @@
 """Decides for which tables the target compares the next batch's rows while it writes them.
 
-A batch that the target refuses is made anew with rows that are read, so the refused attempt costs time for nothing. So
-comparing while writing saves time only where few batches are refused. After each refusal, the rows of more of the
-table's next batches are read in the first attempt.
+If the target refuses a batch, the batch is prepared again with rows that are read, and the refused attempt has only
+cost time. So comparing while writing saves time only if few batches are refused. After each refusal, the rows of more
+of the table's next batches are read in the first attempt.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LONGEST = 64
 
 
 class Expecting:
-    """Belongs to one committer. Tables have their names on the target."""
+    """Decides for one committer. Tables have their names on the target."""
 
     def __init__(self) -> None:
         self._pauses: dict[str, int] = {}
@@ -30,6 +30,6 @@ class Expecting:
         self._left[table] = self._pauses[table] = min(2 * self._pauses.get(table, 0), _LONGEST) or 1
 
     def accepted(self, tables: Iterable[str]) -> None:
-        """Notes that the target has compared rows of these tables and has taken them."""
+        """Notes that the target has compared rows of these tables, and has written the changes."""
         for table in {"", *tables} & self._pauses.keys():
             self._pauses[table] //= 2

@@ -12,8 +12,8 @@ A held change keeps the structure that it has in the log. It is converted, colum
 Every other schema change waits until the rows are resolved. Another key, another name, or a type that changes values
 would turn a held row into another one, and only the source's server knows into which.
 
-Each lock records the structure after the change before the target's table is altered. A crash between the two leaves
-the record, and the change is made again. Until it is made, the table may lack some of these columns; those that it has
+Before the target's table is altered, the structure after the change is recorded in each lock. If a crash comes between
+the two, the change is made again. Until then the table may lack some of the recorded columns; the columns that it has
 are used.
 """
 
@@ -114,7 +114,7 @@ def _column_obstacle(before: Table, after: Table) -> str | None:
 
 
 def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
-    """Returns the message that a computed column gets another expression; None if it keeps the expression."""
+    """Returns a message if a computed column gets another expression; otherwise None."""
     known = {column.name.lower(): column for column in before.columns if column.generated}
     defined = (action.column for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn))
     for new in defined:
@@ -125,7 +125,7 @@ def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
 
 
 def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
-    """Returns the message that an added column has the name of a column from when a change was held; None if not."""
+    """Returns a message if an added column has the name of another column of the held changes; otherwise None."""
     again = (set(_lower(after.arrow.names)) - set(_lower(before.arrow.names))) & set(lock.gone)
     return f"column {min(again)} was a different column when the changes were stored" if again else None
 

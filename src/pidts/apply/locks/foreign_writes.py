@@ -4,12 +4,12 @@ An event of a key is judged by the images that it has for this key: if the row s
 after.
 
     INSERT 5           the row that arrives
-    UPDATE 5           the row before and the row after: one that moves into another zone's range is foreign to both
-    UPDATE 5 -> 6      the row that leaves 5 and, for itself, the row that arrives at 6
+    UPDATE 5           the row before and the row after: a move into another zone's range is foreign in both zones
+    UPDATE 5 -> 6      the row that leaves 5 and, separately, the row that arrives at 6
     DELETE 6           the row that leaves
 
-So each key is judged by itself, as everywhere in this folder. If a zone deletes another zone's row and inserts a row of
-its own with the same key, the DELETE is found, and the INSERT is held after it.
+So each key is judged separately, as everywhere in this folder. If a zone deletes another zone's row and inserts a row
+of its own with the same key, the DELETE is found, and the INSERT is held after it.
 
 The owner of a row may depend on columns. These have to be in the log: values completed from the target would say who
 owns the *target's* row. If the log leaves them out, the table halts.
@@ -62,6 +62,6 @@ def _demand_known(events: KeyEvents, owners: Owners, known: Mask, asked: Numbers
             "partial-row-image",
             f"the log does not have the values of {', '.join(sorted(names))}, which decide which zone owns a row",
             where=Where(table=str(batch.table.name), position=str(lsn)),
-            todo="SET GLOBAL binlog_row_image=FULL in the zone, and let its sessions reconnect. To get over this "
+            todo="SET GLOBAL binlog_row_image=FULL in the zone, and let its sessions reconnect. To get past this "
             "change, stop the task and leave the condition out of pidts.owners",
         )

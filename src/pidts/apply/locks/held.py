@@ -44,7 +44,10 @@ def lock_ids(keys: pa.Table) -> list[str]:
 
 
 def split(events: KeyEvents, held: Mask) -> ChangeBatch:
-    """Returns the batch without held events; of an UPDATE that changes the key, one half may be left."""
+    """Returns the batch without held events.
+
+    If an UPDATE changes the key, one half of it may be held and the other not.
+    """
     batch, size = events.batch, len(events.batch)
     free = ~held
     leaves, arrives = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -143,7 +146,7 @@ def _types(table: Table) -> tuple[str, pa.Schema]:
 
 
 def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:
-    """Returns the same for held changes that were stored in the first form."""
+    """Returns what `held_batch` does, for held changes that were stored in the first form."""
     rows = unpacked(held.changes)
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_MOMENTS)

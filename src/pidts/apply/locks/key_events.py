@@ -1,4 +1,4 @@
-"""What a batch does to each key: the unit in which rows of the target are compared with the log.
+"""What a batch does to each key. Rows of the target are compared with the log key by key.
 
 A change concerns one key, or two: an UPDATE that gives its row another key *leaves* the old key and *arrives* at the
 new one.
@@ -33,9 +33,9 @@ class KeyEvents:
     keys: pa.Table
     """Each key once."""
     key: Numbers
-    """The place in `keys` of each event."""
+    """The index in `keys` of each event."""
     change: Numbers
-    """The place in `batch` of each event."""
+    """The index in `batch` of each event."""
     leaves: Mask
     """The key has no row after the event."""
     arrives: Mask
@@ -56,7 +56,7 @@ class KeyEvents:
         return self.arrives[self.first]
 
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:
-        """Returns the events after equal keys were joined: `same` has the place of each key in the new `keys`.
+        """Returns the events after equal keys were joined: `same` has the index of each key in the new `keys`.
 
         An UPDATE that only gives the row an equal key in another spelling leaves the row where it is.
         """
@@ -78,7 +78,7 @@ def key_events(batch: ChangeBatch) -> KeyEvents:
 
 
 def _of_few(batch: ChangeBatch, keys: FewKeys) -> KeyEvents:
-    """Returns the same as `_of_many`, without the calls of Arrow, which cost more for a few changes."""
+    """Returns the same as `_of_many`, without calls of Arrow: for a few changes, the calls take longer than this."""
     numbers: dict[tuple[Any, ...], int] = {}
     events: list[tuple[int, int, bool, bool]] = []
     changes = list(enumerate(zip(keys.ops, keys.before, keys.after, strict=True)))

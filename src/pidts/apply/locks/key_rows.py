@@ -33,7 +33,7 @@ class KeyRows:
     rows: pa.Table
     """Rows of the target, locked."""
     at: Numbers
-    """For each key of `events` the place of its row, or -1."""
+    """For each key of `events` the index of its row in `rows`, or -1."""
 
 
 def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
@@ -43,7 +43,7 @@ def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
 
 
 def known_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
-    """Reads and locks the same rows, but none of new keys (`KeyEvents.is_new`): the target is taken to have none."""
+    """Does the same, but reads no rows of new keys (`KeyEvents.is_new`): the target is assumed to have none."""
     events = key_events(batch)
     read = np.nonzero(~events.is_new)[0]
     rows, found = target_rows(session, batch.table, events.keys.take(pa.array(read)))
@@ -85,7 +85,7 @@ def joined_keys(
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
     """Returns which of some equal keys, none of them the key of a lock, have to be joined.
 
-    If one of them has a row, all are joined. Without a row, joining makes a difference only if one of them is to be
+    If one of them has a row, all are joined. If none has a row, joining makes a difference only if one of them is to be
     locked. The source has one row for all spellings of its key. So in the batch, each spelling but the first one begins
     with an event by which the row arrives.
     """

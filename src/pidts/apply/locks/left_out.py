@@ -5,8 +5,8 @@ more, the next change may also be one of the zone's own programs, which no task 
 
     a    UPDATE 1 -> 2                                 b    the same UPDATE
     c    has both: a's change arrived first, and b's was left out. A program of c: UPDATE 2 -> 1
-    c's change reaches a and b before they have each other's. Then b's 1 -> 2 finds 1 at a, and a's 1 -> 2 finds 1 at b.
-    In the end a and b have 2, and c has 1
+    c's change reaches a and b before they have each other's change.
+    Then b's 1 -> 2 finds 1 at a, and a's 1 -> 2 finds 1 at b. In the end a and b have 2, and c has 1
 
 So the tasks out of c set c's own next change of the row aside in all other zones. For this the task that leaves a
 change out inserts a note into the table `left_out` of c's meta schema, and deletes it again: the log of c has the note,
@@ -117,7 +117,7 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
             rows.setdefault(TableName(row["table_schema"], row["table_name"]), []).append(row)
     for name, mine in sorted(rows.items()):
         table = session.schema.structure(name)
-        if table is None:  # no change of its rows comes any more
+        if table is None:  # no later change of its rows comes
             continue
         keys = [(_as_now(table, unpacked(row["key_values"])), row) for row in mine]
         known = [(key, row) for key, row in keys if key is not None]
@@ -137,14 +137,14 @@ def _as_now(table: Table, key: pa.Table) -> pa.Table | None:
         return None
     try:
         return key.select(list(table.identity)).cast(pa.schema([table.arrow.field(name) for name in table.identity]))
-    except pa.ArrowInvalid:  # the key is outside of the present type, so no row has it
+    except pa.ArrowInvalid:  # the key is no value of the present type, so no row has it
         return None
 
 
 def own_name(task: str, key: str, removed: str = "") -> str:
-    """Returns the digest under which it is recorded that changes which a task brings from its source are set aside.
+    """Returns the name of the record that changes which a task gets from its source are set aside.
 
-    These are changes that leave the removed row with this digest; empty: the next change.
+    `removed` is the digest of a deleted row: changes that make this row again are set aside. Empty: the next change is.
     """
     return sha256(f"own {task} {key} {removed}".encode()).hexdigest()
 

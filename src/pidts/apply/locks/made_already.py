@@ -1,4 +1,4 @@
-"""Finds changes that follow one which the target has already: their zone may not have known of another zone's changes.
+"""Finds changes that follow a change which the target has already: their zone may not have known of another zone's.
 
 Zones compare rows by their values. If a row gets former values again, this can hide that two zones have changed it at
 the same time:
@@ -148,7 +148,7 @@ def behind_made(
 ) -> Mapping[int, str]:
     """Returns the events that may not follow a change that was made already, with the reasons.
 
-    Tasks into this zone have recorded it, or a task into the source's zone (`pidts.apply.locks.left_out`).
+    Tasks into this zone have recorded that change, or a task into the source's zone has (`pidts.apply.locks.left_out`).
     """
     events, table = met.events, met.events.batch.table
     ends = np.array([np.argmin(events.change), np.argmax(events.change)])
@@ -184,12 +184,12 @@ def forget_made(session: TargetSession, task: str, table: Table, keys: pa.Table)
 
 
 def next_name(key: str) -> str:
-    """Returns the digest under which it is recorded that the next change of a key is set aside."""
+    """Returns the name of the record that the next change of a key is set aside."""
     return sha256(f"next {key}".encode()).hexdigest()
 
 
 def row_name(key: str, row: str) -> str:
-    """Returns the digest under which it is recorded that a row equal to the removed one is set aside."""
+    """Returns the name of the record that a row equal to the deleted row is set aside."""
     return sha256(f"row {key} {row}".encode()).hexdigest()
 
 
@@ -208,7 +208,7 @@ def _follows(events: KeyEvents) -> Mask:
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find another row than the one before them left, and which of those would leave that row."""
+    """Returns which events find another row than the previous event left, and which of these would leave that row."""
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
     if not len(later):
@@ -229,7 +229,7 @@ def _breaks(
 def _is_left(
     events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> Mask:
-    """Returns which events have on one side the row that the event before them left, as far as the log shows."""
+    """Returns which events have, on one side, the row that the previous event has left, as far as the log shows."""
     if not len(asked):
         return np.zeros(0, np.bool_)
     table, rows = events.batch.table, events.batch.rows

@@ -9,7 +9,7 @@ change would be applied to whatever row has the key:
 
 It would not be enough to set such a change aside if the target shows that another zone has changed the row meanwhile.
 In this example zone b logs whole rows and zone a logs parts, and the row has its earlier value again when b's change
-comes:
+arrives:
 
     a    UPDATE 1: v = 5, UPDATE 1: v = 4                  b applies both after its own: v = 4
     b    UPDATE 1: v = 4 -> 7                              a finds v = 4, and has v = 7
@@ -21,11 +21,11 @@ So each such change is set aside, with all later changes of its key. A change is
     UPDATE 5 -> 6      at key 5 the row before; at key 6 the row after, whose missing values are those before
     DELETE             the row before
 
-Each key is judged by its own change, as everywhere in this folder. So it does not matter to which worker a key belongs,
-with one exception: a log may have whole before images and partial after images (MariaDB's FULL_NODUP). With several
-workers, the half of an UPDATE at the new key then lacks the values that the other half has, and is held. Elsewhere,
-missing values of a row at its new key are taken from the target's row at the old key. Here that may be another row. So
-both keys are held, with the values that the log has (`KnownColumns.partial`).
+Each key is judged by its own changes, as everywhere in this folder. So it does not matter to which worker a key
+belongs, with one exception: a log may have whole before images and partial after images (MariaDB's FULL_NODUP). With
+several workers, the half of an UPDATE at the new key then lacks the values that the other half has, and is held.
+Elsewhere, missing values of a row at its new key are taken from the target's row at the old key. Here that may be
+another row. So both keys are held, with the values that the log has (`KnownColumns.partial`).
 
 If versions decide (`pidts.conflict: version`), such a change halts its table (`pidts.apply.prepare`). If owners decide,
 it is compared and applied with the columns that the log has, since only one zone writes a row.
@@ -50,7 +50,7 @@ _WHY = (
 
 
 def with_partial(batch: ChangeBatch, known: KnownColumns) -> KnownColumns:
-    """Returns the same, with the changes of which the log has only a part in `partial`."""
+    """Returns `known` with the mask `partial`: the changes of which the log has only a part."""
     plain = _plain(batch.table)
     inserted = batch.rows.column("op").to_numpy() == Op.INSERT
     whole = np.where(inserted, known.after[:, plain].all(axis=1), known.before[:, plain].all(axis=1))

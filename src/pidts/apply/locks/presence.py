@@ -1,7 +1,7 @@
 """The columns that the log has of changes with partial images (`binlog_row_image` MINIMAL and NOBLOB).
 
-Their images were completed from the target's row before (`pidts.apply.rows.partial_images`). If that row differs from
-the source's, the completed values are not the source's: they are neither compared nor held.
+Such images were completed from the target's row (`pidts.apply.rows.partial_images`). If that row differs from the
+source's, the completed values are not the source's: they are neither compared nor held.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pidts.schema.column_defaults import default_value
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The columns that the log has of some changes, by the place of each change in the log."""
+    """The columns that the log has of some changes, and the place of each change in the log."""
 
     lsns: pa.Array
     columns: ColumnPresence
@@ -40,7 +40,7 @@ class KnownColumns:
     """Changes that are set aside since the log holds only a part of them (`pidts.apply.locks.partial_changes`)."""
 
     def of(self, changes: Numbers, side: str) -> Mask:
-        """Returns the columns in which one side of some changes is known."""
+        """Returns which columns are known on one side of some changes."""
         return self.before[changes] if side == "before" else self.after[changes] | self.before[changes]
 
 
@@ -61,7 +61,7 @@ def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColu
             places = at.drop_null().to_numpy()
             before[mine], after[mine] = one.columns.before[places], one.columns.after[places]
             halved[mine] = one.columns.halved[places]
-    # An update that does not change its key has it in the before image, at least.
+    # If an update does not change its key, at least its before image has the key.
     key = [batch.table.arrow.get_field_index(name) for name in batch.table.identity]
     before[:, key] = after[:, key] = True
     inserted = batch.rows.column("op").to_numpy() == Op.INSERT

@@ -90,10 +90,10 @@ class Begun:
     winner: str = ""
     """The zone whose row wins by this command."""
     zones: Collection[str] | None = None
-    """The zones between which a command can be repeated, if an operator wants to end one that cannot be repeated."""
+    """The zones between which commands can be repeated; None: this command may not end one that cannot be repeated."""
 
     def may_end(self, winner: str) -> bool:
-        """Whether a lock may end for which a command has recorded this winner."""
+        """Whether this command may end a lock for which another command has recorded this winner."""
         return winner in {"", self.winner} or (self.zones is not None and winner not in self.zones)
 
 
@@ -132,7 +132,7 @@ def outlook(
     *,
     writes: bool = False,
 ) -> Outlook:
-    """Returns what resolving a lock would do; `values` are those that an operator sets.
+    """Returns what resolving a lock would do; `values` are the values that an operator sets.
 
     `writes`: the outcome is written in this transaction, so the target's row is locked until then:
 
@@ -346,7 +346,7 @@ def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) 
 
 
 def _waiting(session: TargetSession, task: str, source: str, table: TableName, resolved: set[str]) -> list[RowLock]:
-    """Returns the locks whose rows wait only for these rows, directly or through others that do."""
+    """Returns the locks whose rows wait only for these rows, directly or through other such locks."""
     known = session.meta.row_locks.read(task, source, table, waiting=True)
     free, ids = [], set(resolved)
     while new := [one for one in known if one.needs in ids and one.id not in ids]:
@@ -356,7 +356,7 @@ def _waiting(session: TargetSession, task: str, source: str, table: TableName, r
 
 
 def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
-    """Raises where a row lacks a column that the target does not compute."""
+    """Raises if a row to write has no value for a column that the target does not compute."""
     there = session.schema.structure(done[0].table.name)
     computed = {column.name.lower() for column in (there.columns if there else ()) if column.generated}
     for one in done:
@@ -373,7 +373,7 @@ def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
 
 
 def _demand_free(session: TargetSession, done: Sequence[Outlook]) -> None:
-    """Raises if a row gets a unique value that another row keeps: the target's own error would name neither row.
+    """Raises if a row gets a unique value that another row keeps. The target's own error would name neither row.
 
     If another program inserts such a row between this check and the write, the target refuses the write.
     """
@@ -423,7 +423,7 @@ def _rows(table: Table, rows: Sequence[Values]) -> pa.Table:
 
 
 def _alike(tables: Sequence[Table]) -> list[Table]:
-    """Returns each structure once."""
+    """Returns the different structures among these, each once."""
     found: list[Table] = []
     for table in tables:
         if not any(_is_alike(one, table) for one in found):
@@ -437,7 +437,7 @@ def _is_alike(one: Table, other: Table) -> bool:
 
 
 def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
-    """First removes all rows that may exchange unique values; then writes the rows of each structure together."""
+    """First deletes all rows that may exchange unique values. Then writes the rows of each structure together."""
     tables = _alike([one.table for one in done])
     names = list(tables[0].identity)
     order = [(name, "ascending") for name in names]
@@ -454,7 +454,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
 
 
 def _note_removals(session: TargetSession, task: str, source: str, done: Sequence[Outlook]) -> None:
-    """Records which rows are removed: another zone's changes of them may be still to come."""
+    """Records which rows are deleted: changes of these rows by another zone may still come."""
     gone = [one for one in done if one.outcome is None]
     if gone and lock_out_other_tasks(session, task, source):
         for one in gone:
@@ -463,12 +463,12 @@ def _note_removals(session: TargetSession, task: str, source: str, done: Sequenc
 
 
 def _trades(one: Outlook, watched: Collection[str]) -> bool:
-    """Whether the row gets other unique values: another row may take the value that it gives up."""
+    """Whether the row gets another unique value: then another row may get the value that this row had."""
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 
 def _has_other_words(one: Outlook, names: Sequence[str]) -> bool:
-    """Whether the target's row spells the key in another way than the row to write: then no statement overwrites it."""
+    """Whether the target's row spells the key in another way than the row to write. Then no statement overwrites it."""
     actual, outcome = one.actual, one.outcome
     return actual is not None and outcome is not None and any(actual.get(name) != outcome.get(name) for name in names)
 

@@ -39,7 +39,7 @@ class Stored:
     table: Table | None
     """The target's table."""
     unreal_dates: bool = True
-    """Whether it stores zero dates, and other dates that are in no calendar."""
+    """Whether the target stores zero dates and other dates that are in no calendar."""
 
     def column(self, name: str) -> Column | None:
         """Returns the target's column of this name."""
@@ -50,7 +50,7 @@ class Stored:
 def equal_columns(
     table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None, stored: Callable[[], Stored]
 ) -> Mask:
-    """Returns, for each image and column, whether the row at its place has the same value.
+    """Returns, for each image and column, whether the row with the image's index has the same value.
 
     A column that the image does not have (`known`), or that the target computes, counts as the same. `stored` is asked
     only where bytes differ.
@@ -130,8 +130,9 @@ def _document(text: Any) -> Any:
 class _Number:
     """A number in a JSON document: an integer if servers have integers of its size, else a floating point number.
 
-    Some servers keep the digits of a floating point number, others keep the number itself. So two of them are equal if
-    they are the same number, whatever their digits. All other numbers are equal only if their digits are the same:
+    Some servers keep the digits of a floating point number, others keep the number itself. So two floating point
+    numbers are equal if they are the same number, whatever their digits. All other numbers are equal only if their
+    digits are the same:
 
         the source has      the target has
         4.1e16              41000000000000000       equal: the digits, in another spelling
@@ -159,7 +160,10 @@ class _Number:
 
 
 def _tree(value: Any) -> Any:
-    """Returns a value in which `true` differs from 1, as in JSON documents; Python treats the two as equal."""
+    """Returns a form of the value in which `true` differs from 1, as in JSON documents.
+
+    For Python the two are equal.
+    """
     if isinstance(value, dict):
         return {name: _tree(each) for name, each in value.items()}
     if isinstance(value, list):

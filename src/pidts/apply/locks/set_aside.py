@@ -1,17 +1,17 @@
-"""Sets rows that differ aside: their changes are held in the target's record, in the transaction of the checkpoint.
+"""Sets rows that differ aside: the target stores their changes as held changes, in the checkpoint's transaction.
 
 A locked key keeps its row as it is on the target. All its events are held, in the order of the log, beginning with the
-first one that found another row. All other keys go on. These cases cover a break at each point:
+first one that found another row. Changes of all other keys are applied. These cases cover a break at each point:
 
 1. Before COMMIT: the target has neither the lock, nor held changes, nor the batch's rows, nor the checkpoint. The next
    attempt reads the target's rows again.
-2. After COMMIT: the target has all of them. The next batch finds the lock by its key, on whichever worker this is: a
-   key belongs to one worker at a time, and the number of workers may change only when all workers are at the same
-   place.
-3. While COMMIT is under way: the checkpoint shows which of the two it is.
+2. After COMMIT: the target has all of them. The next batch with the key finds the lock, also on another worker: a key
+   belongs to one worker at a time, and the number of workers changes only when all workers are at the same place in the
+   log.
+3. While COMMIT is under way: the checkpoint shows whether case 1 or case 2 applies.
 
-A batch asks once which tables have locks. A table without locks needs no further query. The size of the queries grows
-with the batch, not with the number of locks.
+A batch asks once which tables have locks. A table without locks needs no further query. The queries grow with the
+batch, not with the number of locks.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SetAside:
         self._moments = moments
         self._session, self._task, self._source, self._limit = session, task, source, limit
         self._locked, self.knows_removals = session.meta.row_locks.present(task, source, tables)
-        """The tables with locks, and whether tasks have recorded removals of rows that they did not find."""
+        """The tables with locks, and whether tasks have recorded deletes that found no row."""
         self._known: dict[TableName, KnownLocks] = {}
         self._holders: tuple[ChangeBatch, Holders, list[str]] | None = None
 
@@ -235,7 +235,7 @@ class SetAside:
             lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(found[0])].as_py())
             raise Halted(
                 "partial-row-image",
-                "the log has only a part of a row whose key changes, and the row of the old key is locked",
+                "the log has only a part of a row whose key changes, and the row with the old key is locked",
                 where=Where(table=str(batch.table.name), position=str(lsn)),
                 todo="Resolve the locked row (pidts locks list TASK). If such rows shall be set aside, set "
                 "binlog_row_image=FULL on the source and let its sessions reconnect",

@@ -29,9 +29,9 @@ class Holders:
     """The target's rows with a unique value that some change of a batch writes."""
 
     change: Numbers
-    """The places of these changes in the batch; a change occurs once for each row with one of its values."""
+    """The indexes of these changes in the batch. A change occurs once for each row that has one of its values."""
     row: Numbers
-    """For each entry of `change`, the place of the row in `keys`."""
+    """For each entry of `change`, the index of the row in `keys`."""
     keys: pa.Table
     """The keys of these rows, as the target has them."""
     by: Sequence[Columns]
@@ -39,7 +39,7 @@ class Holders:
 
 
 def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
-    """Returns the unique keys of the target's table besides the identity, in the source's spelling.
+    """Returns the unique keys of the target's table, with the source's column names; without the identity.
 
     A key that only the source has is left out: the target refuses no row because of it.
     """
@@ -86,7 +86,8 @@ def waiting_keys(
 ) -> dict[int, str]:
     """Returns the free keys that need a value of a locked or waiting row, each with that row's lock.
 
-    `ids` has the id of each key's lock, and `owners` the locks of those rows in `found` that the batch does not change.
+    `ids` has the id that each key's lock has or would have, `owners` the locks of rows in `found` that the batch does
+    not change.
     """
     if not len(found.change):
         return {}
@@ -112,7 +113,7 @@ def waiting_keys(
 
 
 def keys_of(met: KeyRows, rows: pa.Table) -> Numbers:
-    """Returns for each row the place of the batch's key whose row it is, or -1."""
+    """Returns for each row the index of its key among the batch's keys, or -1."""
     names = list(rows.column_names)
     here = np.nonzero(met.at >= 0)[0]
     mine = chunkless(met.rows.select(names).take(pa.array(met.at[here])).cast(rows.schema), names)

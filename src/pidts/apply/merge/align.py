@@ -1,14 +1,14 @@
 """Converts changes of one target table under several structures to changes under one structure with all columns.
 
 The members of a merged table need not have the same columns at every moment: one shard has a new column already,
-another does not. A batch with rows of both shards is reduced as one, so each row gets a place for the columns that its
-own shard lacks. While a column has two types, as during a change from INT to BIGINT, the wider type is used for both.
+another does not. A batch with rows of both shards is reduced as one, so each row also gets the columns that its own
+shard lacks. While a column has two types, as during a change from INT to BIGINT, all rows get the wider type.
 
-The value in this place is the column's constant default, or else NULL. It is written only for tables without a key. In
-a table with a key, each row is written with the columns that its own table has (see `own_columns`). The target fills
-the other columns by itself where a row is new to its table (see `pidts.apply.merge.extra_columns`), and keeps their
-values where a row is changed. Two shards may have different defaults, and then only the target knows which one its rows
-have.
+Such a column gets its constant default, or else NULL. This value is written only for tables without a key. In a table
+with a key, each row is written with the columns that its own table has (see `own_columns`). The target fills the other
+columns by itself where a row is new to its table (see `pidts.apply.merge.extra_columns`), and keeps their values where
+a row is changed. Two shards may have different defaults, and then only the target's rows show which of the two each row
+has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pidts.shards.structures import joined, names_of
 
 
 def aligned(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the same changes, with those of each target table under one structure."""
+    """Returns the same changes; all changes of a target table have one structure."""
     structures: dict[TableName, list[Table]] = {}
     for batch in batches:
         known = structures.setdefault(batch.table.name, [])
@@ -55,7 +55,7 @@ def own_columns(batches: Sequence[ChangeBatch]) -> OwnColumns:
 
 
 def whole_of(tables: Sequence[Table]) -> Table:
-    """Returns a structure that has the columns of each of these tables."""
+    """Returns a structure that has all columns of all these tables."""
     whole = joined(tables)
     if whole is None:
         first, other = tables[0], next(table for table in tables if joined([tables[0], table]) is None)
@@ -108,7 +108,7 @@ def _image(
         if place is not None:
             columns.append(image.field(place).cast(field.type))
         else:
-            assert value is not None, "what the table lacks is filled"  # noqa: S101
+            assert value is not None, "a column that the table lacks has a value"  # noqa: S101
             columns.append(pa.repeat(value[0], size) if value[0].is_valid else pa.nulls(size, field.type))
     return pa.StructArray.from_arrays(columns, fields=fields, mask=image.is_null() if image.null_count else None)
 

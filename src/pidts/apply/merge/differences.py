@@ -1,7 +1,6 @@
 """Describes the differences between the structures of two tables that are to be merged, for messages.
 
-The SQL text is not enough: `ADD j JSON` reads the same on both servers, but JSON is a type of its own on MySQL, and a
-long text on MariaDB.
+The SQL text is not enough: `ADD j JSON` is the same text on MySQL and MariaDB, but MariaDB's JSON is a long text.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _NOTHING = "nothing"
 
 
 def differences_text(here: Table, there: Table, names: Iterable[str] | None = None) -> str:
-    """Returns each name, as `differing` has them, with its definition on both sides; without names, all differences."""
+    """Returns each of the names, with its definitions on both sides. Without names, returns all differences."""
     return ", ".join(_words(name, here, there) for name in (differing(here, there) if names is None else names))
 
 
@@ -33,7 +32,7 @@ def _words(name: str, here: Table, there: Table) -> str:
 
 
 def _of_columns(one: Column | None, other: Column | None) -> tuple[str, str]:
-    """Returns a text for each of the two columns; if both exist, only with the parts in which they differ."""
+    """Returns a text for each of the two columns. If both exist, the texts have only the parts in which they differ."""
     if one is None or other is None:
         return _whole(one), _whole(other)
     pairs = [pair for pair in zip(_said(one), _said(other), strict=True) if pair[0] != pair[1]]
@@ -56,7 +55,7 @@ def _said(column: Column) -> tuple[str, ...]:
         _type(column.type),
         "NULL" if column.nullable else "NOT NULL",
         f"DEFAULT {column.default}" if column.default is not None else "without a default",
-        "AUTO_INCREMENT" if column.auto_increment else "not counted",
+        "AUTO_INCREMENT" if column.auto_increment else "without AUTO_INCREMENT",
         "generated" if column.generated else "not generated",
     )
 

@@ -1,8 +1,8 @@
-"""Finds out whether the target's key includes the columns that a route extracts, so that it separates the tables' rows.
+"""Finds out whether the target's key has the columns that a route extracts. Such a key separates the tables' rows.
 
-The target decides: an operator who has created the target table with `PRIMARY KEY (id, from_table)` wants to keep rows
-of several tables that have equal ids; an operator who has created it with `PRIMARY KEY (id)` does not. A table that
-does not exist yet is created with the longer key if several tables map to it, or may do so later.
+The target's table decides. An operator who has created it with `PRIMARY KEY (id, from_table)` wants to keep rows of
+several tables that have equal ids. An operator who has created it with `PRIMARY KEY (id)` does not. A table that does
+not exist yet is created with the longer key if several tables map to it, or may do so later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pidts.rules import Rules
 def keyed_targets(
     session: TargetSession, rules: Rules, tables: Iterable[Table], shared: Collection[TableName] = ()
 ) -> frozenset[TableName]:
-    """Returns the target tables with this kind of key, and those of `shared` that are going to be created with one."""
+    """Returns the target tables with such a key, and those tables of `shared` that will be created with one."""
     found = set()
     for table in tables:
         destination = rules.routes.destination(table.name)

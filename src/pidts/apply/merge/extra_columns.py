@@ -17,8 +17,8 @@ maps to the target table, and even if the target's key distinguishes the tables'
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 
 **A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. The row counts as new
-in the whole part that brings it, whatever else the part does to it. An UPDATE of an existing row finds a row of its own
-table: these columns were set when that row was new.
+in the whole part of the batch that inserts it, whatever else the part does to it. An UPDATE of an existing row finds a
+row of its own table: these columns were set when that row was new.
 
 **This applies only where tables share the target table**; the structures recorded on the target say which tables do. If
 only one table maps there, all rows are its own, and columns that somebody has added on the target keep their values
@@ -27,8 +27,8 @@ when the rows are read again.
 Each commit reads the target's structure again, because a table of another source may have added a column since. A
 column that is added between this query and the write has no values yet, so no old value can stay.
 
-Crash points: nothing is remembered, and the removal is in the transaction of its row. A part that is written again,
-after a crash or in safe mode, removes the row once more, with the same result.
+Crash points: nothing is remembered, and the existing row is removed in the transaction that writes the new one. A part
+that is written again, after a crash or in safe mode, removes the row once more, with the same result.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ from pidts.shards.structures import names_of
 def wider_tables(
     session: TargetSession, batches: Sequence[ChangeBatch], task: str, merged: Collection[TableName], own: OwnColumns
 ) -> set[TableName]:
-    """Returns the target tables that have more columns than some of the new rows in `batches`.
+    """Returns the target tables that have columns which some new rows in `batches` lack.
 
-    For target tables that are not in `merged`, to which only tables of this source belong, the record says whether they
-    are shared.
+    Tables in `merged` are shared within this source. Of all other tables, the record says whether they are shared.
     """
     coming: dict[TableName, set[frozenset[str]]] = {}
     for batch in batches:

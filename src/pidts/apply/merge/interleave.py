@@ -1,15 +1,15 @@
-"""Merges the changes of a merged table's members into one log of one table, which the version guard needs.
+"""Merges the changes of a merged table's members into one log of one table: the version guard needs this.
 
-A row that moves between two of the tables is an INSERT in one and a DELETE in the other, in either order and of one
-version:
+A row that moves between two of the tables is an INSERT in one and a DELETE in the other, in either order and with the
+same version:
 
     the target has (1, v5) of a        INSERT INTO b (1, v5)   ->  UPDATE (1, v5) of a to (1, v5) of b
                                        DELETE FROM a (1, v5)   ->  nothing: b has the row
 
-Judged by itself, the INSERT would find a row of its own version and be set aside, and the DELETE would find exactly the
-row that it deletes, and remove it. So for a key that changes in several of the tables two rules hold. A row that is
+Without this module, the INSERT would find a row of its own version and be left out, and the DELETE would find exactly
+the row that it deletes, and remove it. So for a key that changes in several of the tables two rules hold. A row that is
 inserted while another table has a row with this key replaces that row. A row that is deleted while another table has a
-row with this key removes nothing. Changes of keys that change in one table only, nearly all, stay the same.
+row with this key removes nothing. Nearly all keys change in one table only; their changes stay the same.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tupl
 
 
 def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the changes that the guard applies, separated by source table, since each table has its own columns.
+    """Returns the changes that the guard applies.
 
-    Changes of a key that changes in several tables stay together, as changes of the merged table.
+    They are separated by source table, since each table has its own columns. Changes of a key that changes in several
+    tables stay together, as changes of the merged table.
     """
     mine, theirs = identities(batch), [identities(part) for part in parts]
     leaving = [[values.filter(one.moved) for values in one.before] for one in theirs]
@@ -114,7 +115,7 @@ def _shared(batch: ChangeBatch, owner: Numbers) -> list[Numbers]:
 
 
 class _Places:
-    """For each change its operation, and the place of its before image among all images; -1 if it has none."""
+    """For each change its operation, and the index of its before image among all images; -1 if it has none."""
 
     def __init__(self, op: Numbers, owner: Numbers) -> None:
         self._owner, self._size = owner, len(op)
@@ -141,9 +142,9 @@ class _Places:
             here = self._size + event
 
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
-        """Returns the table that has the row at first, and the place of its image.
+        """Returns the table that has the row at first, and the index of the row's image.
 
-        The first change that finds the row says both.
+        The first change that finds the row shows both.
         """
         met: set[int] = set()
         for event in map(int, events):

@@ -1,8 +1,8 @@
 """Records on the target which tables are merged.
 
-When a table is dropped or emptied, the task must know whether other tables have, or had, rows in the same target table.
-This must be known even a year after these other tables were dropped on the source. So the commit that makes a table
-shared records this, and the record stays.
+When a table is dropped or emptied, the task must find out whether other tables have, or had, rows in the same target
+table, even if these other tables were dropped on the source a year ago. So the commit that makes a table shared records
+this, and the record stays.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pidts.model import Lsn, OfGroups, OfSource, Table, TableName
 def record_shared_tables(
     session: TargetSession, task: str, lsn: Lsn, shared: Mapping[TableName, Table], *, anew: bool = False
 ) -> None:
-    """Records tables as shared, by the target's names; in the open transaction.
+    """Records, in the open transaction, that these tables of the target are shared.
 
-    Existing entries stay, since the group may have written newer ones. `anew`: existing entries are of an earlier task
-    with this name, so they are removed.
+    Existing entries stay, since the shard group may have written newer ones. `anew`: existing entries are of an earlier
+    task with this name, so they are removed.
     """
     if not (shared or anew):
         return

@@ -1,7 +1,7 @@
 """Handles rows that move between members of a merged table while one of the members lags.
 
 A shard that waits stays at an earlier place of the log, while the other shards of its source go on. So one transaction
-of the source may reach the target in two commits, its later half first:
+of the source may reach the target in two commits, the transaction's later half first:
 
     t_1 waits    BEGIN; INSERT INTO t_2 SELECT * FROM t_1 WHERE id = 5; DELETE FROM t_1 WHERE id = 5; COMMIT
     now          the INSERT of t_2: the target has row 5 as t_2's row
@@ -9,45 +9,47 @@ of the source may reach the target in two commits, its later half first:
 
 Within one part of a batch `pidts.reduce.net_changes` sees both. Between parts and batches the target remembers which
 member has got which key. A target table is *lagging* as long as one of its members (the source's tables that map to it)
-lags, before or after the commit, on any worker. During this time, each commit
+lags on any worker, before or after the commit. Each commit during this time does two things:
 
-1. *looks*, if a member catches up, or begins to lag within the batch (then its changes are applied before those of
-   others): a change that would take a row from another member is *set aside*. All changes of key K in member n in this
-   part are judged together. If n does not have K in the end, all of them are set aside if another member has K on
-   record, whatever the Lsns: the INSERT may come first. If n has K in the end, by a change at x, they are set aside if
-   another member has got K later than x. Otherwise they stay, and `net_changes` reduces them as usual. The two sides of
-   an UPDATE from K to K2 are judged separately: what is left of it may be the INSERT of K2 or the DELETE of K.
-2. *notes*: if a member has got a key, by an INSERT or an UPDATE to this key, and has it at the end of the part, the key
-   is recorded with the Lsn of that change. If the member does not have it any more, its own entry of the key is
+1. It *looks*, if a member catches up, or begins to lag within the batch (then its changes are applied before changes of
+   the other members): a change that would take a row from another member is *set aside*. All changes of key K in member
+   n in this part are judged together. If n does not have K in the end, all of them are set aside if another member has
+   K on record, whatever the Lsns: the INSERT may come first. If n has K in the end, by a change at x, they are set
+   aside if another member has got K later than x. Otherwise they stay, and `net_changes` reduces them as usual. The two
+   sides of an UPDATE from K to K2 are judged separately: if one of them is set aside, the INSERT of K2 or the DELETE of
+   K is left.
+2. It *notes*: if a member has got a key, by an INSERT or an UPDATE to this key, and has the key at the end of the part,
+   the key is recorded with the Lsn of that change. If the member does not have it any more, its own entry of the key is
    removed.
 
-An entry says "m has got K at x, and still has it at m's present place". An entry of m does not count in a part in which
-m loses K, since `net_changes` sees this itself. In these two examples the record has (m, K, 20), and n lags at place 5:
+An entry says "m has got K at x, and still has K at the Lsn that m has reached". An entry of m does not count in a part
+in which m loses K, since `net_changes` sees this itself. In these two examples the record has (m, K, 20), and n lags at
+place 5:
 
     one part has UPDATE K of n at 10, and DELETE K of m at 30    n's row is written
     one part has UPDATE K of n at 10, and m keeps K              the UPDATE is set aside: the row is m's
 
 
-So the result is right wherever batches are cut, if no two members have a key at once except inside a transaction (a row
-belongs to one shard). *No member has K in the end*: of all changes that remove K from a member, take the one that is
-applied last. If another member still had K on record, it would lose K later still. So this change is applied, and each
-change that brings K back is followed by one that removes it. *m has K in the end*, since x. If x is before the place of
-every member that lags, no other member has had K since. Otherwise the change at x was written while the table was
-lagging, so it is on record, and stays there. No other member takes K away or writes it, for all its changes of K are
-before x.
+So the result is right wherever batches are cut. This assumes that no two members have a key at once except inside a
+transaction: a row belongs to one shard. *No member has K in the end*: of all changes that remove K from a member, take
+the one that is applied last. If another member still had K on record, it would lose K even later. So this change is
+applied, and each change that brings K back is followed by one that removes it. *m has K in the end*, since x. If x is
+before the place of every member that lags, no other member has had K since. Otherwise the change at x was written while
+the table was lagging, so it is on record, and stays there. No other member takes K away or writes it, for all its
+changes of K are before x.
 
-Two kinds of keys are not noted: keys of copied rows, since it is unknown since when their table has them, and keys that
-a repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's collation
-ignores case, the row counts as two.
+Two kinds of keys are not noted: keys of copied rows, since it is not known since when their table has them, and keys
+that a repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's
+collation ignores case, the row counts as two.
 
-When no member lags any more on any worker, the record of that table is removed: `pidts.batch.lagging_merge`. Entries
-belong to keys, not to workers, so a key may move to another worker meanwhile. They name the members; when a member is
-renamed, the commit that records the RENAME changes its name in them. Rows of a member that was dropped stay on the
-target, and so do its entries.
+When no member of a table lags any more on any worker, the record of the table is removed (`pidts.batch.lagging_merge`).
+Entries belong to keys, not to workers, so a key may move to another worker meanwhile. Entries name the members. When a
+member is renamed, the commit that records the RENAME changes the name in the entries. Rows of a member that was dropped
+stay on the target, and so do its entries.
 
 Crash points: entries are in the transaction that moves the worker's checkpoint. A crash before the COMMIT leaves
-neither rows nor entries nor the new place; a crash after it leaves all of them, and the next attempt leaves out exactly
-the changes that the entries are about.
+neither rows nor entries nor the new checkpoint. A crash after it leaves all of them, and the next attempt leaves out
+exactly the changes that the entries cover.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ class Lagging:
     task: str
     source: str
     noted: frozenset[TableName]
-    """The tables of the target with lagging members."""
+    """The target tables with lagging members."""
     looked: frozenset[TableName]
     """The tables of `noted` in which changes may be written after later changes of other members."""
 
@@ -91,7 +93,7 @@ def without_moved(
 ) -> list[ChangeBatch]:
     """Returns a part's changes without those that were set aside; updates the record accordingly.
 
-    `shared` are target tables with several known members; for other tables only the record counts.
+    `shared` are target tables with several known members. Of other tables, only the record says what was moved.
     """
     left = list(batches)
     by_name: dict[TableName, list[int]] = {}
@@ -225,7 +227,7 @@ class _Outcomes:
         return left
 
     def given(self) -> dict[TableName, list[str]]:
-        """Returns the keys that members no longer have."""
+        """Returns the keys that members have had and do not have any more."""
         outcomes = np.nonzero(~self._has)[0]
         given: dict[TableName, list[str]] = {}
         for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True):
@@ -249,7 +251,7 @@ class _Outcomes:
 
 
 def _rest(part: ChangeBatch, keep: Mask, inserts: Mask, deletes: Mask) -> ChangeBatch:
-    """Returns the changes in `keep`; of the updates in `inserts` and `deletes` only this half is left."""
+    """Returns the changes in `keep`. Of an update in `inserts` or `deletes`, only the INSERT or the DELETE is left."""
     halved = inserts | deletes
     if halved.any():
         row = pa.array(np.arange(len(part)))

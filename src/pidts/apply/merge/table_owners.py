@@ -1,11 +1,11 @@
 """Reads from the target's records which source tables, of all sources and tasks, have rows in a target table.
 
-Every source records its rules and its tables before the first row of these tables is written. So a reader that sees a
-row of another table finds that table here. The answer stays valid in the transaction that asks, which may then remove
-rows.
+The rules and the tables of every source are recorded before the first row of these tables is written. So a reader that
+sees a row of another table finds that table here. The answer stays valid in the transaction that asks, which may then
+remove rows.
 
 If a table was dropped or emptied, and its rows stayed among those of other tables, the commit of this change recorded
-that they stayed. Without this record, another table with the same extracted values would take these rows for its own:
+that they stayed. Without this record, another table with the same extracted values would treat these rows as its own:
 
     a.t_1, b.t_1 -> t (id, part), part = '1' for both        DROP b.t_1        a.t_1 is copied once more
 """
@@ -23,7 +23,7 @@ from pidts.rules import Destination, Rules
 from pidts.rules.record import from_text
 
 RULES = TableName("", "")
-"""The name of the note that concerns no single table: the rules under which a source's rows were written."""
+"""The name of the note with the rules under which a source's rows were written. This note concerns no single table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RecordedTable:
     task: str
     source: str = ""
     table: TableName | None = None
-    """The source table; None: several tables shared the target table, and some may be gone while their rows are not."""
+    """The source table; None: several tables shared the target table, and dropped ones may have left rows."""
     extracted: tuple[tuple[str, str], ...] = ()
     """The extracted values that separate its rows from those of other tables."""
     has_left: bool = False
@@ -61,11 +61,11 @@ def removes_extra_rows(
     """Whether a copy may remove rows that its source table lacks, in this transaction.
 
     In a zone, such a row may be a row of the zone's programs that has not reached the source yet, so it stays. The
-    exception is a zone that returns: it gets exactly its seed's rows, although other tasks are on record there. The
-    note of the return is there before the copy begins and until after the copy's end, whenever a process crashes.
-    Meanwhile no other task brings rows: the return has removed the checkpoints of the other tasks into the zone, so
-    their runs commit nothing. A new start of such a task is refused while the seed's task carries the same changes
-    (`topology_findings`), a hand-over while it copies.
+    exception is a zone that returns: it gets exactly its seed's rows, although other tasks are recorded there. The note
+    of the return is there before the copy begins and until after the copy's end, whenever a process crashes. Meanwhile
+    no other task writes rows: the return has removed the checkpoints of the other tasks into the zone, so their runs
+    commit nothing. A new start of such a task is refused while the seed's task carries the same changes
+    (`topology_findings`). A hand-over is refused while the seed's task copies.
     """
     if into_zone is not None:
         return bool(into_zone and session.meta.notes.read(RETURN_RECORD, OfSource(into_zone), COUNTED_UP_TO))
@@ -113,7 +113,7 @@ def _recorded(session: TargetSession) -> Iterator[tuple[TableName, RecordedTable
 def _destination(
     session: TargetSession, rules: dict[tuple[str, str], Rules], task: str, source: str, name: TableName
 ) -> Destination | None:
-    """Returns the target of a table by the rules that its source has recorded; None if it never had a target.
+    """Returns the target of a table under the rules that are recorded for its source; None if it never had a target.
 
     The rules of a source are read once.
     """
@@ -127,7 +127,10 @@ def _destination(
 
 
 def _meet(destination: Destination, other: RecordedTable) -> bool:
-    """Whether the other table's rows may have these values, too; target columns may treat different values as equal."""
+    """Whether rows of the other table may have the same extracted values.
+
+    The target may treat different values as equal.
+    """
     here, there = dict(destination.extracted), dict(other.extracted)
     return here.keys() != there.keys() or all(_folded(here[name]) == _folded(there[name]) for name in here)
 

@@ -1,4 +1,4 @@
-"""Makes zones converge that all accept writes: of all writes to one row, every zone ends with the same one.
+"""Makes zones converge if all of them accept writes: of all writes to a row, every zone ends with the same write.
 
 `pidts.conflict: version` asks for it. A zone holds for each key a *state*: a row, a tombstone, or nothing. States have
 an order, which is the same in every zone, since it depends only on the states:
@@ -8,21 +8,21 @@ an order, which is the same in every zone, since it depends only on the states:
 Of two rows with the same version, the row whose values make the higher text counts as later. The name of the writing
 zone could decide as well, but a zone does not know which zone wrote a row: no column says this, and recording it would
 cost a second row for each written row. A change is applied if its state is later than the zone's, and is set aside
-otherwise. So a zone's state is the latest of all states that have come, in whatever order and however often they came.
-Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.
+otherwise. So a zone's state is the latest of all states that have arrived, in whatever order and however often they
+arrived. Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.
 
 **The latest write arrives.** No zone on its way sets the latest write aside, so each of these zones has the write in
 its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a row
 of another version, the removed row is written first, in the same transaction. Two counterexamples without this:
 
     ring b -> c -> a    b inserts row 5 and deletes it: c, in one batch, has nothing to delete; a keeps its row 4
-    b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g has row 4 still, and passes on a DELETE of 4; h keeps 5
+    b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g still has row 4, and passes on a DELETE of 4; h keeps 5
 
 If two zones write equal rows, the two rows are one state. A zone that has the first row sets the second one aside, so
-its log does not have the second one. In a mesh each way is one task long, so nothing is missed. In a ring, let r be the
-last zone before d that wrote the row: any state that could have stopped the row on its way to d has come through r, and
-r's row would have stopped that state. In a star or a line, the ways of both rows to d meet in one zone, and the row
-that comes there first goes on. This is not proved for other shapes.
+its log does not have the second one. In a mesh each change reaches each zone by one task, so nothing is missed. In a
+ring, let r be the last zone before d that wrote the row: any state that could have stopped the row on its way to d has
+passed through r, and r's row would have stopped that state. In a star or a line, the ways of both rows to d meet in one
+zone, and that zone passes on the row that arrives first. This is not proved for other shapes.
 
 **A program's write** is applied in its own zone without a comparison. So the written state has to be later than the
 zone's state before it: each change of a row must raise its version, and a new row must have a higher version than every
@@ -31,43 +31,43 @@ deleted row with its key. Counterexamples:
     a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7: equal at the next write from 8
     a deletes row 5 and inserts it again as version 1             a has 1, all others none: equal at the next from 6
 
-These two writes cannot be distinguished from an old change that comes late. They are set aside, and a warning is logged
-if the log shows them. In the plain guard, the order of a source's log decides about a new row after a tombstone. This
-does not work here:
+These two writes cannot be distinguished from an old change that arrives late. They are set aside, and a warning is
+logged if the log shows them. In the plain guard, the order of a source's log decides about a new row after a tombstone.
+This does not work here:
 
     a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
     b: 3, 5, none, 1                        a: 1, 3                         not equal
 
-**A program's DELETE** leaves no tombstone in its own zone, and an older change may come there after it:
+**A program's DELETE** leaves no tombstone in its own zone, and an older change may arrive there after it:
 
-    a and c have row 5 of b;  a deletes it;  c's older 4 comes to a         a has 4, all others none
+    a and c have row 5 of b;  a deletes it;  c's older 4 reaches a          a has 4, all others none
 
 There are two solutions. The task that reads a's log could write tombstones into a. But the tasks that write to a would
 have to wait until that task has seen each DELETE: every new row finds nothing under its key, so each batch would wait
 for a task of the other direction, which may not even run. The solution chosen is that the DELETE *returns*: a task that
 writes to a zone also carries those removals that other tasks have made on its source on behalf of that zone. The proof:
-let row 4 come to a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already; otherwise the tombstone
+let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already; otherwise the tombstone
 of this DELETE would stop row 4 at g. Then g has
 
-    a row up to version 5      it is removed, and that returns to a after 4, with the version of the row: 4 or later
+    a row up to version 5      it is removed, and its DELETE returns to a after 4, with the row's version: 4 or later
     a later row                it reaches a, too, and is later than 4
     nothing                    another DELETE has removed 4 at g. It reaches a after 4, or before 4 as a tombstone
 
 A returned DELETE carries the state of a tombstone that a has already or should have, so it does no harm, however late
-it comes. Rows that the product itself removes and writes again in one transaction are not deleted, and do not return
+it comes. Rows that a task itself removes and writes again in one transaction count as not deleted, and do not return
 (`pidts.batch.returned`). `pidts.batch.relevance` finds the transactions with DELETEs that return.
 
-**Two writers of one zone.** Between the reading of a state and the writing, neither a program nor a task from another
-zone may change the state, even if it is "nothing". So sessions are serializable, which locks the gaps between keys.
+**Two writers of one zone.** Between reading a state and writing, neither a program nor a task from another zone may
+change the state, even if the state is "nothing". So sessions are serializable, which locks the gaps between keys.
 Otherwise:
 
     task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
 
 A table converges if it has the version column, a primary key that all servers compare by its bytes, and no other unique
-key: with another one, a row might take the unique value of another row, which is a conflict of two rows. In all other
-tables rows that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the meta schema of each
-zone that a task writes to (`pidts.target.tombstones`): a change that is under way for longer would bring a deleted row
-back.
+key: with another unique key, a row might take the unique value of another row, and that would be a conflict of two
+rows. In all other tables rows that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the
+meta schema of each zone that a task writes to (`pidts.target.tombstones`): a change that takes longer to arrive would
+bring a deleted row back.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Convergence(VersionGuard):
         return ~self._deletes
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Returns the verdict; `rows` are the full rows of `tied`, `at` has the place of each key's row, or -1."""
+        """Returns the verdict; `rows` are the full rows of `tied`, `at` has the index of each key's row, or -1."""
         kind, held = self._found.kind, self._found.rank
         level = 2 * self._rank + self._deletes
         there = np.where(kind == NOTHING, -1, 2 * held + (kind == TOMBSTONE))
@@ -139,7 +139,7 @@ class Convergence(VersionGuard):
         with q.
 
         A row of the same version may be another row, too: two zones have changed the same row, or have inserted the
-        same key. So no row of the target is taken for the one that was changed.
+        same key. So no row of the target counts as the row that was changed.
         """
         if self._known is None:
             return
@@ -158,12 +158,12 @@ class Convergence(VersionGuard):
                     position=str(Lsn.from_bytes(self._lsn(int(self._change[found[0]])))),
                 ),
                 todo="SET GLOBAL binlog_row_image=FULL in the zone that has made the change, and let its sessions "
-                "reconnect. To get over this change, write the whole row to the target with a higher version than the "
+                "reconnect. To get past this change, write the whole row to the target with a higher version than the "
                 "change has",
             )
 
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
-        """Returns the removed rows that the target lacks in this version; returned removals need no row."""
+        """Returns the removed rows that the target lacks in this version. Removals that return need no row."""
         gone = self._last_deletes(applied)
         returned = self._batch.rows.column("after").is_valid().to_numpy(zero_copy_only=False)
         returned &= self._batch.rows.column("op").to_numpy() == Op.DELETE
@@ -172,7 +172,7 @@ class Convergence(VersionGuard):
         return pa.Table.from_arrays(images.flatten(), schema=self._table.arrow)
 
     def _one_by_one_from(self, events: Numbers, level: Numbers, best: int, row: pa.Table | None) -> list[bool]:
-        """Decides a key's changes of which some have the same version as the state before them."""
+        """Decides the changes of a key, some of which have the same version as the state before them."""
         text = _texts(self._table, row)[0] if row is not None else ()
         applied = []
         for event in events:
@@ -188,7 +188,7 @@ class Convergence(VersionGuard):
         return _texts(self._table, pa.Table.from_arrays(image.flatten(), schema=self._table.arrow))[0]
 
     def _report(self, applied: Mask) -> None:
-        """Logs a warning about updates that do not raise the version: only their own zone keeps these rows."""
+        """Logs a warning about updates that do not raise the version: only the zone that made them keeps these rows."""
         low = ~applied & (self._op == Op.UPDATE) & ~self._deletes & (self._rank <= self._made_from)
         if low.any():
             keys = self.texts(np.unique(self._key[low])[:3])
@@ -211,7 +211,10 @@ def _latest_before(level: Numbers, there: Numbers, first: Mask, key: Numbers) ->
 
 
 def _texts(table: Table, rows: pa.Table) -> list[tuple[str, ...]]:
-    """Returns the texts that order rows of one version: those of all columns that every server returns alike."""
+    """Returns the texts that order rows of one version.
+
+    They have all columns that every server returns in the same form.
+    """
     columns = sorted(
         (column for column in table.columns if not values_differ(column)), key=lambda column: column.name.lower()
     )

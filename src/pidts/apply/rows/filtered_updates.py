@@ -1,16 +1,16 @@
 """Removes updates of rows that a filter has kept from the target: an update of a missing row does nothing.
 
-    insert-value-expr: "state = 'test'"         INSERT (1, 'test') is dropped; UPDATE 1 finds no row, as does the next
+    insert-value-expr: "state = 'test'"         INSERT (1, 'test') is dropped; no UPDATE of row 1 finds a row
 
-A net change writes whole rows, so it would insert such a row. Only the target knows which rows it has. It is asked for
-the keys whose row no earlier change of the batch has made. Updates of a row that it does not have are left out until an
-INSERT brings the row. The query runs under the lock of the worker's checkpoint; while it is locked, copied rows are not
-loaded, either. So a row that is missing now is still missing when the batch commits, and it makes no difference where
-batches are cut.
+A net change writes whole rows, so it would insert such a row. Only the target knows which rows it has. The query asks
+for the keys whose row no earlier change of the batch has made. Updates of a row that the target does not have are left
+out until an INSERT of the row. The query runs under the lock of the worker's checkpoint. During this lock, no copied
+rows are loaded, either. So a row that is missing now is still missing when the batch commits, and it makes no
+difference where batches are cut.
 
 Three kinds of updates are always written: updates in safe mode, which are written as a REPLACE; updates that give a row
-another key while the table is being copied, since the copy may have read that key already; and updates that two workers
-get as a DELETE and an INSERT.
+another key while the table is being copied, since the copy may have read the new key already; and updates that reach
+two workers as a DELETE and an INSERT.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pidts.reduce.identity import identities
 def without_kept_away(
     session: TargetSession, batch: ChangeBatch, *, copying: bool = False, seen_until: Lsn | None = None
 ) -> ChangeBatch:
-    """Returns changes, which are in log order and have full images, without updates of rows that a filter has dropped.
+    """Returns the changes without updates of rows that a filter has dropped. They are in log order, with full images.
 
     Changes of tables without a key are returned unchanged.
 
-    `copying`: the full copy of the table is not complete. `seen_until`: the place up to which the target may have seen
-    the log.
+    `copying`: the full copy of the table is not complete. `seen_until`: the place in the log up to which the target may
+    already have changes.
     """
     op = batch.rows.column("op").to_numpy()
     updates = op == Op.UPDATE
@@ -79,7 +79,7 @@ def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, c
 
 
 def _made(op: Numbers, old: Numbers, new: Numbers, order: Numbers) -> Mask:
-    """Whether, for each change, an earlier INSERT or DELETE decides if its key has a row."""
+    """Returns for each change whether an earlier INSERT or DELETE shows if its key has a row."""
     place = np.empty(len(op), np.int64)
     place[order] = np.arange(len(op))
     first = np.full(int(max(old.max(), new.max())) + 1, len(op))

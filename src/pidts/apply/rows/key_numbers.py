@@ -16,7 +16,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def key_numbers(columns: Sequence[pa.Array]) -> Numbers:
-    """Returns one number per row: equal keys (by bytes, but -0 equals 0) get the same number, and only they do."""
+    """Returns one number per row. Only equal keys get the same number: keys with the same bytes, where -0 equals 0."""
     numbers: Numbers | None = None
     for values in columns:
         codes = _codes(plain_zero(values))

@@ -5,20 +5,21 @@ change, so its before image has them. A column that the before image also leaves
 previous change in the batch, or from the target's row. An INSERT leaves out columns that the statement does not name:
 they have their default. A missing value is never written as NULL:
 
-    UPDATE t SET a = 1 WHERE id = 7     before {id: 7}, after {a: 1}; b stays what the target's row 7 has
+    UPDATE t SET a = 1 WHERE id = 7     before {id: 7}, after {a: 1}; b keeps the value of the target's row 7
 
-**Pointers instead of values.** Every image is a node and knows the node that it continues. An after image continues its
-before image. A before image continues the after image which made the row, or the target's row. For each column, pointer
-doubling finds in each chain the first node that has the column: a row with a thousand updates takes ten rounds. Then
-one `take` per column gathers the values.
+**Pointers instead of values.** Every image is a node with a pointer to the node that it continues. An after image
+continues its before image. A before image continues the after image which made the row, or the target's row. For each
+column, pointer doubling finds in each chain the first node that has the column: a row with a thousand updates takes ten
+rounds. Then one `take` per column gathers the values.
 
 Rows are read from the target only if they have a needed value that the batch lacks. Of a before image, only the key and
 the columns of unique keys are needed: the server may leave out other columns (MariaDB 11.8 leaves out generated ones),
 and the target is not read for them.
 
 **While the table is copied** the target may lack a row that an update continues. The batch covers the log after `s`, up
-to `e`. Rows that were settled earlier show the source at `s`. Rows that this batch settles were read between `s` and
-`e`. All other rows are read after the batch is on the target, so not before `e`. For a row that is missing this means:
+to `e`. Rows count as copied from the batch on that *settles* them. Rows that were settled earlier show the source at
+`s`. Rows that this batch settles were read between `s` and `e`. All other rows are read after the batch is on the
+target, so not before `e`. For a row that is missing this means:
 
 1. The row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads it
    after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already
@@ -29,23 +30,23 @@ to `e`. Rows that were settled earlier show the source at `s`. Rows that this ba
 
        copied up to 5    UPDATE 9 SET id = 3, a = 1    no request reads 3 again, and 9 is gone when it is read
 
-3. The row got a key at which a row was read already, and no change of the batch has taken a row away from there before.
-   The key was free on the source when the row got it. So the row that was read there is this row, after its update: the
-   change continues that row, as it would continue the row at the old key.
+3. The row got a key at which a row was already read, and no earlier change of the batch has removed a row from this
+   key. The key was free on the source when the row got it. So the row that was read at the key is this row, after its
+   update: the change continues this row, as it would continue the row at the old key.
 
 A change writes nothing if a later change of the batch removes its row: then only the later change is checked.
 
 **What was read may be another row.** A key may have one row at `s` and another row when the copy reads the key. The
-same applies to a row of the target that was loaded ahead of the log:
+same applies to a row of the target that was loaded before its place in the log was reached:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
-So while the table is copied, an update that gives a row another key takes no column from a key to which a row comes
-within the batch, nor from a key at which the target may be ahead of the batch. It only deletes the
-rows at both keys, and the row has to be read at its new key after `e`.
+So while the table is copied, an update that gives a row another key takes no column from a key that gets a row within
+the batch, nor from a key at which the target may be ahead of the batch. It only deletes the rows at both keys, and the
+row has to be read at its new key after `e`.
 
-A row that was loaded ahead of the log may have been removed from the target again, because a row from an earlier change
-had its key or its unique value. Its chunk is settled and is not read again. So if the target may be ahead, a missing
+A row that was loaded ahead of the log may have been removed from the target again, because a row of an earlier change
+had the same key or unique value. Its chunk is settled and is not read again. So if the target may be ahead, a missing
 row is left to the copy only if the update changes neither its key nor a unique value.
 
 **A key that would not be read after `e` is recorded** (`unread`), and the target's row at this key is removed. Then the
@@ -81,7 +82,10 @@ KEEP_KEYS = (
 
 
 class ImageCompletion:
-    """Completes the images of one table's changes. Read the target's rows of `keys`; call `images`, then `written`."""
+    """Completes the images of one table's changes.
+
+    The caller reads the target's rows of `keys`, and calls `images`, then `written`.
+    """
 
     def __init__(
         self,
@@ -99,8 +103,8 @@ class ImageCompletion:
         `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already be
         at its new key. `is_ahead`: the table is being copied, and this function says at which keys the target may have
         another row than the source had before the batch. `is_foreign`: says at which keys the target's row has unique
-        values that must not be written. `is_loaded`: all those rows were loaded from the source; none was there before
-        the copy.
+        values that must not be written. `is_loaded`: all those rows were loaded from the source; the target table was
+        empty before the copy.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
@@ -123,11 +127,11 @@ class ImageCompletion:
         self._arrives: Mask = self._presence.has_after & ~self._presence.has_before
         """The changes by which a row gets its key."""
         self._comers: Numbers = np.zeros(0, np.int64)
-        """The updates that are the first of the batch to bring a row to their new key."""
+        """The updates that are the first in the batch to give a row their new key."""
         self._chain()
         self.missing: Numbers = np.zeros(0, np.int64)
         self.unread: Numbers = np.zeros(0, np.int64)
-        """Changes that came to a key which has to be read again; set by `written`."""
+        """Changes that gave a row a key which has to be read again; set by `written`."""
         unique = (name for key in self._table.secondary_unique for name in key.columns)
         self._needed_before = {*self._table.identity, *unique, *needed_before}
         if not self._table.identity:  # a row without a key is found by all its values
@@ -176,9 +180,9 @@ class ImageCompletion:
     ) -> ChangeBatch:
         """Returns the full images that are to be written; halts at a change whose row the target does not have.
 
-        The changes of a missing row are left out if the copy still brings the row, or if a later change of the batch
-        removes it (`is_unread`). They are also left out if the row did not get its key within the batch, and either the
-        target has seen the log up to there before (`seen_until`), or a filter may have dropped the row (`filtered`).
+        The changes of a missing row are left out if the copy still reads the row (`is_unread`), or if a later change of
+        the batch removes it. They are also left out if the row did not get its key within the batch, and either the
+        target already had the log up to this change (`seen_until`), or a filter may have dropped the row (`filtered`).
         With `can_record`, every other missing row is left to the copy, too: its key is added to `unread`.
         """
         if not len(self.missing):
@@ -218,7 +222,7 @@ class ImageCompletion:
 
         The target's row at such a key is another row, or this row in another state, and would be taken for this row:
 
-            the copy loads (3, u=3, a=0) and is broken off    UPDATE 3 SET a = 1 is left out, since 3 is read again
+            the copy loads (3, u=3, a=0) and is interrupted   UPDATE 3 SET a = 1 is left out, since 3 is read again
             the copy is settled up to 2                       UPDATE 3 SET id = 1 must not take a = 0 from the target
         """
         rows, table = batch.rows, batch.table
@@ -295,7 +299,7 @@ class ImageCompletion:
         ahead = self._ahead_at(is_ahead, origin[partial])
         uncertain = partial[ahead | (arrivals[numbers[origin[partial]]] > 0)]
         prev[size + uncertain] = self._nowhere
-        # The row that was read at a new key is the row that moved there only if no other row moves there.
+        # The row that was read at a new key is certainly the moved row only if no other row moves to this key.
         coming = np.nonzero(copied_there >= 0)[0]
         alone = arrivals[np.maximum(numbers[size:], 0)] == 1
         alone[coming] &= ~self._ahead_at(is_ahead, size + coming)
@@ -364,7 +368,7 @@ class ImageCompletion:
             hit = found[row] == wanted
             prev[self._roots[hit[:roots]]] = self._nowhere + 1 + row[:roots][hit[:roots]]
             there[self._comers[hit[roots:]]] = self._nowhere + 1 + row[roots:][hit[roots:]]
-        # These rows are not at their old key, but may be at their new one.
+        # These rows are not at their old key, but may be at their new key.
         came = np.nonzero(there >= 0)[0]
         if len(came):
             begin = self._follow(np.zeros(len(prev), np.bool_), prev)[came]
@@ -433,7 +437,7 @@ class ImageCompletion:
             arrived, step = reached, further
 
     def _brought(self, changes: Numbers, came: Mask, is_unread: IsUnread) -> Mask:
-        """Returns which of the changes have a row that the copy brings, or that a later change of the batch removes."""
+        """Returns which changes have a row that the copy still reads, or that a later change of the batch removes."""
         size = self._size
         brought = np.zeros(size, np.bool_)
         brought[changes] = True

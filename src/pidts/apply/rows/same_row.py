@@ -1,7 +1,7 @@
 """Compares an image of the log with the target's row.
 
 It compares only columns that every target returns as they were written. JSON is returned with other spaces and another
-order of keys, and the target computes generated columns itself. These are not compared, so that a difference of
+order of keys, and the target computes generated columns itself. Such values are not compared, so that a difference of
 spelling never counts as another row. Columns that the log leaves out are not compared either.
 """
 
@@ -19,7 +19,7 @@ _SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
 
 
 def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None = None) -> Mask:
-    """Returns whether each image equals the row at its place in the columns that `known` says; NULL equals NULL."""
+    """Returns whether each image equals the row with its index in the columns of `known`; NULL equals NULL."""
     same = np.ones(len(images), np.bool_)
     for place, column in enumerate(table.columns):
         if values_differ(column):

@@ -20,14 +20,14 @@ def shown_row(row: pa.Table) -> str:
 
 
 def shown_rows(rows: pa.Table) -> list[str]:
-    """Returns what `shown_row` returns of each row."""
+    """Returns for each row the text that `shown_row` returns."""
     names = rows.column_names[:SHOWN_COLUMNS]
     columns = [[f"{name}={text:.{_WIDTH}}" for text in _texts(rows[name])] for name in names]
     return [", ".join(texts) for texts in zip(*columns, strict=True)]
 
 
 def _beginning(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns the part of long values that is shown, before it becomes a text: a value may have a gigabyte."""
+    """Returns values cut to the part that is shown, before they are converted to texts: a value may have a gigabyte."""
     kind = values.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return pc.binary_slice(values, 0, _WIDTH)
@@ -38,13 +38,16 @@ def _beginning(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _texts(values: pa.ChunkedArray) -> list[str]:
     kind = values.type
-    if pa.types.is_integer(kind) or pa.types.is_string(kind):  # the usual keys, in one go
+    if pa.types.is_integer(kind) or pa.types.is_string(kind):  # the usual keys, all at once
         return [repr(one) if isinstance(one, str) else str(one) for one in values.to_pylist()]
     return [value_text(values.slice(place, 1)) for place in range(len(values))]
 
 
 def value_text(values: pa.Array | pa.ChunkedArray) -> str:
-    """Returns the text of a single value, also of a date that is in no calendar, which Python cannot represent."""
+    """Returns the text of a single value.
+
+    The value may be a date that is in no calendar, which Python cannot represent.
+    """
     kind, value = values.type, values[0]
     if value.is_valid and pa.types.is_date(kind):
         return calendar.text(value.cast(pa.int32()).as_py(), is_date=True)

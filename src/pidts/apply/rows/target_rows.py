@@ -24,9 +24,10 @@ from pidts.reduce.identity import plain_zero
 def target_rows(
     session: TargetSession, table: Table, keys: pa.Table, *, lock: bool = True, again: bool = False
 ) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, and for each key the first place of its row among them, or -1; with `lock` they are locked.
+    """Returns the rows, and for each key the first index of its row among them, or -1.
 
-    `again`: keys without a row are queried once more, although all of them differ by the source's collations.
+    With `lock`, the rows are locked. `again`: keys without a row are queried once more, even if no two keys are equal
+    under the source's collations.
     """
     rows = session.read_rows(table, keys=keys, lock=lock)
     at = _matched(table, keys, rows)
@@ -38,7 +39,7 @@ def target_rows(
 def _asked_again(
     session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers, *, lock: bool
 ) -> tuple[pa.Table, Numbers]:
-    """Returns the same, with the rows that the target has under other spellings of those keys that have no row."""
+    """Returns the same, plus the rows that the target has under another spelling of a key without a row."""
     found: list[tuple[int, pa.Table]] = []
     alone = np.nonzero(at < 0)[0]
     if len(alone):
@@ -54,7 +55,7 @@ def _asked_again(
 
 
 def narrowed(table: Table, names: tuple[str, ...]) -> Table:
-    """Returns the table as if it had only its identity and these columns, so that less is read."""
+    """Returns the table with only its identity and these columns, so that less is read."""
     wanted = {*table.identity, *names}
     columns = tuple(column for column in table.columns if column.name in wanted)
     return replace(table, columns=columns, keys=(Key("identity", table.identity, unique=True, primary=True),))
@@ -89,7 +90,7 @@ def may_fold(table: Table) -> bool:
 
 
 def has_text(table: Table) -> bool:
-    """Whether the key of the table has text, which the target may compare otherwise than by its bytes."""
+    """Whether the key of the table has text, which the target need not compare by its bytes."""
     return any(table.column(name).type.is_text for name in table.identity)
 
 

@@ -38,7 +38,7 @@ def row_texts(rows: pa.Table) -> list[str]:
 
 
 def version_texts(versions: pa.Array) -> list[str | None]:
-    """Returns exact texts, which are the same whatever the session's settings are."""
+    """Returns exact texts. They do not depend on settings of a session."""
     texts: list[str | None] = _number(versions).cast(pa.string()).to_pylist()
     return texts
 

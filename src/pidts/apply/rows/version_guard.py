@@ -1,4 +1,4 @@
-"""Keeps older events from overwriting newer rows: the versions of change and target's row decide what is applied.
+"""Keeps older events from overwriting newer rows: the versions of the change and of the target's row decide.
 
 The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Two things
 decide: the event's version `v` (of the row it writes, or of the row it deletes) and the target's row or tombstone with
@@ -17,20 +17,20 @@ that key:
                               copied; else set aside
 
 NULL is older than everything. An update that gives its row another key is a DELETE of one key and an INSERT of another,
-judged separately; for equal versions the second counts as an UPDATE. Without the rule for equal versions there would be
-one of two errors: the second of two updates in one microsecond would be lost, or a replay of 2, 3, 4 over a row at 4
-would be visible:
+judged separately; for equal versions the INSERT counts as an UPDATE. Without the rule for equal versions, either the
+second of two updates in one microsecond would be lost, or a replay of old changes would be visible:
 
     first run    row r1;  r1→r2 (v5), r2→r3 (v5)     both applied: each finds its before image
-    replay       row r3;  r1→r2 (v5)                 r1 is not r3: set aside. r2→r3: neither. The row stays.
+    replay       row r3;  r1→r2 (v5)                 r1 is not r3: set aside. r2→r3: set aside, too. The row stays.
 
 Without tombstones a late upsert would bring a deleted row back. For tombstones the order of the log takes precedence
-over the version, since a deleted row may be inserted again with versions that begin from the start.
+over the version, since a deleted row may be inserted again with a low version.
 
 **In a batch** the reduction keeps the last change of each row, so the guard must set changes aside before it. Once a
-change of a row is applied, the next change of the row in the log finds exactly the row that it expects. So it is
-applied, too, as long as versions do not go back: then one comparison of columns decides for all rows. The few rows
-whose versions go back inside the batch are replayed one by one. So the outcome is the same wherever batches are cut.
+change of a row is applied, the next change of the row in the log finds exactly the row that it expects. So the next
+change is applied, too, as long as versions do not go back. Then one comparison of whole columns decides for all rows.
+The few rows whose versions go back inside the batch are replayed one by one. So the outcome is the same wherever
+batches are cut.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GuardedBatch:
 
     batch: ChangeBatch
     stale: int
-    """The number of changes of which all or one half (the delete or the insert of an update) was set aside."""
+    """The number of changes that were set aside, or of which one half (the DELETE or the INSERT of an UPDATE) was."""
     tombstones: list[Tombstone]
     irregular: bool
     """Whether some row of the target differs from the before image of the first applied change of its key."""
@@ -122,7 +122,7 @@ class VersionGuard:
         return key_texts(self.keys.take(pa.array(keys)))
 
     def look(self, versions: pa.Array, at: Numbers, tombstones: Sequence[tuple[int, Tombstone]]) -> None:
-        """Takes the target's rows: `at` has for each key the place of its row in `versions`, or -1.
+        """Takes the target's rows: `at` has for each key the index of its row in `versions`, or -1.
 
         `tombstones` has the tombstones of keys without a row, by the key's number.
         """
@@ -143,7 +143,7 @@ class VersionGuard:
         self._tie = (kind[self._key] == ROW) & (self._rank == held[self._key]) & self._looks_at_ties()
 
     def _looks_at_ties(self) -> Mask:
-        """Whether the whole row decides, for a change with the version of the target's row."""
+        """Whether the whole row decides if a change has the version of the target's row."""
         return np.asarray((self._op == Op.UPDATE) | (self._op == Op.DELETE), np.bool_)
 
     @property
@@ -168,8 +168,8 @@ class VersionGuard:
         for event in np.nonzero((kind == TOMBSTONE) & ~starts)[0]:
             starts[event] = self._is_after_tombstone(int(event))
         applied = _from_then_on(starts, self._first, self._key)
-        # After a DELETE, a version may go back. The loop over single rows would decide the same there, and is not
-        # needed.
+        # After a DELETE, a version may go back. The loop over single rows is not needed there: it would decide the
+        # same.
         back = np.zeros(len(self._key), np.bool_)
         back[1:] = ~self._first[1:] & (self._rank[1:] < self._rank[:-1]) & ~self._deletes[:-1]
         for key in np.unique(self._key[back & applied]):
@@ -205,7 +205,7 @@ class VersionGuard:
         return applied
 
     def _continues(self, event: int, last: int, equal: Mask) -> bool:
-        """Whether a change's before image is the present row: the target's, or the one that `last` has written."""
+        """Whether a change's before image is the present row: the target's row, or the row that `last` has written."""
         if last < 0:
             return bool(equal[event])
         if self._op[event] not in (Op.UPDATE, Op.DELETE):
@@ -269,7 +269,7 @@ def _taken(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
 
 
 def _counted(mask: Mask, first: Mask, key: Numbers) -> Numbers:
-    """Returns, for each place, how many places of the same key are set, up to and including this one."""
+    """Returns, for each index, how many entries of the same key are set, up to and including this one."""
     total = np.cumsum(mask)
     starts = np.nonzero(first)[0]
     before: Numbers = total[starts] - mask[starts]
