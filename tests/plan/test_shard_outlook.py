@@ -25,7 +25,7 @@ def test_rows_of_those_without_whom_it_is_run(before: str, after: str, *, unfit:
 def test_what_goes_on_waiting_if_it_is_unlocked(agreed: str, after: str, *, stays: bool) -> None:
     there, own = table(agreed), arrival(0, V0, table(after))
     found = staying_if_unlocked(group(there, [V0, there], own), own)
-    assert found == (("column b is on the target already, with other values in its rows",) if stays else ())
+    assert found == (("column b is on the target already, with other values in the shard's rows",) if stays else ())
 
 
 def test_rows_that_wait_do_not_halt() -> None:

@@ -16,7 +16,7 @@ from pidts.schema.computed import Computed
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new column: after another one, first, or last if the clause names no place."""
+    """A new column: after another column, first, or last if the clause says nothing about the order."""
 
     column: Column
     after: str | None = None
@@ -103,9 +103,9 @@ class DropKey:
 
 @dataclass(frozen=True, slots=True)
 class DropConstraint:
-    """Drops a constraint, of which only the server knows the kind.
+    """Drops a constraint. Only the server knows its kind.
 
-    A unique key is dropped from the structure; checks and foreign keys are not part of it.
+    If it is a unique key, it is dropped from the structure. Checks and foreign keys are not part of a structure.
     """
 
     name: str
@@ -157,7 +157,7 @@ class PartitionRows:
     text: str
     what: str = ""
     other: TableName | None = None
-    """The table from which the rows come, or to which they go."""
+    """The table from which rows are moved in, or to which rows are moved out."""
     makes_other: bool = False
     """Whether a partition becomes the new table `other`."""
     takes_other: bool = False
@@ -170,7 +170,7 @@ class PartitionRows:
             "ddl-moves-rows",
             f"{self.what} removes rows from the table, or adds rows to it, without writing them to the log",
             where=Where(table=str(table)),
-            todo=f"Do the same on the target{other}; then: pidts ddl skip. Or copy again",
+            todo=f"Do the same on the target{other}; then: pidts ddl skip. Or copy the table again",
         )
 
 

@@ -20,8 +20,8 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
 
     The relay's index has them as one text, which is split here if possible.
 
-    Under ANSI_QUOTES a double quote opens a name. The server has run the statement. So if the statement can be parsed
-    only in this mode, it ran in this mode.
+    Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if the statement can be parsed
+    only in this mode, the server ran it in this mode.
     """
     whole = _classified(text, default_schema, dialect)
     if not isinstance(whole, ddl.Unknown):

@@ -119,8 +119,8 @@ def copied_keys(table: Table) -> tuple[Key, ...]:
 def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dialect: Dialect) -> bool:
     """Whether actions that only drop and add keys leave the table's keys and their order unchanged.
 
-    This is so if the result has the same keys: `DROP KEY k, ADD KEY k (a)`. But MariaDB sorts the keys again if one of
-    the dropped keys was the unique key that identifies rows, or a key of which MariaDB stores hashes.
+    This is so if the result has the same keys, as after `DROP KEY k, ADD KEY k (a)`. But MariaDB sorts the keys again
+    if one of the dropped keys was the unique key that identifies rows, or a key of which MariaDB stores hashes.
     """
     if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
         return False
@@ -137,7 +137,7 @@ def _dropped(actions: Sequence[Action]) -> set[str]:
 
 
 def _names_rows(key: Key, table: Table) -> bool:
-    """Whether the key, which is the table's first key, identifies rows for MariaDB."""
+    """Whether the table's first key, `key`, identifies rows for MariaDB."""
     columns = {_fold(column.name): column for column in table.columns}
     if key.primary:
         return True
@@ -180,8 +180,8 @@ def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, .
 
     The primary key comes first, then unique keys without NULLs: keys over whole columns before keys over prefixes.
     Unique keys with NULLs follow in the same order, then unique keys that are too long (MariaDB), other keys, and
-    fulltext keys. Keys of equal rank keep their order. A primary key makes its columns NOT NULL only for the keys after
-    it in `keys`, because the server ranks the keys one by one.
+    fulltext keys. Keys of equal rank keep their order. The server ranks the keys one by one. So a primary key makes its
+    columns NOT NULL only for the keys that follow it in `keys`.
     """
     without_null: set[str] = set()
     ranked: list[tuple[tuple[bool, ...], Key]] = []
@@ -227,7 +227,7 @@ def _key(keys: Sequence[Key], name: str) -> Key | None:
 def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
     """Returns the added keys, without the keys that IF NOT EXISTS skips.
 
-    IF NOT EXISTS checks the old keys, even if the statement drops them, and the keys that the statement has added so
+    IF NOT EXISTS checks the old keys, even keys that the statement drops, and the keys that the statement has added so
     far.
     """
     added: list[AddKey] = []
@@ -240,7 +240,7 @@ def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
 
 
 def _expected_name(item: AddKey) -> str:
-    """Returns the key's name; a key without a name would get the name of its first column."""
+    """Returns the key's name, or the name of its first column, which a key without a name would get."""
     return _fold(item.key.name or ("" if item.supports_foreign_key else item.key.columns[0]))
 
 
@@ -311,7 +311,7 @@ def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
     """Returns the keys without those that were made for foreign keys and that another key now replaces.
 
     As on servers, each key is compared with the keys before it. Of two keys that were made for foreign keys, the longer
-    one stays; of two equal keys, the later one.
+    one stays. Of two equal keys, the later one stays.
     """
     dropped: set[int] = set()
     for at, key in enumerate(keys):

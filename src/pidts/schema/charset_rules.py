@@ -1,6 +1,6 @@
 """Completes a column's type once its charset is known.
 
-A column inherits its charset from the table, the table from its database, the database from the server. The charset
+A column inherits its charset from the table, a table from its database, and a database from the server. The charset
 also changes types: CHAR in charset `binary` is BINARY, `text(100)` is the smallest text type for a hundred characters,
 and a column that is rewritten in a wider charset may get a larger text type.
 """
@@ -35,13 +35,13 @@ _BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
 _VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
 _MOST_BYTES_IN_ROW = 65535
 _MOST_BYTES_IN_MARIADBS_ROW = 65532
-"""In MariaDB, two bytes less are left because of a length, and one byte less because of NULLs."""
+"""The largest row has 65,535 bytes. In MariaDB, a length takes two of them, and the flags for NULLs take one."""
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
     """Returns the full names of charset and collation.
 
-    Each name may be missing, and the collation's may be incomplete.
+    Each of the two names may be missing. The collation's name may be incomplete.
     """
     if collation == "default":
         charset = charset_name(charset or inherited[0])
@@ -114,7 +114,7 @@ def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
 
 
 def _shown_characters(kind: ColumnType) -> int:
-    """Returns the most characters of a value's display; 0 if they are few."""
+    """Returns the largest number of characters in a value's display; 0 if it is small."""
     if kind.kind in LOB_BYTES:
         return LOB_BYTES[kind.kind] // (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in (Kind.JSON, Kind.GEOMETRY):
@@ -127,7 +127,7 @@ def _shown_characters(kind: ColumnType) -> int:
 
 
 def shown_length(kind: ColumnType) -> int:
-    """Returns the characters of the longest value of an enum or a set."""
+    """Returns the number of characters of the longest value of an enum or a set."""
     lengths = [len(label) for label in kind.labels]
     return max(lengths) if kind.kind is Kind.ENUM else sum(lengths) + len(lengths) - 1
 

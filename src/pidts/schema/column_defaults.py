@@ -2,7 +2,7 @@
 
 Under `binlog_row_image=MINIMAL` an INSERT logs the columns that its statement names and the columns that the server
 computes: auto_increment, defaults that are an expression or the current time, stored generated columns (seen on MySQL
-5.6, 9.7 and MariaDB 10.11). So a column that the log leaves out has either a constant default or none. If the column is
+5.6, 9.7 and MariaDB 10.11). So a column that the log leaves out has a constant default or no default. If the column is
 NOT NULL without a default, a session without strict mode has stored the type's zero value.
 """
 

@@ -14,7 +14,7 @@ from pidts.schema.statements import AlterTable
 
 
 def differences(expected: Table, actual: Table) -> list[str]:
-    """Returns differences in columns, their order, types, nullability and keys; empty if both store the same rows.
+    """Returns differences in columns, in their order, types and nullability, and in keys; empty if there are none.
 
     Details that servers show differently for the same table are ignored: the display width of integers (except
     `tinyint(1)`), the two names of utf8mb3, the case of names, defaults and comments.
@@ -91,8 +91,8 @@ def _said(key: Key) -> str:
 def origins(statement: AlterTable, before: Table) -> Mapping[str, str | None]:
     """Returns, for each column after the ALTER, the column's name before it, in lower case; None for a new column.
 
-    Structures do not show this: `DROP COLUMN d, ADD COLUMN d INT` leaves the structure as it was, but removes all
-    values of `d`.
+    Two structures do not show this: `DROP COLUMN d, ADD COLUMN d INT` may leave the structure as it was, but removes
+    all values of `d`.
     """
     found: dict[str, str | None] = {column.name.lower(): column.name.lower() for column in before.columns}
     renamed: dict[str, str] = {}

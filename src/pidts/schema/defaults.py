@@ -1,4 +1,4 @@
-"""Parses the default of a column. Where servers accept several spellings of it, the result has only one."""
+"""Parses the default of a column. If servers accept several spellings of a default, the result has only one of them."""
 
 from __future__ import annotations
 

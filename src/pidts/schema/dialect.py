@@ -23,7 +23,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The properties of server and session that decide which structure a text means."""
+    """The properties of the server and the session that decide which structure the text of a statement means."""
 
     mariadb: bool = False
     version: tuple[int, int, int] = (8, 4, 0)
@@ -41,12 +41,15 @@ class Dialect:
     time_zone: str = "+00:00"
     """The time zone of times in a statement's text; `SYSTEM` means the server's own zone, if this is not UTC."""
     utf8_literals: bool = False
-    """Whether the session's literals are in UTF-8. (A column of bytes stores a literal in the session's charset.)"""
+    """Whether the session's literals are in UTF-8. A column of bytes stores a literal in the session's charset."""
     lower_case_names: bool = False
-    """`lower_case_table_names=1`: databases and tables are stored in lower case."""
+    """Whether `lower_case_table_names` is 1: then names of databases and tables are stored in lower case."""
     charset: str = "utf8mb4"
     collation: str | None = None
-    """The default collation of the server, for unknown databases; None means the default collation of `charset`."""
+    """The default collation of the server.
+
+    It is used for unknown databases; None: the default collation of `charset`.
+    """
 
     @classmethod
     def of(cls, server_version: str) -> Dialect:

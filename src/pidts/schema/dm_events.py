@@ -3,7 +3,7 @@
 DM splits a statement before it filters: each table of a DROP TABLE, each pair of a RENAME TABLE and each clause of an
 ALTER TABLE is a part with one kind. So a filter may remove some parts of a statement. Example: with `Ignore: [drop
 column]`, the statement `ALTER TABLE t ADD a int, DROP b` adds column a, and column b stays. A part is removed if the
-filter of one of its tables refuses it.
+filter of one of the part's tables refuses it.
 
 If DM has no special kind for a clause, the clause is an `alter table`. Otherwise it has only the special kind: `DROP
 COLUMN` is only a `drop column`. As in DM, some kinds include more than their names say: ADD INDEX is a `modify
@@ -11,13 +11,15 @@ constraint`. DM has some names that it assigns to no clause (`add column`). Here
 addition to DM's kind (`alter table`), so that filters with such a name take effect.
 
 For a column's new definition (MODIFY, CHANGE), the kind depends on the structure before the statement. It is the first
-in this list that applies: a column that is renamed and made smaller counts only as made smaller.
+kind in this list that applies: for example, a column that is renamed and made smaller has only the kind for smaller
+columns.
 
 1. A change of its values: `precision decrease`, `value range decrease`, or else `modify column`.
-2. An attribute that the definition leaves out: AUTO_INCREMENT (`remove auto increment`), the column's part in the
-   primary key (`drop primary key`) or its own unique key (`drop unique key`). The server keeps these keys, but DM looks
-   only at the text, and so does this module: `MODIFY id bigint` of a primary key's column is a `drop primary key`.
-3. Default, charset, collation, place, name: each has its own kind. Anything else is an `alter table`.
+2. The definition leaves out AUTO_INCREMENT (`remove auto increment`), the column's PRIMARY KEY (`drop primary key`) or
+   its UNIQUE (`drop unique key`). The server keeps these keys, but DM looks only at the text, and this module does the
+   same: `MODIFY id bigint` of a primary key's column is a `drop primary key`.
+3. Default, charset, collation, order of columns, name: a change of each has its own kind. Any other change is an `alter
+   table`.
 
 Some of DM's kinds are surprising: CHAR(20) to CHAR(10) is an `alter table`, DECIMAL(5,2) to DECIMAL(9,2) a `precision
 decrease`. PiDTS keeps these kinds, so that a filter that is copied from DM has the same effect.
@@ -82,7 +84,7 @@ _DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a statement that is filtered by itself, the names of its kind, and the tables whose filters decide."""
+    """A part of a statement that is filtered by itself: the names of its kind, and the tables whose filters decide."""
 
     statement: ddl.Statement
     events: frozenset[str]
@@ -111,7 +113,7 @@ def kept_parts(
 def parts(statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect) -> tuple[Part, ...]:
     """Returns a statement for each part, each of one kind.
 
-    Run in this order, they do the same as the whole statement.
+    If the returned statements are run in their order, they do the same as the whole statement.
     """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():
@@ -216,7 +218,9 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
 
 
 def _column_event(table: Table | None, clause: _Definition, behind: Sequence[alter.Action], dialect: Dialect) -> str:
-    """Returns the kind of a column's new definition; `behind` are the clauses after it, first the column's own key.
+    """Returns the kind of a column's new definition.
+
+    `behind` has the clauses that follow it; the column's own keys are first.
 
     If the structure before the statement is unknown, the kind is `alter table`, as in DM.
     """
@@ -311,7 +315,7 @@ def _of_same(old: ColumnType, new: ColumnType) -> str | None:
 def _family(kind: Kind) -> frozenset[Kind]:
     """Returns the type's family for DM.
 
-    For DM, CHAR and BINARY are one type with two charsets. The same holds for each text type and the blob type of its
+    For DM, CHAR and BINARY are one type with two charsets. The same is true for each text type and the blob type of its
     size.
     """
     for same in (_FIXED, _VARYING):

@@ -2,7 +2,7 @@
 
 A *system-versioned* table keeps the old versions of its rows. The log has these old versions as additional rows: an
 UPDATE is followed by an INSERT of the old row, and the real key is the declared key plus the end of the row's validity.
-The counterexample: on a target that applies these INSERTs, rows appear again that the source has deleted.
+A target that applies these INSERTs would get rows again that the source has deleted.
 
 A table with an *application-time* period has plain rows. Only the clauses about the period are not supported: the
 server decides how they affect NULLs and keys.

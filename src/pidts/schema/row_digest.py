@@ -6,8 +6,8 @@ joined with `|` and hashed, and the first 60 bits of the hash are the row's numb
 is compared. It does not depend on the order of rows, and a row that occurs twice counts twice.
 
 Different rows have different numbers, except with a probability of 2^-60. Equal rows have equal numbers only if both
-servers spell the values in the same way. If a value is too large for the server to convert, the row's number is NULL,
-which counts as `UNKNOWN` in the sum.
+servers spell the values in the same way. If a value is too large for the server to convert, the row's number is NULL.
+In the sum, it counts as `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _DIGITS = 15
 def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str, str] | None = None) -> str | None:
     """Returns a query for the number of rows and the sum of their numbers; None if a column has no unique text.
 
-    `floats` says that the other server writes floating point numbers in the same way. `constants` are texts that the
-    other server has in additional columns, after the table's own columns.
+    `floats`: the other server writes floating point numbers in the same way. `constants`: the texts that the other
+    server has in additional columns, which follow the table's own columns.
     """
     texts = [_text(column, floats=floats) for column in table.columns]
     if None in texts:

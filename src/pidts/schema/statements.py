@@ -101,7 +101,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:
-    """Creates a database. If `charset` and `collation` are None, it has the server's."""
+    """Creates a database. If `charset` and `collation` are None, the server's charset and collation are used."""
 
     name: str
     charset: str | None = None
@@ -113,7 +113,7 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class AlterDatabase:
-    """Sets the default charset for future tables; `default` means the server's.
+    """Sets the default charset for future tables; `default` means the server's charset.
 
     If both values are None, nothing changes.
     """
@@ -147,7 +147,7 @@ class SequenceChange(Ignored):
 
     made: tuple[TableName, ...] = ()
     there: tuple[TableName, ...] = ()
-    """`made` are the sequences that the statement creates, `there` the sequences that exist before it and after it."""
+    """`made`: the sequences that the statement creates. `there`: the sequences that exist before and after it."""
     unless_table: tuple[TableName, ...] = ()
     """The names in a CREATE SEQUENCE IF NOT EXISTS, which does nothing if there is a table of this name."""
     gone: tuple[TableName, ...] = ()

@@ -1,9 +1,9 @@
 """Computes the value that a server stores for a default that a statement writes as a literal.
 
 Servers accept many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
-`a`. Another server may read a literal differently, so a structure has the value in the form that catalogues show. If
-MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal differently, its value is unknown here. Examples are `DEFAULT
-1` of an enum with a label `1`, or digits of a second that one server rounds and another server cuts off.
+`a`. Another server may read a literal in another way, so a structure has the value in the form that catalogues show. If
+MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal in different ways, its value is unknown here. Examples are
+`DEFAULT 1` of an enum with a label `1`, or digits of a second that one server rounds and another server cuts off.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
 
 
 def as_bytes(default: str | None) -> str | None:
-    """Returns the default of a binary column, declared in UTF-8, in a form that means the same bytes in any session.
+    """Returns the default of a binary column, given in UTF-8, in a form that means the same bytes in any session.
 
-    (For `'é'`, the server stores the single byte E9 in a latin1 session.)
+    The original form does not: for `'é'`, the server stores the single byte E9 in a latin1 session.
     """
     parsed = parse_default(default)
     if default is None or default.isascii() or not isinstance(parsed, Text) or _INTRODUCED.match(default):
@@ -140,7 +140,7 @@ def _number(value: Text | Bytes | Number) -> Decimal:
 
 
 def _whole(value: Text | Bytes | Number) -> int:
-    """Rounds as servers do: a half up, or, if the number is written with an exponent, to the even neighbour."""
+    """Rounds as servers do: a half is rounded up, or, if the number has an exponent, to the even neighbour."""
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 
@@ -192,7 +192,7 @@ def _text(text: str, kind: ColumnType) -> str | None:
 
 def _labelled(text: str, value: Text | Bytes | Number, kind: ColumnType) -> str | None:
     if isinstance(value, Number):
-        return None  # some servers take the number for a label, others for a label's place
+        return None  # some servers take the number for a label, others for a label's index
     text = text.rstrip(" ")
     if kind.kind is Kind.ENUM:
         label = _label(text, kind)

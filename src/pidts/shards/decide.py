@@ -1,44 +1,44 @@
 """Decides when a schema change of one shard is run on the merged table that it shares with other shards.
 
-All source tables that map to one target table form a *group*. The structure that the group has agreed on, G, is that of
-the target table. A member *arrives* with a schema change when all changes before it are on the target. This module then
-decides whether the member goes on or waits. Only structures count, so the wording of a statement does not matter. After
-a crash all members arrive again and get the same answer.
+All source tables that map to one target table form a *group*, and are its *members*. The structure that the group has
+agreed on, G, is the structure of the target table. A member *arrives* with a schema change when all changes before it
+are on the target. This module then decides whether the member goes on or waits. Only structures count, so the wording
+of a statement does not matter. After a crash all members arrive again and get the same answer.
 
-**Pessimistic**: the first member to arrive waits for the others, until all of them are before a change that leads to
+**Pessimistic**: the first member to arrive waits for the others, until each of them has reached a change that leads to
 the same structure. Then one statement is run for all of them. If the group already has that structure, a member passes.
-The counterexample to running the change when the first member arrives: `DROP COLUMN c`, while another shard goes on
-writing values to `c`.
+The change cannot be run when the first member arrives: after a `DROP COLUMN c`, another member would still write values
+to `c`.
 
     A.t  v0 ──ALTER──▶ waits ················▶ v1
     B.t  v0 ─ rows ─ rows ─ rows ──ALTER──▶ runs, v1        the target's table: v0 until here, then v1
 
 **Optimistic**: G is the union of all members' structures: every column that one of them has. A change that leads from G
-to the new union is run at once, and nobody waits. A change that does not alter the union passes. For example, the first
-DROP of a column passes as long as other members still have the column: only the last DROP is run. A change that no
-union can express, such as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait, too: a
+to the new union is run at once, and no member waits. A change that does not alter the union passes. For example, the
+first DROP of a column passes as long as other members still have the column: only the last DROP is run. A change that
+no union can express, such as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait, too: a
 change that adds a column again while the target still has the member's earlier values in it, and a change that gives
 existing rows another value than the target gave them.
 
 **Missed changes** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
 other members *miss* this change until they have made it themselves. Structures alone do not show which members these
-are. The counterexample: member A adds a column without B and C, and drops it again. Then all three have the same
-structure. The ADD of B would wait for A, which has made this change already. The next change of A would not wait for B,
-since B's rows fit anyway. So the commit of the change records which changes each member misses, in which order. A
-member that reaches a missed change passes, and no longer misses that change or earlier ones. Every other change waits
-until the members that miss something have reached it, too. The *head* is the structure of the members that miss
-nothing. If a column is not in the head, but some member has it or misses a change with it, G keeps the column until the
-last member has reached the structure without it. Then only the column is dropped; nothing else of this last member's
-statement is run.
+are. For example, member A adds a column without B and C, and drops it again. Then all three have the same structure. By
+the structures alone, the ADD of B would wait for A, which has already made this change. The next change of A would not
+wait for B, since B's rows fit anyway. So the commit of the change records which changes each member misses, and in
+which order. A member that reaches a missed change passes, and no longer misses this change and earlier changes. Every
+other change waits until the members that miss something have also reached it. The *head* is the structure of the
+members that miss nothing. If a column is not in the head, but a member has it or misses a change with it, G keeps the
+column until the last member has reached the structure without it. Then only the column is dropped; nothing else of this
+last member's statement is run.
 
 A new table is no member before its CREATE TABLE has passed, so no member waits for it. The new table waits until its
-rows can be written to G. They can be even if the table is ahead of the group by an index or by a nullable column. Then
-no member waits for the table to reach a structure that it already has.
+rows can be written to G. This is possible even if the table already has an additional index or nullable column. Then no
+member waits for the table to reach a structure that it already has.
 
 The *leader* is the member whose statement is run. The candidates are the members that have arrived with the change, and
-whose statement leads from G to the new structure. The first candidate by source and place in the log is the leader. So
-as long as the same members have arrived, the leader is the same. If an operator gives an order about one of the
-candidates, that member is the leader.
+whose statement leads from G to the new structure. The candidate that is first by source and place in the log is the
+leader. So as long as the same members have arrived, the leader is the same. If an operator gives a ddl command about
+one of the candidates, that member is the leader.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ from pidts.shards.structures import (
 ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
 
 MissedChanges: TypeAlias = Mapping[Member, tuple[Table, ...]]
-"""For each member, the structures that were made without it, and that it still has to reach, in order."""
+"""For each member, in order, the structures that were made without it and that it still has to reach."""
 
 Effect: TypeAlias = Callable[[Table], Table | None]
-"""Returns the structure that a table has after an arrival's statement; None if it is unknown."""
+"""A function that returns the structure of a table after an arrival's statement; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +83,9 @@ class ShardGroup:
     target: TableName
     mode: ShardMode
     agreed: Table
-    """The structure that the group has agreed on: the target table's, as far as the members show it."""
+    """The structure that the group has agreed on: that of the target table, as far as the members show it."""
     members: Mapping[Member, Table]
-    """Each member's structure, by the target's names, after all its finished changes."""
+    """Each member's structure after all its finished changes, with the column names of the target."""
     arrivals: Mapping[Member, Arrival] = field(default_factory=dict)
     """The waiting schema changes, of members and of new tables."""
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
@@ -122,13 +122,14 @@ class Wait:
     absent: tuple[str, ...] = ()
     """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None
-    """A source that has begun a change of the table, and the change's place; only this source knows how far the change
-    is.
+    """A source that has begun a change of the table, and the place of this change.
+
+    Only this source knows how far the change is.
     """
     leader: Member | None = None
     """The member that runs the statement, after all members have arrived."""
     met: tuple[str, ...] = ()
-    """The member's new columns in which its rows have other values on the target than on the source."""
+    """The member's new columns in which the member's rows have other values on the target than on the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +140,17 @@ class RunDecision:
     arrivals: tuple[Arrival, ...]
     agreed: Table
     left: tuple[Member, ...] = ()
-    """Members that do not take part, by an operator's order."""
+    """Members that do not take part because an operator has given a ddl command."""
     rest: bool = False
-    """Whether only some steps of the statement are run: either the target already has the others, or the change only
-    drops columns that just the leader still has.
+    """Whether only some steps of the statement are run: either the target already has the other steps, or the change
+    only drops columns that no member except the leader still has.
     """
     passes: bool = False
     """Whether the target has the change already: then nothing is run, but the change is recorded.
 
     Even so, only one member passes at a time, and the next decision uses the result. Otherwise two members that drop a
-    column at the same time would each leave the DROP to the other one. Or a member would rely on a column that is just
-    being dropped.
+    column at the same time would each leave the DROP to the other member. Or a member would rely on a column while it
+    is being dropped.
     """
 
     @property
@@ -179,8 +180,8 @@ def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -
         return Wait(awaited, met=tuple(sorted(met)))
     if group.mode == "optimistic":
         # A change that adds a generated column waits for all members. When the column is added, existing rows of the
-        # other members get the expression's values. But their later rows would get the default, if the target's column
-        # is a plain one.
+        # other members get the expression's values. But if the target's column is a plain column, their later rows
+        # would get the default.
         alone = None
         if not mine.computes:
             alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)
@@ -197,7 +198,10 @@ def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
 
 
 def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival) -> MissedChanges:
-    """Returns the changes that each member misses after the decision, without members for which this stays the same."""
+    """Returns the changes that each member misses after the decision.
+
+    Members for which nothing changes are left out.
+    """
     if group.mode == "optimistic":
         return {}
     found, head = dict(group.missed), group.head
@@ -219,8 +223,8 @@ def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival
 def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     """Returns the decision for a member that passes without running its statement; None if it cannot pass.
 
-    A member passes when it reaches the others' structure or a change that it misses, or when it is late and its rows
-    fit. When the last member passes, the columns that were kept for other members are removed.
+    A member passes when it reaches the structure of the others or a change that it misses, or when it is late and its
+    rows fit. When the last member passes, the columns that were kept for other members are removed.
     """
     has_place = _is_late(group, mine) and _takes(mine, group.agreed)
     if not (same_version(mine.after, group.agreed) or group.settles(mine) or has_place):
@@ -237,7 +241,7 @@ def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
-    """Returns the columns that other members have, or that are in structures which they still have to reach."""
+    """Returns the columns that other members have, or that are in structures that other members still have to reach."""
     others = group.members.keys() - {one.member for one in but}
     missed = [step for member in others for step in group.missed.get(member, ())]
     return names_of(*(group.members[member] for member in others), *missed)
@@ -294,18 +298,18 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
 
 
 def _is_awaited(group: ShardGroup, member: Member, structure: Table, goal: Table) -> bool:
-    """Whether the group waits for a member that has not arrived: it still misses a change, or does not fit the goal."""
+    """Whether the group waits for a member that has not arrived: it misses a change, or does not fit the goal."""
     is_there = same_version(structure, goal) or _has_place(group, structure, goal)
     return bool(group.missed.get(member)) or not is_there
 
 
 def _arrivals(group: ShardGroup) -> list[Arrival]:
-    """Returns the arrivals, without those for which an operator has ordered to skip the change."""
+    """Returns the arrivals, except those whose change an operator has skipped."""
     return [one for one in group.arrivals.values() if one.order is not OrderKind.SKIP]
 
 
 def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
-    """Returns the columns that the change would drop, but that other members still have, or have in a change they miss.
+    """Returns the columns that the change would drop, and that other members have now or in a change that they miss.
 
     A column is returned only if it has a known value in rows of the arrived members. If a statement drops one column
     and also adds columns, the dropped column may have been renamed, so it is not kept.
@@ -323,7 +327,7 @@ def _nobodys(group: ShardGroup) -> frozenset[str]:
 
 
 def _has_place(group: ShardGroup, structure: Table, goal: Table) -> bool:
-    """Whether a member need not make the change, because it joined with a later structure, and its rows fit."""
+    """Whether a member does not have to make the change, because it joined with a later structure and its rows fit."""
     return not same_version(structure, group.head) and fits(structure, goal)
 
 
@@ -333,10 +337,10 @@ def _computes_alike(one: Arrival, other: Arrival) -> bool:
 
 
 def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
-    """Returns the columns that one of the two statements adds, and that the other one makes by a rename.
+    """Returns the columns that one of the two statements adds, and that the other statement makes by a rename.
 
-    Comparing structures does not show this. The counterexample: `DROP COLUMN a, ADD COLUMN b INT`, run for a shard
-    whose statement is `CHANGE a b INT`, removes the values that the shard keeps.
+    Comparing structures does not show this. For example, `DROP COLUMN a, ADD COLUMN b INT`, run for a shard whose
+    statement is `CHANGE a b INT`, would remove the values that the shard keeps.
     """
     brought = (names_of(each.after) - names_of(each.before) for each in (one, other))
     return frozenset.intersection(*brought) & (_new(one) ^ _new(other))
@@ -345,7 +349,7 @@ def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
 def _new(one: Arrival) -> frozenset[str]:
     """Returns the columns that the statement adds.
 
-    If no column disappears, no column was renamed, so all new ones are added.
+    If no column disappears, no column was renamed, so all new columns are added columns.
     """
     had, has = names_of(one.before), names_of(one.after)
     return one.adds if had - has else has - had
@@ -354,8 +358,8 @@ def _new(one: Arrival) -> frozenset[str]:
 def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
     """Returns the structure that the change leads to, and the arrival whose statement defines it.
 
-    A late member follows another arrival: the first of those at the head into whose new structure the late member's
-    rows fit.
+    A late member follows another arrival: the first arrival at the head into whose new structure the late member's rows
+    fit.
     """
     if _is_late(group, mine) and not group.missed_by(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):
@@ -406,9 +410,9 @@ def _runs_alone(group: ShardGroup, mine: Arrival, effect: Effect) -> RunDecision
 def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     """Returns the run of the steps that lead to the union, if the statement cannot be run unchanged; otherwise None.
 
-    There are two reasons: either the target already has a part of the change, from members that are further, or other
-    members still have columns that the change drops. A dropped and an added column may be one renamed column, unless
-    the statement says that the added column is new.
+    There are two reasons: either the target already has a part of the change, because other members have made it, or
+    other members still have columns that the change drops. A dropped and an added column may be one renamed column,
+    unless the statement says that the added column is new.
     """
     _, after = _wholes(group, mine)
     if after is None or not mine.runs or not mine.revalues <= taking_alike(mine.after, group.agreed):
@@ -419,7 +423,7 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     if is_renamed or not comes <= has - had:
         return None
     new = [column for column in mine.after.columns if column.name.lower() in comes]
-    # A column that this change leaves alone may be wider in G than in any member, because of a former member's rows.
+    # A column that this change does not touch may be wider in G than in any member, because of a former member's rows.
     other = has & unchanged(mine.before, mine.after)
     after = widened_like(after, without(there - other, group.agreed))
     columns = (*widened_like(without(goes, group.agreed), after).columns, *new)
@@ -440,7 +444,7 @@ def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | Non
 def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
     """Returns the member's new columns in which its existing rows have other values on the target than on the source.
 
-    An operator's order may accept earlier values, or the values of a clock. But no order can make two defaults equal.
+    A ddl command may accept earlier values, or the values of a clock. But no ddl command can make two defaults equal.
     """
     if not mine.runs:
         return frozenset()  # the new table has no rows yet
@@ -453,7 +457,7 @@ def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
 
 
 def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> frozenset[str]:
-    """Returns the columns added by the member in which the two tables fill existing rows with different values."""
+    """Returns the columns that the member adds and that the two tables fill with different values in existing rows."""
     others = {column.name.lower(): column for column in there.columns}
     added = names_of(one.after) & others.keys() - names_of(one.before)
     mine = ((column.name.lower(), column) for column in one.after.columns if column.name.lower() in added)

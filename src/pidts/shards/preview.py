@@ -1,8 +1,8 @@
-"""Predicts how an operator's order about a waiting schema change would affect rows, as far as structures show it.
+"""Predicts how a ddl command about a waiting schema change would affect rows, as far as structures show it.
 
-For this it checks whether every value of one type can be written to a column of another type. The decision to wait
-compares only types of one family (`pidts.shards.structures.fits`): if one shard has changed a CHAR to a VARCHAR, the
-two tables are different versions, although the values of the CHAR fit into the VARCHAR.
+For this it checks whether every value of one type can be written to a column of another type. The decision to wait is
+stricter: it compares only types of one family (`pidts.shards.structures.fits`). If one shard has changed a CHAR to a
+VARCHAR, the two tables are different versions, although the values of the CHAR fit into the VARCHAR.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pidts.shards.structures import misfitting, order_of
 _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
 _EXACT_IN_DOUBLE = 53
 _WIDTH = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "latin1": 1, "ascii": 1}
-"""The most bytes of a character."""
+"""The largest number of bytes of a character, for each character set."""
 _WITHIN = {"ascii": {"latin1", "utf8", "utf8mb3", "utf8mb4"}, "latin1": {"utf8", "utf8mb3", "utf8mb4"}}
 _WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
 """For each character set, the character sets that have all of its characters."""
@@ -37,7 +37,9 @@ def staying_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
     decision = _if_unlocked(group, mine)
     if not isinstance(decision, Wait):
         return ()
-    found = tuple(f"column {name} is on the target already, with other values in its rows" for name in decision.met)
+    found = tuple(
+        f"column {name} is on the target already, with other values in the shard's rows" for name in decision.met
+    )
     return found or ("the target's table does not have the structure that the statement needs",)
 
 
@@ -47,7 +49,7 @@ def _if_unlocked(group: ShardGroup, mine: Arrival) -> Decision:
 
 
 def lacking_if_skipped(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
-    """Returns the reasons why the member's own rows after the change would not fit if it were skipped on the target."""
+    """Returns the reasons why the member's later rows would not fit if its change were skipped on the target."""
     return tuple(misfitting(mine.after, group.agreed, takes))
 
 

@@ -1,8 +1,7 @@
 """Compares the structures of shards, and joins them to one structure that can store the rows of all shards.
 
-Two structures are one *version* if, as far as one can see, the same statements made them. Differences between MySQL's
-and MariaDB's notation do not count: the width of integers, each product's default collation, parentheses after
-CURRENT_TIMESTAMP.
+Two structures are one *version* if the same statements may have made them. Differences between the notations of MySQL
+and MariaDB do not count: the width of integers, each product's default collation, parentheses after CURRENT_TIMESTAMP.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?",
 
 
 def same_version(one: Table, other: Table) -> bool:
-    """Whether both structures are one version of a table; the tables' names do not count."""
+    """Whether both structures are one version of a table. The tables' names do not count."""
     return _version(one) == _version(other)
 
 
@@ -61,7 +60,7 @@ def without(names: Collection[str], table: Table) -> Table:
 
 
 def without_kept_columns(table: Table, gone: Collection[str], like: Table) -> Table:
-    """Returns the table without columns that were kept for others.
+    """Returns the table without columns that were kept for other shards.
 
     A key over such a column is replaced by the key of the same name in `like`, which no longer has these columns.
     """
@@ -79,7 +78,7 @@ def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
 
 
 def widened_like(table: Table, like: Table) -> Table:
-    """Returns the table; a column that differs from the column of the same name in `like` gets the form in `like`."""
+    """Returns the table; each column that differs from its counterpart in `like` gets the form that it has there."""
     theirs = {column.name.lower(): column for column in like.columns}
     pairs = ((column, theirs.get(column.name.lower(), column)) for column in table.columns)
     return replace(table, columns=tuple(one if _column(one) == _column(other) else other for one, other in pairs))
@@ -111,7 +110,7 @@ def differing(one: Table, other: Table) -> list[str]:
 
 
 def clashing(before: Table, after: Table, into: Table) -> list[str]:
-    """Returns the columns to which a change gives another form than they have in the others' structure (`into`)."""
+    """Returns the columns that a change makes different from the structure of the other shards, `into`."""
     had, there = ({column.name.lower(): column for column in table.columns} for table in (before, into))
     found = []
     for column in after.columns:
@@ -192,14 +191,14 @@ def is_constant(default: str | None) -> bool:
 
 
 def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
-    """Whether existing rows get the same value in both columns; without `constant`, that of the same expression."""
+    """Whether existing rows get the same value in both columns. Without `constant`, equal expressions are enough."""
     if _known(one.default) is None and _known(other.default) is None:
         return one.nullable == other.nullable
     return _known(one.default) == _known(other.default) and (is_constant(one.default) or not constant)
 
 
 def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> frozenset[str]:
-    """Returns the columns whose new default, for rows that lack them, differs from the value that existing rows got."""
+    """Returns the columns whose new default differs from the value that existing rows got when the column was added."""
     there = {column.name.lower(): column for column in before.columns}
     named = (
         (column, there.get(origins.get(column.name.lower(), column.name.lower()) or "")) for column in after.columns

@@ -1,8 +1,8 @@
 """Computes a table's structure after an ALTER TABLE. The clauses are applied in the order that servers use.
 
 The clauses of one statement are not executed one after the other: `CHANGE a b int, CHANGE b a int` swaps two columns,
-and `DROP COLUMN a, ADD COLUMN a text` replaces a column. The names of dropped and changed columns refer to the old
-table. After that, columns are added and moved, and keys are created, by the new names.
+and `DROP COLUMN a, ADD COLUMN a text` replaces a column. The names of dropped and changed columns are names of the old
+table. After that, columns are added and moved, and keys are created; these clauses use the new names.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ class _Slot:
     old: str | None
     column: Column
     place: str = ""
-    """The dropped column, in lower case, whose place in keys this new column gets; empty: the column of the same
-    name.
+    """The dropped column, in lower case, that this new column replaces in keys; empty: the column of the same name.
     """
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
-    """Returns the new structure. Without `inherited`, the database's charset, an unset table charset stays unset."""
+    """Returns the new structure.
+
+    `inherited` is the database's charset: without it, a table charset that is not set stays so.
+    """
     slots = _columns(table, actions, dialect.time_zone)
     changed = _charset(table, slots, actions, dialect, inherited)
     keys = keys_after(table, _kept(table, slots, changed.columns), changed.columns, actions, dialect)
@@ -69,8 +71,8 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
 def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
     """Returns names of keys that the statement adds, or renames a key to, and that the table already has.
 
-    A server refuses such a statement, but `altered` does not: on the source, a new key may have replaced a key of the
-    same name that was made for a foreign key.
+    A server refuses such a statement, but `altered` accepts it: on the source, the new key may have replaced a key of
+    the same name that was made for a foreign key.
     """
     added = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
     dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions)} - added
@@ -125,8 +127,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
         for column in table.columns
         if _fold(column.name) not in dropped
     ]
-    # In `ADD b int, DROP a, CHANGE a b text`, which MariaDB accepts, `b` is a new column, and gets the place of `a` in
-    # keys.
+    # In `ADD b int, DROP a, CHANGE a b text`, which MariaDB accepts, `b` is a new column, and replaces `a` in keys.
     places = {_fold(item.column.name): _fold(item.old) for item in _of(alter.ChangeColumn, actions)}
     named = set(known)
     for action in actions:
@@ -149,7 +150,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
 
 
 def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
-    """Returns the column without its expression if that uses old names, since MariaDB writes the new names into it."""
+    """Returns the column without an expression that uses old names, since MariaDB writes the new names into it."""
     return replace(column, computed="") if any(mentions(column.computed, name) for name in renamed) else column
 
 
@@ -187,7 +188,7 @@ def _at(slots: list[_Slot], name: str) -> int | None:
 
 
 def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
-    """Moves a new column to the end: in `DROP a, ADD a int FIRST, MODIFY a text`, MariaDB ignores FIRST."""
+    """Moves a new column to the end, because in `DROP a, ADD a int FIRST, MODIFY a text` MariaDB ignores FIRST."""
     return sorted(slots, key=lambda slot: slot.old is None and _fold(slot.column.name) == _fold(name))
 
 
@@ -219,9 +220,9 @@ def _move(
 
 
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, KeptColumn]:
-    """Returns, for each old column's name, the column that takes the old column's place in keys.
+    """Returns, for each old column's name, the column that replaces the old column in keys.
 
-    In `CHANGE h i int, ADD h int`, two columns could take it; the first one in the new table does.
+    In `CHANGE h i int, ADD h int`, two columns could replace `h`. The first of the two in the new table does.
     """
     before = {_fold(column.name): column for column in table.columns}
     kept: dict[str, KeptColumn] = {}
@@ -273,7 +274,9 @@ def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.Convert
 
 
 def _redefined(column: Column, before: Column | None, own: Charset, every: Charset, dialect: Dialect) -> Column:
-    """Returns a column after a statement that defines it and has a CONVERT; `before` is the old column, if any.
+    """Returns a column after a statement that defines it and also has a CONVERT.
+
+    `before` is the old column, if there was one.
 
     The column keeps the text type of its definition, even if characters of the new charset take more bytes.
     """
@@ -309,7 +312,7 @@ def _is_old(dialect: Dialect) -> bool:
 def _changes_nothing(
     actions: Sequence[alter.Action], columns: Sequence[Column], own: Charset, dialect: Dialect
 ) -> bool:
-    """Whether the CONVERT has no effect: if it rewrites no column, MySQL before 5.7 also ignores its new default."""
+    """Whether the CONVERT has no effect. MySQL before 5.7 ignores it, and its new default, if it rewrites no column."""
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False
     return all(converted(column, own, dialect) == column for column in columns)
@@ -320,7 +323,7 @@ def _asked(
 ) -> tuple[str | None, str | None]:
     """Returns the new default charset.
 
-    With both DEFAULT and CONVERT, MariaDB uses DEFAULT, MySQL the last of the clauses.
+    If a statement has both DEFAULT and CONVERT, MariaDB uses DEFAULT, and MySQL uses the last of the clauses.
     """
     asked: Sequence[alter.Action] = _of(alter.SetCharset, actions) if dialect.mariadb else ()
     charset, collation = table.charset, table.collation

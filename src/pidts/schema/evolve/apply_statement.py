@@ -15,7 +15,7 @@ from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.evolve.apply_alter import altered
 
 Changes = dict[TableName, Table | None]
-"""New and altered tables after the statement; None for a dropped table."""
+"""The new and altered tables as they are after the statement; None for a dropped table."""
 
 
 def apply(
@@ -64,8 +64,8 @@ def apply_charset(
         case ddl.CreateDatabase(name=name, charset=charset, collation=collation):
             return {name: completed(charset, collation, server, dialect)}
         case ddl.AlterDatabase(name=name, charset=charset, collation=collation):
-            # COLLATE DEFAULT without a charset means the server's collation for MySQL 5.6, and the default collation of
-            # the database's charset for MariaDB.
+            # COLLATE DEFAULT without a charset means the server's collation on MySQL 5.6, and the default collation of
+            # the database's charset on MariaDB.
             if charset == "default" or (charset is None and collation == "default" and not dialect.mariadb):
                 return {name: completed(None, collation, server, dialect)}
             return {name: completed(charset, collation, schema_charsets.get(name, server), dialect)}
@@ -115,8 +115,8 @@ def _alter(
     before = _known(name, structures)
     inherited = schema_charsets.get(name.schema, server_charset(dialect))
     after = altered(before, statement.actions, dialect, inherited)
-    # This is a change even if nothing differs: `DROP a, ADD a int` empties a column, and leaves the structure as it
-    # was.
+    # This counts as a change even if the structures are equal: `DROP a, ADD a int` empties a column without changing
+    # the structure.
     changes: Changes = {after.name: after} if after.name == name else {name: None, after.name: after}
     for action in statement.actions:
         if isinstance(action, PartitionRows) and action.other is not None:
@@ -151,7 +151,7 @@ def _missing(name: TableName) -> Halted:
         "ddl-does-not-fit",
         "the statement names a table whose structure is not on record",
         where=Where(table=str(name)),
-        todo="A view that was renamed: pidts ddl skip. For a table, the recorded structure is not that of the source "
+        todo="If a view was renamed: pidts ddl skip. For a table, the recorded structure is not that of the source "
         "any more: copy the table again with a new task, or leave it out",
     )
 

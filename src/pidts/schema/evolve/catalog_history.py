@@ -1,10 +1,10 @@
 """The structures of all tables at one place in a log, updated with each statement.
 
 Structures are never guessed: a table may be marked as unknown. A statement that cannot be parsed, or that does not fit
-the recorded structures, makes its tables unknown from there on. A catalogue shows the *present* structures. If it was
-read at a later place than the place at which reading the log starts, a table that was altered in between is unknown up
-to the last of these changes. The counterexample: `a` is renamed to `b`, and a new `a` is created. Older rows, read with
-the later catalogue, would have the right number of columns, but wrong names.
+the recorded structures, makes its tables unknown from there on. A catalogue shows the *present* structures. It may be
+read later than the place at which reading the log starts. Then a table that was altered between the two is unknown up
+to the last of these changes. Otherwise this could happen: `a` is renamed to `b`, and a new `a` is created. Older rows,
+read with the later catalogue, could have the right number of columns, but wrong names.
 
 The log itself may show more: with `binlog_row_metadata=FULL` it has a table's columns before the table's rows, see
 `refined`.
@@ -36,7 +36,7 @@ _IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 """Types of MariaDB that are called BINARY in the log."""
 
 Known = Table | str | None
-"""A table's structure, or the statement since which the structure is unknown, or None if there is no such table."""
+"""A table's structure; or the statement that made the structure unknown; or None if there is no such table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +47,25 @@ class KnownAgain:
     tables: Mapping[TableName, Known] = field(default_factory=dict)
     charsets: Mapping[str, Charset | None] = field(default_factory=dict)
     sequences: frozenset[TableName] | None = None
-    """The names of all sequences, if they become known again at this place."""
+    """The names of all sequences, if they become known again after this transaction; otherwise None."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """The structures of all tables, as far as they are known at one place of the log.
 
-    A catalogue read at that place gives the first history.
+    The first history is a catalogue that was read at that place.
     """
 
     tables: Mapping[TableName, Table] = field(default_factory=dict)
     charsets: Mapping[str, Charset] = field(default_factory=dict)
     """The default charset and collation of each database, which new tables inherit."""
     unknown: Mapping[TableName, str] = field(default_factory=dict)
-    """The tables whose structure is unknown, each with the statement since which, or up to which, it is unknown."""
+    """The tables whose structure is unknown, each with the statement after which, or before which, it is unknown."""
     unclear: tuple[str, ...] = ()
     """Statements that could not be parsed. Their effect on tables that were not known at that time is also unknown."""
     complete: bool = True
-    """Whether a table that is missing here certainly does not exist. False if no complete catalogue was read."""
+    """Whether a table that is missing here certainly does not exist; False if no complete catalogue was read."""
     turns: tuple[KnownAgain, ...] = ()
     sequences: frozenset[TableName] = frozenset()
     """MariaDB's SEQUENCE objects, as far as a catalogue or a statement has shown them."""
@@ -122,10 +122,12 @@ class History:
         return history._with(due) if due else history  # noqa: SLF001 - its own kind
 
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
-        """Returns the history at a place before all of `changes`: the schema changes from there to this catalogue.
+        """Returns the history at an earlier place.
 
-        `changes` are in log order. If they are applied to the result one by one with `after`, it becomes this catalogue
-        again.
+        `changes` are the schema changes between that place and this catalogue.
+
+        They are in the order of the log. If they are applied to the result one by one with `after`, the result becomes
+        this catalogue again.
         """
         first: dict[TableName, str] = {}
         last: dict[TableName, Lsn] = {}
@@ -213,7 +215,7 @@ class History:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> History:
-        """Returns the inverse of `to_json`."""
+        """Reads the values of `to_json`."""
         tables = [Table.from_json(item) for item in data["tables"]]
         return cls(
             tables={table.name: table for table in tables},
@@ -292,7 +294,7 @@ class History:
         *,
         inherits: bool,
     ) -> History:
-        """Applies a statement; tries several charsets if it is unknown which one the table inherits.
+        """Applies a statement. If it is unknown which charset the table inherits, several charsets are tried.
 
         For most statements the charset makes no difference.
         """
@@ -317,7 +319,7 @@ class History:
         return name in self.tables and self.tables[name].has_unknown_charset
 
     def _renamed(self, statement: ddl.RenameTable, text: str) -> History:
-        """Applies the renames pair by pair, since two tables can swap their names through a third one."""
+        """Applies the renames pair by pair, since two tables can swap their names by using a third name."""
         state: dict[TableName, Known] = {}
         sequences = self.sequences
         for old, new in statement.pairs:
@@ -328,7 +330,7 @@ class History:
                     state[old] = state[new] = None
                 continue
             state[old] = None
-            # If the renamed table is not on record, it is no table, but only if a complete catalogue was read.
+            # If the renamed table is not on record, and a complete catalogue was read, then it is not a table.
             state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
         return self._put(state)
 
@@ -361,7 +363,7 @@ class History:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # Without further turns, the catalogue's own place is reached. The catalogue includes the effects of all
+        # If no turns are left, the place of the catalogue is reached. The catalogue includes the effects of all
         # statements that could not be parsed.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
@@ -369,9 +371,9 @@ class History:
 def refined(logged: Table, known: Table | None) -> Table:
     """Returns the structure that the log has before rows (FULL metadata), completed from the recorded structure.
 
-    The log lacks unique keys, defaults and generated columns; it calls MariaDB's UUID and INET types BINARY, and
-    MariaDB's JSON type text. A recorded structure that contradicts the log is from another time. Then only these types
-    are taken from the record.
+    The log lacks unique keys, defaults and generated columns. It calls MariaDB's UUID and INET types BINARY, and
+    MariaDB's JSON type text. If the recorded structure contradicts the log, it is from another time. Then only these
+    types are taken from the record.
     """
     if known is None:
         return logged
@@ -407,7 +409,7 @@ def _names_from_json(names: Iterable[list[str]]) -> frozenset[TableName]:
 
 
 def _agree(logged: Column, known: Column) -> bool:
-    """Whether a column in the log and a recorded column can be the same column, by their types."""
+    """Whether, by their types, a column in the log and a recorded column can be the same column."""
     first, second = logged.type, known.type
     if logged.name != known.name:
         return False

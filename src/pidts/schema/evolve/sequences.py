@@ -19,7 +19,7 @@ Sequences = frozenset[TableName]
 def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -> Sequences:
     """Returns the sequences after a statement.
 
-    If it could not be parsed, none of the names in it counts as a sequence.
+    If the statement could not be parsed, no name in it counts as a sequence.
     """
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):

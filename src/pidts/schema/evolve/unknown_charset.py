@@ -20,13 +20,13 @@ CANDIDATES: tuple[Charset, ...] = (
     ("utf8mb4", "utf8mb4_general_ci"),
     ("binary", "binary"),
 )
-"""Charsets that differ in everything that a charset decides: the number of bytes of a character, and whether values are
-characters or bytes.
+"""Charsets that differ in everything that depends on a charset: the number of bytes of a character, and whether values
+are characters or bytes.
 """
 
 
 def with_charset(table: Table, charset: Charset, dialect: Dialect) -> Table:
-    """Returns the table; its columns of unknown charset get this charset."""
+    """Returns the table. Its columns with an unknown charset get this charset."""
     columns = (
         closed(replace(column, type=replace(column.type, charset=None, collation=None)), charset, dialect)
         if column.type.has_unknown_charset
@@ -39,8 +39,8 @@ def with_charset(table: Table, charset: Charset, dialect: Dialect) -> Table:
 def common(tables: Sequence[Table]) -> Table | None:
     """Returns one table with everything that these tables have in common; None if they differ in more than charsets.
 
-    The tables are one table under each of `CANDIDATES`, in this order. Columns of unknown charset get their text type
-    from the first of them.
+    `tables` has the same table under each of `CANDIDATES`, in this order. Columns with an unknown charset get the text
+    type that they have in the first of these tables.
     """
     first, *others = tables
     if all(other == first for other in others):

@@ -1,1 +1,1 @@
-"""Follows schema changes made by gh-ost and pt-online-schema-change: the names of these tools' tables, and the swap."""
+"""Follows schema changes by gh-ost and pt-online-schema-change: finds the tools' tables, and translates the swap."""

@@ -15,11 +15,11 @@ from pidts.schema.compare import same_type
 _PREFIXED = frozenset(
     {Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB}
 )
-"""Types of which a key contains only a part of the value; a structure does not say how much."""
+"""Types of which a key contains only a part of the value. A structure does not show how large this part is."""
 
 
 def actions_between(before: Table, after: Table) -> tuple[Action, ...] | None:
-    """Returns the clauses that lead from one structure to the other; None if they are not certain."""
+    """Returns the clauses that lead from one structure to the other; None if other clauses are also possible."""
     columns = _columns(before, after)
     keys = _keys(before, after)
     if columns is None or keys is None:

@@ -1,8 +1,8 @@
 """Recognizes the tables of online schema changes by gh-ost and pt-online-schema-change by their names.
 
 Such a tool creates an empty *shadow* of the table, alters the shadow, fills it while the table is in use, and swaps the
-names of the two. After that the old table is *trash*; gh-ost has an additional table of notes. For another server, all
-of this only means that the table was altered. So shadow and trash are not replicated. The statements on the shadow are
+names of the two. After that the old table is *trash*; gh-ost has an additional table of notes. For the target, all of
+this only means that the table was altered. So shadow and trash are not replicated. The statements on the shadow are
 remembered, and are applied to the *real* table when the shadow takes the real table's name (`swap`).
 
 The roles are recognized only by names: a regular expression matches a whole name, and its only group is the real name.
@@ -30,7 +30,7 @@ TRASH = (r"^_(.+)_(?:ghc|del|old)$",)
 """The names of the old tables that the tools leave behind, and of gh-ost's table of notes."""
 
 _LONGEST = 64
-"""The most characters of a name. If a name is this long, the tool may have cut it off."""
+"""The largest number of characters of a name. If a name is this long, the tool may have cut it off."""
 
 
 class Role(Enum):
@@ -80,7 +80,7 @@ class OnlineDdl:
         return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
 
     def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
-        """Returns the tables whose shadow this may be.
+        """Returns the real tables whose shadow this table may be.
 
         None means any table, since the shadow's name may have been cut off.
         """
@@ -92,7 +92,7 @@ class OnlineDdl:
         return tuple(TableName(shadow.schema, spelling) for spelling in spellings)
 
     def parted(self, statement: ddl.Statement) -> Parts:
-        """Splits a statement into its part on real tables and its parts on other tables, only by the tables' names."""
+        """Splits a statement, by the names of its tables, into a part on real tables and parts on other tables."""
         if not self.is_on:
             return Parts(statement)
         match statement:
@@ -148,7 +148,10 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
-    """Returns the names before and after the whole statement. The pairs run in order, and a swap uses a third name."""
+    """Returns each table's name before and after the whole statement.
+
+    It renames pair by pair, and a swap has three pairs.
+    """
     firsts: dict[TableName, TableName] = {}
     for old, new in pairs:
         firsts[new] = firsts.pop(old, old)
@@ -156,7 +159,10 @@ def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
 
 
 def _is_known(was: Role, becomes: Role) -> bool:
-    """Whether a rename is part of the statement on real tables. A real table that becomes trash is not renamed."""
+    """Whether a rename belongs to the part on real tables.
+
+    If a real table becomes trash, the rename does not belong to it.
+    """
     if was is Role.REAL:
         return becomes is not Role.TRASH
     return was is Role.TRASH and becomes is Role.REAL

@@ -2,24 +2,24 @@
 
 Each statement that alters the shadow is remembered. At the swap, these statements are applied to the real table as one
 ALTER TABLE. Before it runs, it is checked: it must lead from the real table's structure to exactly the shadow's
-structure, since rows after the swap have this structure. It may not lead there, if the real table was also altered
-without the tool; or the statements are unknown, if the shadow existed before the task. Then the difference of the two
-structures is applied instead, if only one ALTER TABLE is possible. Otherwise the task halts at the swap.
+structure, since rows after the swap have this structure. In two cases this fails: the real table was also altered
+without the tool, or the statements are unknown because the shadow existed before the task. Then the difference of the
+two structures is applied instead, if only one ALTER TABLE is possible. Otherwise the task halts at the swap.
 
 The shadow's rows are not replicated. So the task halts, and runs no ALTER, if the shadow's rows may differ from the
 real table's rows:
 
-- a shadow that was not altered after its creation (a report that is rebuilt each night by `CREATE TABLE _report_new
-  ...; INSERT ...; RENAME ...` looks like an online schema change, but is none);
-- a shadow with a new column whose default differs from row to row (the clock, a counter): the tool gave the existing
-  rows their values while it copied them;
+- a shadow that was not altered after its creation: a report that is rebuilt each night by `CREATE TABLE _report_new
+  ...; INSERT ...; RENAME ...` looks like an online schema change, but is not;
+- a shadow with a new column whose default differs from row to row (the clock, a counter): the tool has given values to
+  the existing rows while it copied them;
 - trash that takes a real name: its rows are from the time of the swap that made the table trash;
 - a shadow that takes the name of a table that does not exist.
 
 Crash points: the records of shadows change in the commit that marks the statement as done in the journal. After a crash
-before this commit, the statement comes again and finds the same records. After the commit, the statement does not come
-again. A swap finds the records until its ALTER TABLE is done; the commit that marks it as done removes them. Nothing is
-kept only in memory.
+before this commit, the statement is processed again, with the same records. After the commit, it is not processed
+again. A swap finds the records until its ALTER TABLE is done; the commit that marks the ALTER TABLE as done removes
+them. Nothing is kept only in memory.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def translate(
     charsets: Mapping[str, Charset],
     dialect: Dialect,
 ) -> Translation:
-    """Translates a statement. `shadows` and `structures` are the records of shadows, and the real tables, before it.
+    """Translates a statement.
+
+    `shadows` has the records of shadows before it, and `structures` the real tables before it.
 
     `dialect` is the server's dialect.
     """
@@ -79,9 +81,9 @@ def translate(
 def untranslated(
     online: OnlineDdl, statement: ddl.Statement, shadows: Mapping[TableName, Shadow]
 ) -> tuple[dict[TableName, Table], dict[TableName, None]]:
-    """Returns the effects of a swap in place of which an operator has run other statements.
+    """Returns the effects of a swap if an operator has run other statements in its place.
 
-    These are the structures after the swap, and the shadows whose records are removed.
+    The effects are the structures after the swap, and the shadows whose records are removed.
     """
     swapped = online.parted(statement).swapped
     found = {real: shadows[name].structure for name, real in swapped if name in shadows}
@@ -90,7 +92,7 @@ def untranslated(
 
 
 def renames(statement: ddl.Statement | None) -> Pairs:
-    """Returns the tables that a statement renames: the name before, and the name after."""
+    """Returns the old and the new name of each table that a statement renames."""
     moves = _moves(statement) if isinstance(statement, ddl.RenameTable | ddl.AlterTable) else ()
     return tuple((old, new) for old, new in net(moves) if old != new)
 
@@ -313,7 +315,7 @@ def _rows(real: TableName, what: str) -> Halted:
 
 
 def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
-    """Returns a new column whose default differs from row to row: the tool has filled it while it copied the rows."""
+    """Returns a new column whose default differs from row to row, if there is one: the tool has filled it by itself."""
     for action in actions:
         if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name

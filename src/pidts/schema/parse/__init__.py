@@ -1,1 +1,1 @@
-"""Parses the text of a statement; there is a lexer and one file for each clause."""
+"""Parses the text of a statement, with a lexer and one file for each kind of clause."""

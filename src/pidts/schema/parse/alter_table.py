@@ -35,10 +35,10 @@ def parse_alter_table(cursor: TokenCursor) -> ddl.AlterTable:
 
 
 def _defined_once(actions: list[alter.Action]) -> list[alter.Action]:
-    """Returns the clauses; each column that the statement adds and also redefines has only one definition then.
+    """Returns the clauses, with only one definition for each column that the statement adds and also redefines.
 
-    In `ADD e int, MODIFY e bigint`, which only MariaDB accepts, the last definition and its place in the table count.
-    `ALTER e SET DEFAULT` changes the first definition, wherever the clause stands. The clauses of a column that may
+    In `ADD e int, MODIFY e bigint`, which only MariaDB accepts, the last definition counts, with its FIRST or AFTER.
+    `ALTER e SET DEFAULT` changes the first definition, even if the clause comes later. The clauses of a column that may
     have existed before the statement stay as they are.
     """
     gone = {item.name.lower() for item in actions if isinstance(item, alter.DropColumn)}
@@ -88,7 +88,7 @@ def take_wait(cursor: TokenCursor) -> None:
 
 
 def _may_follow_without_comma(actions: list[alter.Action], cursor: TokenCursor) -> bool:
-    """Whether the next clause needs no comma before it: table options and a final partitioning clause need none."""
+    """Whether the next clause may follow without a comma, as table options and a final partitioning clause may."""
     if cursor.peek().word in ("PARTITION", "REMOVE"):
         return True
     return not isinstance(actions[-1], alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn | alter.DropColumn)
@@ -222,7 +222,7 @@ def _convert(cursor: TokenCursor) -> alter.Action:
 
 
 def _manner(cursor: TokenCursor) -> alter.AlterOption | None:
-    """Parses a clause that says how the server makes the change."""
+    """Parses a clause about the way in which the server makes the change."""
     start = cursor.peek()
     if cursor.take_any("ALGORITHM", "LOCK"):
         cursor.take_sign("=")

@@ -125,7 +125,7 @@ def _skip_settings(cursor: TokenCursor) -> None:
             if cursor.at_end():
                 raise cursor.surprise("FOR")
             if name in _SETTINGS_THAT_GIVE_MEANING or name.startswith(_CHARSET_SETTINGS):
-                raise NotUnderstoodError(f"SET STATEMENT {name} changes what the statement behind it means")
+                raise NotUnderstoodError(f"SET STATEMENT {name} changes the meaning of the statement that follows")
             if cursor.at_sign("("):
                 cursor.skip_parentheses()
             else:

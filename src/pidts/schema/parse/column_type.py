@@ -166,7 +166,7 @@ def _text(cursor: TokenCursor) -> ColumnType | None:
     if cursor.take("LONG"):
         if cursor.take("VARBINARY"):
             return ColumnType(Kind.MEDIUMBLOB)
-        # `LONG CHARACTER SET latin1` is a type and its charset.
+        # In `LONG CHARACTER SET latin1`, CHARACTER SET begins the type's charset: it is not the type LONG CHARACTER.
         if not cursor.take_any("VARCHAR", "VARCHARACTER") and cursor.peek(1).word == "VARYING":
             cursor.take_any("CHAR", "CHARACTER")
             cursor.expect("VARYING")

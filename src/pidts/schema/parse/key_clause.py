@@ -137,8 +137,8 @@ def _options(cursor: TokenCursor, using: str) -> str:
 def options_compared(dialect: Dialect, comment: str, using: str = "", block_size: str = "") -> str:
     """Returns the options by which servers compare a key with a key that the same statement drops (seen with InnoDB).
 
-    MariaDB compares all options, MySQL does not compare block sizes. MySQL 8.0 and later compare comments, and treat
-    the type HASH like none.
+    MariaDB compares all options. MySQL does not compare block sizes. MySQL 8.0 and later compare comments, and treat
+    the type HASH as if no type were given.
     """
     is_old = not dialect.mariadb and dialect.version < (8, 0, 0)
     using = using.upper()
@@ -180,8 +180,8 @@ def parse_check(cursor: TokenCursor) -> None:
 def parse_references(cursor: TokenCursor) -> str:
     """Parses the table that a foreign key references, and the key's rules; returns the rules that change rows.
 
-    In a session without a database, the referenced table may be named without a database. It is in the altered table's
-    database then.
+    In a session without a database, the referenced table may be named without a database. Then it is in the altered
+    table's database.
     """
     rules: list[str] = []
     cursor.expect("REFERENCES")

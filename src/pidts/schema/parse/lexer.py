@@ -16,7 +16,7 @@ from pidts.schema.dialect import Dialect
 
 
 class NotUnderstoodError(Exception):
-    """The error that a statement or an expression contains something which this parser does not know."""
+    """Raised if a statement or an expression contains something that this parser does not know."""
 
 
 class Lexeme(Enum):
@@ -37,7 +37,7 @@ class Token:
 
     lexeme: Lexeme
     text: str
-    """A name or text without quotes and escapes; other tokens as written."""
+    """Of a name or a text: its content, without quotes and escapes. Of any other token: its text as written."""
     start: int
     end: int
 
@@ -58,7 +58,7 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 
 
 def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
-    """Yields all tokens, then one END."""
+    """Yields all tokens, and finally a token END."""
     at, code_depth, in_name = 0, 0, -1
     while at < len(sql):
         if found := _SPACE.match(sql, at) or _LINE_COMMENT.match(sql, at):

@@ -97,7 +97,10 @@ def _value(cursor: TokenCursor) -> None:
 
 
 def _is_engine_option(cursor: TokenCursor) -> bool:
-    """Whether an option for MariaDB's engines comes next, except the few listed ones that change a table's kind."""
+    """Whether an option for MariaDB's engines comes next.
+
+    A few listed options, which change a table's kind, do not count.
+    """
     follower = cursor.peek(1)
     if follower.lexeme is not Lexeme.SIGN or follower.text != "=":
         return False

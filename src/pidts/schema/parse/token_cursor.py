@@ -16,11 +16,11 @@ class TokenCursor:
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """Returns the token here, or some tokens ahead."""
+        """Returns the next token, or a later one, `ahead` tokens further."""
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def next(self) -> Token:
-        """Returns the token here, and moves to the next one."""
+        """Returns the next token, and moves past it."""
         token = self.peek()
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
@@ -37,7 +37,7 @@ class TokenCursor:
         return True
 
     def take_any(self, *words: str) -> str:
-        """Consumes one of these keywords, and returns it; empty if none is here."""
+        """Consumes one of these keywords, and returns it; empty if none of them comes next."""
         word = self.peek().word
         return self.next().word if word in words else ""
 
@@ -187,9 +187,9 @@ class TokenCursor:
         return self.since(start) if start.lexeme is not Lexeme.END else ""
 
     def if_exists(self) -> bool:
-        """Consumes the clause; returns whether it was here."""
+        """Consumes IF EXISTS; returns whether it came next."""
         return self.take("IF", "EXISTS")
 
     def if_not_exists(self) -> bool:
-        """Consumes the clause; returns whether it was here."""
+        """Consumes IF NOT EXISTS; returns whether it came next."""
         return self.take("IF", "NOT", "EXISTS")

@@ -1,8 +1,8 @@
 """Renders the clauses of an ALTER TABLE for MySQL and MariaDB.
 
-MySQL does not have IF EXISTS and IF NOT EXISTS in clauses. So if the structure before the statement is known, these
-conditions are decided here. Older servers do not have RENAME COLUMN. So if the structure after the statement is known,
-a CHANGE is rendered instead.
+MySQL has no IF EXISTS and IF NOT EXISTS in clauses. So this module decides these conditions, if the structure before
+the statement is known. Older servers have no RENAME COLUMN. So a CHANGE is rendered instead, if the structure after the
+statement is known.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def charset_clause(charset: str | None, collation: str | None, collations: Conta
 
 
 def column_clause(column: Column, collations: Container[str] | None = None) -> str:
-    """Returns a column's definition. A generated column becomes a plain column, since its values come with the rows."""
+    """Returns a column's definition. A generated column becomes a plain column, since the log has its values."""
     parts = [quote(column.name), type_text(column.type, collations), "NULL" if column.nullable else "NOT NULL"]
     if column.default is not None and not column.generated:
         parts.append(f"DEFAULT {default_sql(column.type, column.default)}")
@@ -108,11 +108,11 @@ _CALL = re.compile(r"[A-Za-z]\w*\s*\(")
 
 
 def key_clause(key: Key, table: Table | None, prefixes: tuple[int | None, ...] = ()) -> str:
-    """Returns a key's definition; empty for a key that cannot be made from these columns and is not needed.
+    """Returns a key's definition; empty if the key cannot be created over these columns, and is not needed.
 
-    A column that is too long for a key gets the longest prefix that fits, unless `prefixes` has a length: in a unique
-    key, a longer prefix refuses no row that a shorter prefix accepts. If a unique key over whole columns gets a prefix,
-    it becomes a plain key.
+    If a column is too long for a key, the key gets its longest prefix that fits, unless `prefixes` has a length. In a
+    unique key, a longer prefix refuses no row that a shorter prefix accepts. If a unique key over whole columns gets a
+    prefix, it becomes a plain key.
     """
     kinds = {column.name: column.type for column in table.columns} if table is not None else {}
     if not key.primary and any(kinds[name].kind in _NOT_IN_KEYS for name in key.columns if name in kinds):

@@ -14,7 +14,7 @@ __all__ = ["column_clause", "create_table", "quote", "quote_table", "render_stat
 
 
 def create_table(table: Table, name: TableName | None = None, collations: Container[str] | None = None) -> str:
-    """Returns the CREATE TABLE for a structure; if `name` is given, with this name."""
+    """Returns the CREATE TABLE for a structure, with the name `name` if it is given."""
     lines = [column_clause(column, collations) for column in table.columns]
     lines += [clause for key in table.keys if (clause := key_clause(key, table))]
     text = f"CREATE TABLE {quote_table(name or table.name)} (\n  " + ",\n  ".join(lines) + "\n)"
