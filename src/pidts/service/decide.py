@@ -1,4 +1,4 @@
-"""Decides whether and when a service starts a task's process again, and the name of the task's stage."""
+"""Decides whether and when a service starts a task's process again, and which stage the task has."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ in its message is over. `cut-over`: the task is over, since the application writ
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 HEALTHY_SECONDS: Final = 60.0
-"""After a process has lived this number of seconds, the next pause before a restart is the shortest one again."""
+"""If a process has lived for this number of seconds, the pause before the next restart is the shortest pause again."""
 
 _HALTED: Final = 5
 _NOT_AGAIN: Final = frozenset({2, 3, _HALTED})
-"""Exit codes after which another start would end in the same way: configuration, prechecks, a task that needs a person.
+"""Exit codes after which another start would end in the same way: a mistake in the configuration, a failed precheck, a
+task that needs an operator.
 """
 
 
@@ -35,8 +36,8 @@ class Ended:
     """The stage of the run at its end; empty if the run has ended with an error."""
     error: dict[str, Any] | None = None
     may_pass: bool = False
-    """Whether the cause may pass by itself in spite of the exit code: for example, a server did not answer at the
-    start.
+    """Whether the cause may pass by itself in spite of the exit code, for example because a server did not answer at
+    the start.
     """
 
     @property
@@ -48,8 +49,8 @@ class Ended:
     def is_final(self) -> bool:
         """Whether the task stays ended until somebody starts it.
 
-        A run that ends as `synced` has completed a full copy. A run that was stopped by a signal which the service has
-        not sent (a shutdown of the machine) is started again.
+        A run that ends as `synced` has completed a full copy. If a run was stopped by a signal that the service has not
+        sent (as in a shutdown of the machine), it is started again.
         """
         if self.may_pass:
             return False

@@ -13,9 +13,10 @@ from pidts.relay.permissions import private_opener
 
 
 def write_json(path: Path, value: dict[str, Any], *, durable: bool) -> None:
-    """Replaces a file atomically: a reader gets the old value or the new one.
+    """Replaces a file atomically: a reader gets either the old value or the new value.
 
-    `durable`: the new value is on the disk when this returns. Otherwise a crash of the machine may leave either value.
+    `durable`: the new value is on the disk when this function returns. Otherwise, after a crash of the machine, the
+    file may have the old value.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
@@ -34,7 +35,7 @@ def write_json(path: Path, value: dict[str, Any], *, durable: bool) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a new file that only this user can read. It is on the disk when this returns."""
+    """Writes a new file that only this user can read. It is on the disk when this function returns."""
     with open(path, "w", encoding="utf-8", opener=private_opener) as file:
         file.write(text)
         file.flush()

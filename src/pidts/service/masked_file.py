@@ -17,24 +17,24 @@ _SECRET: Final = re.compile(
     r"passw|secret|token|credential|webhook|(access|account|api)[.-]?key|private", re.IGNORECASE
 )
 _NO_SECRET: Final = re.compile(r"file$", re.IGNORECASE)
-"""The path of a file with a password is no secret."""
+"""Keys that end with `file` have the path of a file as their value, which is no secret."""
 _FROM_ENVIRONMENT: Final = re.compile(r"\$\{\w+\}")
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
 _COMMENT: Final = re.compile(r"#.*")
 
 _NAMES: Final = ("source-id", "name", "id")
-"""The key that identifies an item of a list, wherever it stands."""
+"""The keys of which one identifies an item of a list, even if it is not the item's first key."""
 _COMMAND: Final = ("alerts", "command")
-"""Any word of its value may be a secret."""
+"""The key of a command. Any word of the command may be a secret."""
 
 Place = tuple[Hashable, ...]
 
 
 def masked(text: str) -> str:
-    """Returns the text with `***` for each password, token or the like; values from the environment stay.
+    """Returns the text with `***` in place of each password, token or similar value. Values from the environment stay.
 
-    The text itself is edited, so order, comments and layout stay. If a comment mentions a secret, it may contain the
-    secret, so the comment is removed.
+    The text itself is edited, so order, comments and layout stay. A comment that mentions a secret is removed, since it
+    may contain the secret.
     """
     found = sorted(_secrets(text).values(), key=lambda node: -node.start_mark.index)
     for node in {(node.start_mark.index, node.end_mark.index): node for node in found}.values():
@@ -81,7 +81,7 @@ def _without_comment(line: str) -> str:
 def _secrets(text: str, *, mask: bool = False) -> dict[Place, yaml.ScalarNode]:
     """Returns the scalars that are secrets, by their place.
 
-    Raises if the text is no YAML; the error shows nothing of it.
+    Raises if the text is not YAML. The error shows nothing of the text.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -121,9 +121,9 @@ def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[t
 def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
     """Yields the part of a place that identifies each item of a list.
 
-    It is the item's name, since a secret must not pass from one item to another when the list changes. An item without
-    a name is identified by its number and all its values that are no secrets. A word is identified by its number and
-    the length of the list.
+    This part is the item's name, since a secret must not pass from one item to another when the list changes. An item
+    without a name is identified by its number and all its values that are no secrets. A word is identified by its
+    number and the length of the list.
     """
     known: Counter[Hashable] = Counter()
     for number, node in enumerate(nodes):

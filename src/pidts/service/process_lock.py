@@ -35,9 +35,10 @@ def take_lock(path: Path) -> bool:
 
 
 def owner_of(path: Path) -> int | None:
-    """Returns the number of the process that holds the lock; None if no process holds it.
+    """Returns the number of the process that has the lock; None if no process has it.
 
-    The process that holds the lock must not call this: to itself the lock looks free, and the call would release it.
+    The process that has the lock must not call this function: it would find the lock free, and the call would release
+    it.
     """
     try:
         with open(path, "r+b", opener=private_opener) as file:
@@ -49,7 +50,7 @@ def owner_of(path: Path) -> int | None:
 
 
 def signal_owner(path: Path, number: signal.Signals) -> bool:
-    """Sends a signal to the process that holds the lock; returns False if no process holds it.
+    """Sends a signal to the process that has the lock; returns False if no process has it.
 
     It opens a descriptor of the process and then reads the lock's owner again. So the signal cannot reach another
     program that has got the same process number.

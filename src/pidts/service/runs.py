@@ -1,7 +1,7 @@
-"""Comparisons, repairs, checks and previews of tasks, which may take long: starts them, and stores their results.
+"""Starts comparisons, repairs, checks and previews of tasks, which may take long, and stores their results.
 
 Each run is a process of its own with a folder of its own: run.json has the request, report.json the command's output. A
-run continues when its service ends; the next service knows its result only from the output.
+run continues when its service ends. The next service finds the result only in the run's output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS: Final = ("check", "plan", "verify", "repair")
 _LONGEST_END, _LOOK_SECONDS = 20.0, 0.2
 _KEPT: Final = 20
 _AT_ONCE: Final = 2
-"""The number of runs of one task that may be under way."""
+"""The largest number of runs of one task that may be under way."""
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _OPTION: Final = re.compile(r"[a-z][a-z-]{0,40}")
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -217,7 +217,7 @@ def _tail(path: Path, most: int) -> bytes:
 
 
 def _identity(process: int) -> dict[str, Any]:
-    """Returns values that distinguish a process from a later one with the same number."""
+    """Returns values that distinguish a process from a later process with the same number."""
     return {"process": process, "started_ticks": _started(process)}
 
 

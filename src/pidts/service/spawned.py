@@ -35,16 +35,19 @@ _log = structlog.get_logger(__name__)
 SPAWNER: Final = "pidts.cli.service.spawner"
 _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
-"""The time to wait for an answer at once, since a fork takes only some milliseconds."""
+"""The seconds for which a start waits for the answer. A fork takes only some milliseconds."""
 _BETWEEN_SECONDS: Final = 60.0
-"""The least time between the starts of two spawners: the cause that has ended one spawner may also end the next."""
+"""The shortest time between the starts of two spawners: the cause that has ended one may also end the next."""
 _LONGEST_LOAD: Final = 1800.0
-"""The time for a start. The first start compiles the decoder, which takes minutes on a slow machine."""
+"""The longest time in which a spawner loads the program.
+
+The first load compiles the decoder, which may take minutes.
+"""
 
 
 @dataclass(slots=True)
 class SpawnedProcess:
-    """A process that the spawner has forked; only the spawner knows its exit code."""
+    """A process that the spawner has forked. Only the spawner can read its exit code."""
 
     forked: ForkedProcess
     asking: ThreadPoolExecutor
@@ -66,9 +69,9 @@ class SpawnedProcess:
 
 
 class Spawner:
-    """Starts tasks by the spawner, as soon as the spawner has loaded the program.
+    """Starts tasks by means of the spawner, once the spawner has loaded the program.
 
-    Only the thread of the supervisor uses it.
+    Only the supervisor's thread uses this object.
     """
 
     def __init__(self) -> None:
@@ -82,7 +85,7 @@ class Spawner:
         self._begin()
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
-        """Returns the process of a task; None while the spawner loads the program or has not answered.
+        """Starts a task and returns its process; None while the spawner loads the program or has not answered.
 
         If it returns None, call it again.
         """
@@ -131,8 +134,7 @@ class Spawner:
                     pass_fds=[theirs.fileno()],
                     cwd="/",
                     start_new_session=True,
-                    # A library for matrices, which the program does not use, would start threads, which do not survive
-                    # a fork.
+                    # OpenBLAS, which the program does not use, would start threads, and threads do not survive a fork.
                     env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 )
             except OSError as error:
@@ -176,7 +178,7 @@ def _is_ready(answers: socket.socket) -> bool:
 
 
 def _shut(channel: socket.socket) -> None:
-    """Closes our end of the connection, which also wakes a thread that waits for an answer."""
+    """Closes our end of the connection. This also wakes a thread that waits for an answer."""
     with suppress(OSError):
         channel.shutdown(socket.SHUT_RDWR)
     channel.close()

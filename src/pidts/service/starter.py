@@ -33,7 +33,7 @@ class Starter(Protocol):
     """Starts processes of tasks."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
-        """Starts the process of a task; `tables` are copied again.
+        """Starts the process of a task. The run copies `tables` again.
 
         Returns None if the process cannot be started yet: then call it again.
         """
@@ -45,7 +45,10 @@ class NewProgram:
     """Starts a new Python for each task."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
-        """Starts the process. Output that is not its log (a traceback of the interpreter) goes to a file."""
+        """Starts the process.
+
+        Output that is not its log, such as a traceback of the interpreter, is written to a file.
+        """
         with open(output_file(folder), "a", encoding="utf-8", opener=private_opener) as output:
             return subprocess.Popen(
                 [sys.executable, "-m", PROGRAM, str(folder.path), *tables],
@@ -58,7 +61,7 @@ class NewProgram:
 
 
 def output_file(folder: TaskFolder) -> Path:
-    """Returns the file for the output of a task's process; a file that has grown long begins anew."""
+    """Returns the file for the output of a task's process. If the file is too long, it is emptied."""
     path = folder.path / "output.txt"
     if path.exists() and path.stat().st_size > _MOST_OUTPUT:
         path.replace(path.with_name("output.1.txt"))

@@ -12,9 +12,9 @@
 Crash points. A new task is made in a folder whose name begins with a dot. When the folder is complete, it gets the
 task's name. The folder of a task that is removed first gets a name with a dot. So a crash leaves either a complete task
 or a folder with a dot, which the next start removes. If it is the folder of a removed task, files that are not the
-service's own are moved to `left` before. A new task of the same name gets these files back after it has its name; if a
-crash interrupts this, the next start moves the remaining files. The wanted state is replaced atomically, and is durable
-before the request is answered.
+service's own are first moved to `left`. A new task of the same name gets these files back once its folder has its name.
+If a crash interrupts this, the next start moves the remaining files. The wanted state is replaced atomically, and is
+durable before the request is answered.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _OWN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WantedState:
-    """The wanted state of a task, and since when it is wanted."""
+    """The wanted state of a task, and the time since when it is wanted."""
 
     wish: Wish
     since: float
     resync: tuple[str, ...] | None = None
-    """Tables that the next start copies again; empty: all tables; None: no table."""
+    """The tables that the next start copies again. Empty: all tables. None: no table."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -70,7 +70,10 @@ class WantedState:
 
     @staticmethod
     def from_json(value: dict[str, Any] | None) -> WantedState:
-        """Reads the JSON of `to_json`. A task without this record is stopped, since running it would be a guess."""
+        """Reads the JSON of `to_json`.
+
+        A task without this record counts as stopped, since nobody has asked to run it.
+        """
         found = value or {}
         resync = found.get("resync")
         return WantedState(
@@ -108,7 +111,7 @@ class TaskFolder:
 
     @property
     def task_file(self) -> Path:
-        """The task file: the posted one, or the file elsewhere with which the task was started."""
+        """The task file: the posted file, or the file elsewhere with which the task was started."""
         elsewhere = read_json(self.path / "file.json")
         return Path(str(elsewhere["path"])) if elsewhere and "path" in elsewhere else self.path / "task.yaml"
 
@@ -122,7 +125,7 @@ class TaskFolder:
         return WantedState.from_json(read_json(self.path / "wanted.json"))
 
     def want(self, wanted: WantedState) -> None:
-        """Records the wanted state; it is on the disk when this returns."""
+        """Records the wanted state. It is on the disk when this method returns."""
         write_json(self.path / "wanted.json", wanted.to_json(), durable=True)
 
     def read(self, name: str) -> dict[str, Any] | None:
@@ -169,14 +172,14 @@ class StateFolder:
                 "state-folder",
                 f"the state folder cannot be used: {error.strerror}",
                 where=Where(file=str(self.path)),
-                todo="Name another one: pidts serve --state DIR",
+                todo="Name another folder: pidts serve --state DIR",
             ) from None
         if mode.st_uid != os.geteuid() or stat.S_IMODE(mode.st_mode) & 0o077:
             raise ConfigError(
                 "state-folder",
                 "the state folder belongs to another user, or other users may enter it",
                 where=Where(file=str(self.path)),
-                todo=f"It holds task files and logs: chmod 700 {self.path}, or name another one with --state",
+                todo=f"It has task files and logs: chmod 700 {self.path}, or name another folder with --state",
             )
 
     def _clean_up(self) -> None:
@@ -217,7 +220,7 @@ class StateFolder:
 
     @contextmanager
     def draft(self) -> Iterator[Path]:
-        """Yields a folder for a new task. It is removed afterwards, unless `create` has made a task of it."""
+        """Yields a folder for a new task. It is removed afterwards, unless `create` has turned it into a task."""
         path = self.tasks / f"{_HIDDEN}new-{secrets.token_hex(8)}"
         path.mkdir(mode=0o700)
         try:
@@ -226,7 +229,7 @@ class StateFolder:
             shutil.rmtree(path, ignore_errors=True)
 
     def create(self, draft: Path, name: str, wish: Wish) -> TaskFolder:
-        """Makes a task of a draft that has its task file; raises FileExistsError if there is a task of this name."""
+        """Turns a draft that has a task file into a task. Raises FileExistsError if a task has this name."""
         write_json(draft / "wanted.json", WantedState(wish, time.time()).to_json(), durable=True)
         target = self.tasks / name
         if target.exists():  # renaming would replace an empty folder
@@ -247,7 +250,7 @@ class StateFolder:
         name = gone.name.removeprefix(_REMOVED).partition("-")[2]
         kept = [path for path in gone.iterdir() if not _OWN.fullmatch(path.name)]
         if kept and name:
-            if (self.left / name).exists():  # the files of an even earlier task, which the removed task could not take
+            if (self.left / name).exists():  # files of an even earlier task, which the removed task could not get back
                 (self.left / name).rename(self.left / f"{_HIDDEN}older-{secrets.token_hex(8)}-{name}")
             _move(kept, self.left / name)
         with suppress(OSError):
@@ -263,7 +266,7 @@ class StateFolder:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Takes a lock. Tries for a while, since commands that only check for a service hold it for a moment."""
+    """Takes a lock. Tries for a while, since commands that check whether a service runs have it for a moment."""
     for _ in range(_LOOKS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -275,7 +278,7 @@ def _locked(file: IO[str]) -> bool:
 
 
 def _move(paths: Sequence[Path], folder: Path) -> None:
-    """Moves files and folders; a file whose name already exists in the new folder is not moved."""
+    """Moves files and folders. A file whose name already exists in the new folder is not moved."""
     make_folder(folder)
     for path in paths:
         if not (folder / path.name).exists():

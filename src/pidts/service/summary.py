@@ -10,7 +10,7 @@ from pidts.service.watched_task import WatchedTask
 
 
 def summary(task: WatchedTask, now: float) -> dict[str, Any]:
-    """Returns a task's line of the overview. `now` is of the monotonic clock, like the time of the next start."""
+    """Returns a task's line of the overview. `now` and the time of the next start are times of the monotonic clock."""
     progress = task.progress
     alive = task.is_alive
     error = None if alive or task.wanted.wish != "running" else task.ended.error if task.ended else None

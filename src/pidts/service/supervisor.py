@@ -1,7 +1,7 @@
-"""The supervisor: keeps the processes running of all tasks that are to run, and answers requests about tasks.
+"""The supervisor: it keeps the processes of all tasks that are to run running, and answers requests about tasks.
 
-One thread checks all tasks a few times a second. Requests come from other threads. A lock separates these threads; it
-is held only for moments, never while a database server is asked.
+One thread checks all tasks a few times a second. Requests come from other threads. A lock separates these threads. A
+thread has it only for moments, never while it waits for a database server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 0.25
 _ROTATE_SECONDS: Final = 60.0
 _LONGEST_STOP: Final = 20.0
 _LONGEST_NAME: Final = 200
-"""The longest name of a task in bytes; a folder's name may have 255."""
+"""The longest name of a task in bytes. The name of a folder may have 255 bytes."""
 
 
 class NoSuchTask(PidtsError):
@@ -78,7 +78,7 @@ class Supervisor:
 
     @property
     def changes(self) -> int:
-        """A number that rises with every change that a reader could see."""
+        """A number that rises with every change that a reader of the tasks could see."""
         return self._changes
 
     def _watch(self) -> None:
@@ -126,7 +126,7 @@ class Supervisor:
             return summary(self._named(name), time.monotonic())
 
     def seen(self, name: str) -> tuple[int, dict[str, Any]] | None:
-        """Returns a number that rises with each change of a task, and the task; None if the task was removed."""
+        """Returns a task, and a number that rises with each change of the task; None if the task was removed."""
         with self._lock:
             task = self._tasks.get(name)
             return None if task is None else (task.version, detail(task, time.monotonic()))
@@ -142,13 +142,13 @@ class Supervisor:
             return [(task.name, task.is_alive, task.report.get("metrics") or []) for task in self._tasks.values()]
 
     def create(self, text: str, *, start: bool) -> dict[str, Any]:
-        """Makes a task of the text of a task file."""
+        """Creates a task from the text of a task file."""
         with self._state.draft() as draft:
             posted_file(draft, text)
             return self._created(draft, draft / "task.yaml", start=start)
 
     def create_from(self, path: Path, *, start: bool) -> dict[str, Any]:
-        """Makes a task of a task file that stays at its path."""
+        """Creates a task from a task file that stays at its path."""
         if not path.is_absolute():
             raise ConfigError("usage", f"the path of the task file is not absolute: {path}", todo="Write it from / on")
         with self._state.draft() as draft:
@@ -201,7 +201,7 @@ class Supervisor:
                 return summary(task, time.monotonic())
 
     def start(self, name: str, resync: Sequence[str] | None = None) -> dict[str, Any]:
-        """Lets a task run from its last place. `resync` names tables to copy again; an empty list means all tables."""
+        """Lets a task run from its checkpoint. `resync` names tables to copy again; an empty list means all tables."""
         with self._changing(name) as task:
             if resync is not None and task.is_alive:
                 raise InThisState(
@@ -238,7 +238,7 @@ class Supervisor:
             return _verdict(validated(posted_file(draft, text)))
 
     def verdict_of(self, path: Path) -> dict[str, Any]:
-        """Does the same with a file of this machine."""
+        """Checks a task file of this machine. Returns its facts, or raises its mistakes."""
         return _verdict(validated(path))
 
     def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class Supervisor:
                 raise InThisState("task-runs", f"the task {name} is not stopped", todo=f"First: pidts stop {name}")
             self._state.remove(task.folder)
             del self._tasks[name]
-        left = "The relay and the target's records of the task stay: a new task of this name continues from there"
+        left = "The relay and the target's records of the task stay: a new task of this name continues from them"
         return {"removed": name, "left": left}
 
     def _wait_for_end(self, name: str) -> None:

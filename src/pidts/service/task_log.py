@@ -12,7 +12,7 @@ from typing import Any, Final
 _BLOCK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
 _MOST_READ: Final = 8 << 20
-"""The number of bytes of a log that are searched for lines of a level."""
+"""The largest number of bytes of a log that are searched for lines of a level."""
 CHANGES: Final = 20
 """The number of a task's schema changes that are shown."""
 _LINES: Final = 2000
@@ -38,7 +38,7 @@ def last_lines(log: Path, *, limit: int, level: str = "", before: str = "") -> l
 
 
 def schema_change(line: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the completed schema change that a line of a log reports; None if the line reports none."""
+    """Returns the completed schema change that a line of a log reports; None if it reports something else."""
     event, statement = str(line.get("event", "")), line.get("statement")
     if not event.startswith(_SCHEMA_CHANGE) or not isinstance(statement, str):
         return None
@@ -55,7 +55,7 @@ def schema_changes(log: Path) -> list[dict[str, Any]]:
 
 
 def as_line(text: bytes) -> dict[str, Any] | None:
-    """Returns one line of a log in the form for programs; None if it is no line of the log."""
+    """Returns one line of a log in the form for programs; None if it is not a whole line."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -102,7 +102,7 @@ class LogTail:
     def new_lines(self, most: int = 100) -> list[dict[str, Any]]:
         """Returns the lines since the last call, or only the last of these lines if there are very many.
 
-        The first call returns none.
+        The first call returns no lines.
         """
         try:
             state = self.log.stat()

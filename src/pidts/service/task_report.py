@@ -30,7 +30,7 @@ def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 
 
 def progress_json(progress: Progress) -> dict[str, Any]:
-    """Returns a snapshot for programs, with the displayed rates; if there are very many tables, only the first ones."""
+    """Returns a snapshot for programs, with the displayed rates. Of very many tables, it has only the first."""
     found = progress.to_json()
     shown = sorted(progress.tables, key=_not_copying)[:_TABLES]
     waiting = [table for table in progress.tables if not table.done]

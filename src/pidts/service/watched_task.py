@@ -28,13 +28,13 @@ _TOO_LONG: Final = 30.0
 
 @dataclass(slots=True)
 class WatchedTask:
-    """One task. It is not thread-safe: the supervisor holds its lock during each call."""
+    """One task. This class is not thread-safe: the supervisor has its own lock during each call."""
 
     folder: TaskFolder
     wanted: WantedState
     facts: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
-    """The last report of the process, or of the process before it."""
+    """The last report of the process, or of the previous process."""
     process: int | None = None
     ended: Ended | None = None
     restarts: int = 0
@@ -92,7 +92,7 @@ class WatchedTask:
         self._name_stage()
 
     def want_no_more(self, wish: Wish) -> None:
-        """Stops the task even if a full disk prevents the record; the error is raised afterwards."""
+        """Stops the task, even if a full disk prevents the record. The error is raised afterwards."""
         wanted = WantedState(wish, time.time())
         self.wanted = wanted
         try:
@@ -225,7 +225,7 @@ class WatchedTask:
 
 
 def rotate(folder: TaskFolder) -> None:
-    """Gives a long log a number, and removes the oldest; the task's process opens the file for each line."""
+    """Gives a long log a number, and removes the oldest log. The task's process opens the file anew for each line."""
     log = folder.log
     try:
         if log.stat().st_size < _MOST_LOG:

@@ -1,7 +1,7 @@
 """Reads all tables from a server's information_schema, with the places in its log before and after the reading.
 
 MySQL 8 and later log a schema change before their information_schema shows it. With GTIDs, `settled` waits until it is
-shown; without GTIDs, this cannot be seen, and the reader only waits a moment. On other servers a reader of
+shown. Without GTIDs this cannot be found out, so the reader only waits a moment. On other servers a reader of
 information_schema waits for the lock that a schema change has until it is logged.
 """
 
@@ -35,7 +35,7 @@ class CatalogueReading:
 def look_at_tables(
     session: Session, wanted: Callable[[TableName], bool], pause: Callable[[float], object] = time.sleep
 ) -> CatalogueReading:
-    """Reads every wanted table that the account sees. An unreadable table does not stop the others."""
+    """Reads every wanted table that the account sees. Unreadable tables are left out."""
     info = server_info(session)
     began = log_end(session) if info.is_mariadb else settled(session, info)
     if not info.is_mariadb and not info.gtid_mode and info.number >= (8, 0, 0):

@@ -132,12 +132,12 @@ class ServerInfo:
     def identity(self) -> str:
         """Returns a text that identifies the server.
 
-        If the texts differ, the servers differ, whatever their addresses. Only the second part of MariaDB's text may
-        differ for the same server.
+        If the texts differ, the servers differ, even if their addresses are equal. There is one exception: the second
+        part of MariaDB's text may differ for the same server.
 
-        MySQL has a UUID in its data folder. MariaDB has a server id, which people choose and may choose twice, and a
-        unique id, which it computes at each start from network card and port. So the same server in a new container has
-        another unique id. Therefore the server's log decides whether it is another server.
+        MySQL has a UUID in its data folder. MariaDB has a server id, which people choose and may choose twice. It also
+        has a unique id, which it computes at each start from network card and port, so the same server in a new
+        container has another unique id. Therefore the server's log decides whether it is another server.
         """
         if not self.is_mariadb and self.server_uuid:
             return f"{self.flavor} {self.server_uuid}"
@@ -155,8 +155,8 @@ class ServerInfo:
 def connect(config: SourceConfig, *, answer_within: float | None = None) -> Session:
     """Returns a session that reads exact values: UTC, utf8mb4, no padding, autocommit.
 
-    `answer_within` is for callers with short queries: if a statement has no answer after this time, the connection is
-    closed.
+    `answer_within` is for callers with short queries: if a statement has no answer within this number of seconds, the
+    connection is closed.
     """
     with explained(config.where, login=True):
         connection: Session = Link(
@@ -210,7 +210,7 @@ def query(connection: Session, sql: str, args: Sequence[Any] | None = None) -> l
 
 
 def named(connection: Session, sql: str, args: Sequence[Any] | None = None) -> list[dict[str, Any]]:
-    """Returns the rows by column name, in lower case: servers differ in the case of their own tables' column names."""
+    """Returns rows as mappings from column names in lower case, since servers differ in the case of these names."""
     with explained(where_of(connection)), connection.cursor() as cursor:
         cursor.execute(sql, args)
         names = [str(column[0]).lower() for column in cursor.description or ()]

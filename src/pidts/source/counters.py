@@ -8,11 +8,11 @@ from pidts.model import TableName
 from pidts.source.connection import Session, named, query, server_info
 
 _STATISTICS_EXPIRE = (8, 0, 0)
-"""The first MySQL version whose statistics may be a day old, unless a setting forbids this."""
+"""The first MySQL version whose statistics may be a day old, unless a variable is set."""
 
 
 def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:
-    """Returns the next value of each table with a counter; the number of a deleted row is not used again."""
+    """Returns the next value of each table with a counter. The number of a deleted row is not used again."""
     server = server_info(connection)
     if not server.is_mariadb and server.number >= _STATISTICS_EXPIRE:
         query(connection, "SET SESSION information_schema_stats_expiry = 0")

@@ -1,4 +1,4 @@
-"""Reads the source's log as a stream of raw events: logs in as a client and then acts as a replica.
+"""Reads the source's log as a stream of raw events. It logs in as a client, and then acts as a replica.
 
 Events come in bursts. `read_burst` returns everything that has arrived, so that its caller can make a whole burst
 durable at once, even if the transactions in it are small.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _COM_BINLOG_DUMP_GTID = 0x1E
 _NON_BLOCKING = 0x01
 _ANNOTATE = 0x02
-"""The flag that asks MariaDB for the statements' text; for MySQL the same bit means something else."""
+"""The flag that asks MariaDB for the text of statements. For MySQL the same bit has another meaning."""
 _BY_GTID = 0x04
 _HEARTBEATS = frozenset({27, 41})
 _FATAL = 1236
@@ -109,7 +109,7 @@ class BinlogStream:
         return events
 
     def read_block(self, timeout: float = 1.0) -> Block | None:
-        """Returns the same as `read_burst`, without an object for each event.
+        """Returns the same events as `read_burst`, without an object for each event.
 
         Do not call both methods on one stream.
         """
@@ -133,12 +133,12 @@ class BinlogStream:
 
     @property
     def whole_at(self) -> float:
-        """Returns when the source last sent anything, by a monotonic clock; 0 if the last event is still incomplete."""
+        """Returns the monotonic time at which the source last sent bytes; 0 if the last event is incomplete."""
         reader = self._blocks or self._packets
         return 0.0 if reader.here else reader.received_at
 
     def close(self) -> None:
-        """Closes the connection; the server notices this when it next sends."""
+        """Closes the connection. The server notices this when it sends the next time."""
         hang_up(self._connection)
 
     def __enter__(self) -> Self:
@@ -198,7 +198,7 @@ class BinlogStream:
             raise Halted("other-server", what, where=self._where, todo="Was the source replaced by another product?")
         offset, file = (start.offset, start.file) if isinstance(start, Position) else (4, "")
         if offset >= 2**32:
-            what = "a dump cannot start behind the first 4 GiB of a log file"
+            what = "a dump cannot start after the first 4 GiB of a log file"
             raise Halted("position-too-far", what, where=self._where, todo="Start by GTID: `enable-gtid: true`")
         self._command(COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", offset, flags, self.server_id) + file.encode())
 
@@ -225,8 +225,8 @@ class BinlogStream:
 def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
     """Returns the set in the form that replicas send: the number of members, then each member's uuid and intervals.
 
-    There is a plain form, and one with tags. Servers that know tags distinguish the two by the first and the last byte
-    of the number of members, which differ between the two forms. Intervals are half-open.
+    There is a plain form, and a form with tags. Servers that support tags distinguish the two forms by the first and
+    the last byte of the number of members. Intervals are half-open.
     """
     tagged = any(tag for (_, tag), _ in gtids.members)
     count = len(gtids.members)
@@ -252,7 +252,7 @@ def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
     lower = text.lower()
     if number == _MARIADB_SAME_ID or (number == _FATAL and "same server" in lower):
         what = f"another replica connected with the same server id: {text}"
-        todo = "Does this task run twice? Else give one of them another `server-id`"
+        todo = "Does this task run twice? If not, give one of the two replicas another `server-id`"
         return Halted("server-id-in-use", what, where=where, todo=todo)
     if number in _BINLOG_OFF or (number == _FATAL and "binary log is not open" in lower):
         todo = "Set log_bin in the server's configuration and restart it"

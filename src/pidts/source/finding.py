@@ -20,13 +20,16 @@ class Finding:
     message: str
     fix: str = ""
     passes: bool = False
-    """Whether the requirement may become fulfilled without action: a run that has begun once waits until it is."""
+    """Whether the requirement may become fulfilled without action.
+
+    If the task has begun, a run waits until it is fulfilled.
+    """
     is_down: bool = False
-    """Whether the failure is that a server does not answer, which may end without action."""
+    """Whether the failure is a server that does not answer. It may end without action."""
     is_note: bool = False
-    """Whether the finding is only information, which demands nothing."""
+    """Whether the finding is only information, and nothing has to be done."""
     code: str = UNFIT
-    """The code of the error, if this finding is the only obstacle to a run."""
+    """The code of the error, if this is the only finding that prevents a run."""
 
     @property
     def ignored_by(self) -> str:

@@ -1,6 +1,6 @@
 """Converts key values between a copy's chunks: Arrow to JSON for the checkpoint, JSON to SQL for the next chunk.
 
-The server compares keys, by the column's own collation and type; this module never compares them.
+The server compares keys by the column's own collation and type. This module never compares them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
 def key_table(table: Table) -> Table:
     """Returns the table with only its identity, for reading the ends of ranges.
 
-    ENUM and SET are read as numbers, because they are compared as numbers, and because the invalid value has the same
-    text as an empty label.
+    ENUM and SET are read as numbers. There are two reasons: servers compare them as numbers, and the invalid value has
+    the same text as an empty label.
     """
     number = ColumnType(Kind.BIT, length=64)
     columns = (table.column(name) for name in table.identity)
@@ -62,17 +62,17 @@ def key_expression(column: Column) -> str:
 
 
 def after(table: Table, key: Sequence[Any]) -> str:
-    """Returns `a >= x AND (a > x OR (a = x AND b > y))`: the rows after a key, in a form that uses the key's index."""
+    """Returns the condition for rows above a key: `a >= x AND (a > x OR (a = x AND b > y))`. It uses an index."""
     return _bounded(table, key, ">", "")
 
 
 def upto(table: Table, key: Sequence[Any]) -> str:
-    """Returns the same form of condition for the rows up to and including a key."""
+    """Returns the condition, in the same form, for the rows up to and including a key."""
     return _bounded(table, key, "<", "=")
 
 
 def same(table: Table, keys: Sequence[Sequence[Any]]) -> str:
-    """Returns the condition for rows with one of these keys; empty if each key has a value impossible in its column."""
+    """Returns the condition for rows with one of these keys; empty if no row can have one of them."""
     columns = [table.column(name) for name in table.identity]
     names = [_compared(column) for column in columns]
     found = [
@@ -108,7 +108,10 @@ def _compared(column: Column) -> str:
 
 
 def _literals(value: Any, column: Column, table: Table) -> str:
-    """Returns the literals of all values with this text: an ENUM's empty label and the invalid value have the same."""
+    """Returns the literals of all values with this text.
+
+    An ENUM's empty label and the invalid value have the same text.
+    """
     number = literal(value, column, table)
     return f"0, {number}" if column.type.kind is Kind.ENUM and value == "" else number
 
@@ -141,8 +144,8 @@ def literal(value: Any, column: Column, table: Table) -> str:
     if kind.kind in _LABELLED and not isinstance(value, str):
         return str(int(value))
     if kind.kind is Kind.ENUM:
-        # Rows are sorted by the labels' numbers, so keys are compared as numbers. An empty text that is no label stands
-        # for the invalid value, whose number is 0.
+        # Rows are sorted by the labels' numbers, so keys are compared as numbers. An empty text that is not a label is
+        # the invalid value, whose number is 0.
         return str(kind.labels.index(value) + 1 if value in kind.labels else 0)
     if kind.kind is Kind.SET:
         chosen = set(value.split(","))
@@ -159,7 +162,7 @@ def literal(value: Any, column: Column, table: Table) -> str:
         )
     if kind.is_bytes:
         return f"X'{value}'"
-    # The column's collation takes precedence over a literal's; hexadecimal digits need no escapes in any SQL mode.
+    # The column's collation takes precedence over the literal's. Hexadecimal digits need no escapes in any SQL mode.
     return f"_utf8mb4 X'{value.encode().hex()}'"
 
 

@@ -1,4 +1,4 @@
-"""Reads the objects of a source that are neither tables nor rows: foreign keys, and programs, which no task carries.
+"""Reads the objects of a source that a task does not carry, such as foreign keys, views, triggers and routines.
 
 If the account may not see the text of a program, the server hides the text, and it is empty here.
 """
@@ -42,21 +42,22 @@ class LeftBehind:
     name: str
     schema: str
     table: str = ""
-    """The table to which it belongs; empty for programs of a schema."""
+    """The table to which the object belongs; empty for programs of a schema."""
     text: str = ""
-    """Its SQL on the source; empty if the account may not see it."""
+    """The object's SQL on the source; empty if the account may not see it."""
     clause: str = ""
-    """The expression of a check that the source enforces, if all its characters are certain."""
+    """The expression of a check that the source enforces; empty if some of its characters are not certain."""
     parts: tuple[str, ...] = ()
-    """The parts of a key over expressions, if all characters are certain: expressions in parentheses, and quoted
-    columns.
+    """The parts of a key over expressions: expressions in parentheses, and quoted columns.
+
+    Empty if some characters are not certain.
     """
     unique: bool = False
-    """Whether it is a unique key."""
+    """Whether the object is a unique key."""
     digits: int | None = None
     """The fractional digits of a second in an automatic timestamp."""
     expression: str = ""
-    """The expression of a generated column, if all its characters are certain."""
+    """The expression of a generated column; empty if some of its characters are not certain."""
     stored: bool = False
     """Whether the values of a generated column are stored."""
     declared: str = ""
@@ -132,7 +133,7 @@ _SHOW_ROUTINES = ("EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE")
 
 
 def privilege_to_see_routines(server: ServerInfo) -> Privilege:
-    """Returns the smallest privilege that shows all routines with their text, and does not allow running them."""
+    """Returns the smallest privilege that shows all routines with their text. It does not allow to run them."""
     if server.is_mariadb or server.number < (8, 0, 0):
         return Privilege("SELECT", "mysql", "proc")
     return Privilege("SHOW_ROUTINE" if server.number >= (8, 0, 20) else "SELECT")
@@ -144,8 +145,10 @@ class _Catalogue:
 
     connection: Session
     groups: Sequence[Sequence[str]]
-    """The schemas of each query. MariaDB and MySQL before 8.0 open each table about which information_schema is asked:
-    those of one schema if the condition names one, and those of the whole server if it names several.
+    """The schemas of each query.
+
+    MariaDB and MySQL before 8.0 open each table about which information_schema is queried: the tables of one schema if
+    the condition names one schema, and the tables of the whole server if it names several.
     """
 
     @classmethod
@@ -156,7 +159,7 @@ class _Catalogue:
         return cls(connection, [sorted(schemas)] if schemas else [])
 
     def rows(self, sql: str, *arguments: str) -> list[dict[str, Any]]:
-        """Returns the rows of a query whose first column is the schema; `{}` stands for the schemas."""
+        """Returns the rows of a query whose first column is the schema. In `sql`, `{}` is the place of the schemas."""
         found = []
         for group in self.groups:
             rows = named(self.connection, sql.format(", ".join(["%s"] * len(group))), [*group, *arguments])
@@ -208,7 +211,7 @@ def foreign_keys(connection: Session, takes: Callable[[TableName], bool], schema
 def left_behind(
     connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str], *, texts: bool = True
 ) -> list[LeftBehind]:
-    """Returns the objects, other than rows, of these schemas and of the tables for which `takes` is true.
+    """Returns the objects, except rows, of these schemas and of the tables for which `takes` is true.
 
     With `texts`, each text is read by a separate query.
     """
@@ -280,7 +283,8 @@ def _events(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa
 def _checks(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     """Yields checks.
 
-    MariaDB's catalogue names the table beside the check, and MySQL's beside the constraint. Old servers have no checks.
+    MariaDB's catalogue names the table in the row of the check, and MySQL's in the row of the constraint. Old servers
+    have no checks.
     """
     try:
         rows = catalogue.rows(
@@ -388,7 +392,7 @@ def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # n
 def _decoded(shown: str) -> str:
     """Returns a check from MySQL's catalogue, which encodes it twice.
 
-    It is only for people, since servers may change this encoding.
+    The result is only for people, since servers may change this encoding.
     """
     with suppress(UnicodeError):
         return shown.encode("cp1252").decode()

@@ -1,6 +1,6 @@
 """Asks a server for the event at a place in its log, for the GTIDs up to that place, and for the events after it.
 
-Each function uses a connection of its own. It ends the dump on it as soon as it has the answer.
+Each function uses a connection of its own, and ends the dump on this connection as soon as it has the answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _FIRST_EVENT = 4
 _ANSWER_SECONDS = 60.0
 _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
-"""The most bytes of a file that are read for its GTIDs. If more would have to be read, the GTIDs stay unknown until the
-server begins its next file.
+"""The largest number of bytes of a file that are read for its GTIDs.
+
+If a place is further into the file, its GTIDs stay unknown until the server begins its next file.
 """
 _TRANSACTIONS = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
 _TOLD_BY = frozenset(
@@ -50,8 +51,8 @@ def gtids_before(
         found = query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
         if found is not None:
             return str(found)
-        # The server's function fails if the file has an event larger than max_allowed_packet, as it may. Then the file
-        # is read here.
+        # The server's function fails if the file has an event larger than max_allowed_packet, which is possible. Then
+        # the file is read here.
     elif not server.gtid_mode:
         return None
     if place.offset > _MOST_BYTES:
@@ -75,7 +76,7 @@ def gtids_before(
 
 
 class _Executed:
-    """The transactions of a file. They are stored as compactly as a GTID set of them."""
+    """The transactions of a file. They take no more memory than a GTID set."""
 
     def __init__(self) -> None:
         self._intervals: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -94,7 +95,7 @@ class _Executed:
 
     def behind(self, before: GtidSet) -> str:
         if isinstance(before, MariaDbGtidSet):
-            # As in the result of the server's own function, the last transaction of each domain in the order of the log
+            # As in the result of the server's own function, the transaction of each domain that is last in the log
             # counts.
             return str(MariaDbGtidSet.of(({at.domain: at for at in before.positions} | self._last).values()))
         return str(before.union(MySqlGtidSet.of(self._intervals)))

@@ -20,19 +20,18 @@ from pidts.model.errors import Transient
 BUFFER_SIZE = 1 << 20
 MAX_PACKET = 0xFFFFFF
 LARGEST_PAYLOAD = (1 << 30) + (1 << 20)
-"""The most bytes that a server sends for one event: max_allowed_packet is at most 1 GiB, and the headers come on
-top.
+"""The largest number of bytes that a server sends for one event: 1 GiB, the highest max_allowed_packet, and headers.
 """
 _HEADER = struct.Struct("<I")
 _STATUS_AT = 4
 """The byte after a packet's header: 0 if an event follows."""
 _EVENT_SIZE_AT = 14
 _LONGEST_ANSWER = 0xFFFF
-"""The most bytes of a server's error message."""
+"""The largest number of bytes of a server's error message."""
 
 
 class BlockShape(Enum):
-    """The content of a block of a dump: many events, or a piece of a very long one."""
+    """The content of a block of a dump: many events, or a piece of a very long event."""
 
     EVENTS = auto()
     """Complete events one after the other; none if only heartbeats arrived."""
@@ -45,7 +44,7 @@ class BlockShape(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block as it arrived; `data` is only valid until the next read."""
+    """A block as it arrived. `data` is valid only until the next read."""
 
     shape: BlockShape
     data: memoryview
@@ -69,7 +68,7 @@ class PacketReader:
         self._long: list[bytes] = []
         self._long_size = 0
         self.received_at = time.monotonic()
-        """The time when the last bytes came. (A large event may take minutes to arrive.)"""
+        """The time when the last bytes arrived. A large event may take minutes to arrive."""
 
     def read(self, timeout: float) -> list[bytes]:
         """Returns every complete packet received so far; waits at most `timeout` seconds for the first one."""
@@ -91,7 +90,7 @@ class PacketReader:
     def receive(self, timeout: float) -> bool:
         """Waits, and adds arriving bytes to `here`; returns False after the timeout.
 
-        An earlier view of `here` is invalid then.
+        After this call, an earlier view of `here` is invalid.
         """
         deadline = time.monotonic() + timeout
         while not self._receive():
@@ -111,8 +110,8 @@ class PacketReader:
     def check_frame(self) -> None:
         """Raises if the incomplete packet at the front cannot be an event of a dump.
 
-        If a damaged length were believed, the reader would wait for bytes that nobody sends, and arriving heartbeats
-        would hide that it waits.
+        If the reader trusted a damaged length, it would wait for bytes that are never sent, and arriving heartbeats
+        would hide this.
         """
         if not self._long:
             self._check_frame()
@@ -171,7 +170,7 @@ class PacketReader:
         return self._end > before
 
     def _make_room(self) -> None:
-        """Moves the incomplete packet to the front, and enlarges the buffer if the packet is larger."""
+        """Moves the incomplete packet to the front, and enlarges the buffer if the packet is larger than the buffer."""
         rest = self._end - self._begin
         needed = BUFFER_SIZE
         if rest >= 4:
@@ -202,7 +201,8 @@ class PacketReader:
                 if self._long_size > LARGEST_PAYLOAD:
                     self._long.clear()
                     what = (
-                        f"the source sends more than {LARGEST_PAYLOAD >> 20} MiB as one event or row, as no server does"
+                        f"the source sends more than {LARGEST_PAYLOAD >> 20} MiB as one event or row, which no server "
+                        "does"
                     )
                     raise self._damaged(what)
             elif self._long:

@@ -17,8 +17,8 @@ _STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS", "SHOW BINLOG STATUS")
 _SETTLE_SECONDS = 600.0
 """The time within which a logged transaction has to become visible in the tables.
 
-If the source is a replica itself, a transaction that it applies has a GTID from its beginning. So it counts as logged,
-and not yet visible, for as long as it runs.
+If the source is a replica itself, a transaction that it applies has a GTID from the beginning of the transaction on. So
+the transaction counts as logged, and not yet visible, for as long as it runs.
 """
 
 _EXACT_TRIES = 20
@@ -50,7 +50,7 @@ def position(connection: Session) -> tuple[Position, str]:
         place, gtids = again, exact
     if not mariadb:
         return place, gtids
-    # This is always exact, but the server has to read the log file from its beginning.
+    # This function is always exact, but the server has to read the log file from its beginning.
     found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
     if found is None:
         raise Transient(
@@ -72,13 +72,13 @@ def binary_logs(connection: Session) -> list[tuple[str, int]]:
 
 
 def settled(connection: Session, server: ServerInfo) -> Position:
-    """Returns a position such that the next statement sees all changes before it.
+    """Returns a position; the next statement of the session sees all changes before it.
 
-    It is not before the log's present end.
+    The position is the log's present end, or later.
 
     On MariaDB this opens a read transaction whose snapshot is exactly at the position; the caller has to end it. On a
-    MySQL without GTIDs, it cannot be known which changes are visible. There a reader has to wait for row locks, see
-    `needs_row_locks`.
+    MySQL without GTIDs, it cannot be found out which changes are visible. So a reader of such a server has to wait for
+    row locks, see `needs_row_locks`.
     """
     place, _ = _status(connection)
     deadline = time.monotonic() + _SETTLE_SECONDS

@@ -34,14 +34,15 @@ _SETTINGS = (
 )
 _DAY = 86400
 _SOON = 3600
-"""The shortest acceptable time, in seconds, before a purge. If log is purged earlier, it may be lost while a machine
-restarts.
+"""The shortest acceptable time, in seconds, before log is purged.
+
+With a shorter time, log may be lost while a machine restarts.
 """
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _KEY = re.compile(r"^ *CONSTRAINT `((?:[^`]|``)*)` FOREIGN KEY (.*)$", re.MULTILINE)
 _CASCADE = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 _LEAVES_OUT_GENERATED = (11, 0, 0)
-"""The first MariaDB whose images lack generated columns: 10.11 logs them, 11.8 does not."""
+"""The first MariaDB version whose images may lack generated columns: 10.11 logs them, 11.8 does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def check_source(
 def _tls(asked: _Asked) -> Iterator[Finding]:
     """Reports how the connection is encrypted, for tasks that do not demand enough.
 
-    If a task demands encryption, there is nothing to report: without it there would be no connection.
+    If a task demands encryption, there is nothing to report, since there is no connection without it.
     """
     mode, version = asked.config.tls.mode, encryption(asked.connection)
     if not version:
@@ -107,7 +108,7 @@ def _tls(asked: _Asked) -> Iterator[Finding]:
 def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
     """Checks the method by which the account proves its password.
 
-    The statement by which this is found out also returns the password's hash, which is not shown to anybody.
+    The statement that shows this method also returns the password's hash. The hash is never shown.
     """
     try:
         shown = str(query(asked.connection, "SHOW CREATE USER CURRENT_USER()")[0][0])
@@ -209,7 +210,7 @@ def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
 
 
 def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str]:
-    """Returns tables whose generated columns MariaDB leaves out of images, so that changes of them are not visible."""
+    """Returns tables whose generated columns MariaDB leaves out of images: the log does not show their changes."""
     if not server.is_mariadb or server.number < _LEAVES_OUT_GENERATED:
         return []
     return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))
@@ -241,7 +242,7 @@ def _readable(connection: Session, name: TableName) -> bool:
 
 
 def _binlog_db(asked: _Asked) -> Iterator[Finding]:
-    """Checks the server's own filters, which drop changes before anyone can read them."""
+    """Checks the server's own filters: the log does not have the changes that they drop."""
     for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
         try:
             rows = named(asked.connection, statement)
@@ -302,12 +303,13 @@ def _table_schema(asked: _Asked) -> Iterator[Finding]:
         columns = [column for column in table.columns if _is_doubtful(column)]
         for column in columns:
             what = (
-                f"{name}.{column.name} has a label with a question mark: it may be one, or a character above U+FFFF "
+                f"{name}.{column.name} has a label with a question mark. It may really be one, or a character above "
+                "U+FFFF "
                 "that the server's catalogue cannot show"
             )
             fix = (
                 "If the label really has a question mark, ignore this item (ignore-checking-items: [table_schema]); "
-                f"else change the label, or leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]"
+                f"otherwise change the label, or leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]"
             )
             yield Finding("table_schema", ok=False, message=what, fix=fix)
         fine += not columns and name not in versioned
@@ -346,8 +348,8 @@ def _foreign_key(asked: _Asked) -> Iterator[Finding]:
 def _cascades(asked: _Asked) -> Iterator[tuple[TableName, str, str]]:
     """Yields the tables with foreign keys that change rows, each with the key's name and its rule.
 
-    From an account that may only read the tables, MariaDB's catalogue hides the rules of foreign keys, but not which
-    tables have foreign keys.
+    If an account may only read the tables, MariaDB's catalogue hides the rules of foreign keys from it. But the
+    catalogue shows which tables have foreign keys.
     """
     sql = (
         "SELECT DISTINCT table_schema, table_name FROM information_schema.key_column_usage "

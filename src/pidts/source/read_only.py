@@ -22,7 +22,7 @@ def read_only_variables(connection: Session) -> dict[str, str]:
 
 
 def is_read_only(connection: Session) -> bool:
-    """Whether no ordinary account may write, because the strictest of these variables that the server has is on."""
+    """Whether no ordinary account may write: the strictest of these variables that the server has is on."""
     found = read_only_variables(connection)
     return found.get("super_read_only", found.get("read_only", "OFF")) not in _OFF
 
@@ -43,10 +43,9 @@ def make_read_only(connection: Session) -> bool:
 
 
 def restore(connection: Session, before: Mapping[str, str]) -> None:
-    """Restores the earlier values of the variables. MySQL couples the two, so the stricter one is set first.
+    """Restores the earlier values of the variables. MySQL couples its two variables, so the stricter one is set first.
 
-    A variable that already has its earlier value is not set: an account that may not set it could not change it,
-    either.
+    A variable that already has its earlier value is not set, because the account may not be allowed to set it.
     """
     now = read_only_variables(connection)
     for name in reversed(_NAMES):

@@ -3,7 +3,7 @@
 If the server can list its replicas, the id is the same in each run. On an older MySQL, PiDTS neither registers nor asks
 for the list. Such a server keeps the entry of a replica whose connection broke between registering and asking for the
 log. If a client (PiDTS or a monitor) then asks for the list, the server reads freed memory and crashes (bug 29915479;
-seen on 5.6.24). It sends its log even without registration. There the id is chosen at random.
+seen on 5.6.24). It sends its log even without registration. For such a server, the id is chosen at random.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _COUNT = 2**31 - 2
 numbers.
 """
 _LISTS = (8, 0, 22)
-"""The first MySQL with SHOW REPLICAS, which also forgets replicas that have disconnected."""
+"""The first MySQL version with SHOW REPLICAS. It also forgets replicas that have disconnected."""
 _SENDS_REASONS = (5, 7, 0)
-"""The first MySQL that sends a replica the reason for the end of its dump."""
+"""The first MySQL version that sends a replica the reason why its dump ends."""
 _PROCESS = secrets.token_hex(8)
 
 
 def lists_replicas(server: ServerInfo) -> bool:
-    """Whether the server can safely list its replicas, so that they may register there."""
+    """Whether the server can safely list its replicas. Only then PiDTS registers there."""
     return server.is_mariadb or server.number >= _LISTS
 
 
@@ -56,7 +56,7 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
 
 
 def reader_name(source_id: str) -> str:
-    """Returns the name for the id of a process that reads a part of the log, which differs from the replicator's name.
+    """Returns the name from which a reader of a part of the log derives its id. It is not the replicator's name.
 
     MariaDB shows other replicas' ids only to accounts with REPLICATION MASTER ADMIN, so without this privilege an equal
     id would not be noticed.

@@ -35,8 +35,10 @@ _TIMEOUT = 3600.0
 _WAIT = 60.0
 _SHORT = 100
 _MOMENT = 0.0005
-"""A pause before the next read, in which more data may come. Servers send 16 KiB at a time. Waking up for each such
-part would cost both sides more time than handling its contents.
+"""A pause before the next read, in which more data may arrive.
+
+Servers send 16 KiB at a time. If the reader woke up for each such part, this would cost both sides more time than the
+part's contents.
 """
 _DETAILS = 13
 """The number of bytes after the names in a column's definition: 0x0C, charset, length, type, flags, decimals and two
@@ -104,7 +106,7 @@ def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[Pid
 
 
 def _pass_over(reader: PacketReader, where: Where) -> bool:
-    """Skips the rest of the answer if it is short; returns whether it was."""
+    """Skips the rest of the answer if it is short. Returns whether it was short."""
     return any(_ends(_next(reader, where)) for _ in range(_SHORT))
 
 
@@ -156,7 +158,7 @@ def _refusal(packet: bytes, where: Where) -> PidtsError | None:
 
 
 def changed(column: Column, definition: bytes) -> str:
-    """Returns how a column's definition in a result differs from the known structure; empty if it does not.
+    """Returns the difference between a column's definition in a result and its known structure; empty if there is none.
 
     This matters for charsets: if text is decoded in another charset than the server's, it is wrong without any error.
     """

@@ -22,14 +22,14 @@ _KEYS_A_QUERY = 500
 
 
 def highest_key(connection: Session, table: Table, *, lock: str = "") -> list[Any] | None:
-    """Returns the identity of the row that is last at present; None in an empty table."""
+    """Returns the identity of the row that is last at present; None if the table is empty."""
     return _key(connection, table, f"{_order(table, ' DESC')} LIMIT 1 {lock}")
 
 
 def boundary(
     connection: Session, table: Table, where_after: Sequence[Any] | None, size: int, *, highest: Sequence[Any] | None
 ) -> list[Any] | None:
-    """Returns the key of the row that is `size` rows after a key; None if fewer rows follow it up to `highest`."""
+    """Returns the key of the row that is `size` rows above a key; None if there are fewer rows up to `highest`."""
     where = _where(table, where_after, highest)
     return _key(connection, table, f"{where}{_order(table)} LIMIT 1 OFFSET {size - 1}")
 
@@ -42,7 +42,7 @@ def select_range(
     *,
     lock: str = "",
 ) -> pa.Table:
-    """Returns all rows after one key, up to and including another."""
+    """Returns all rows above one key, up to and including another."""
     where = _where(table, where_after, highest)
     return _select(connection, table, f"{_by_key(table)}{where}{_order(table)} {lock}")
 
@@ -133,8 +133,8 @@ def _stream(connection: Session, table: Table, clauses: str, at_once: int) -> It
 
 
 def _read(connection: Session, table: Table, sql: str, at_once: int) -> Iterator[pa.Table]:
-    # The server sends text as it is stored, and it is decoded as text from the log is. If the server converted it, some
-    # characters would become question marks.
+    # The server sends text as it is stored, and the text is decoded like text from the log. If the server converted it,
+    # some characters would become question marks.
     query(connection, "SET character_set_results = NULL")
     try:
         yield from read_result(connection, sql, table, at_once)

@@ -25,15 +25,16 @@ _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
-"""Stands for a binary default, which the catalogue does not show exactly: it cuts the default off at a zero byte, or
-replaces bytes that are no text.
+"""Replaces a binary default.
+
+The catalogue does not show it exactly: it cuts it off at a zero byte, or replaces bytes that are not text.
 """
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """A table's size by the storage engine's statistics: for InnoDB the number of rows may be wrong by half."""
+    """A table's size in the storage engine's statistics. For InnoDB, the number of rows may be wrong by half."""
 
     rows: int
     bytes: int
@@ -167,8 +168,8 @@ def _names_of(connection: Session, kind: str) -> frozenset[TableName]:
 def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Returns the columns of each table that has any.
 
-    MariaDB compares the names in a list without case and accents, and reads only the first of several names that are
-    equal for it: of `a` and `A`, it returns nothing for `A`. A single name is compared exactly.
+    MariaDB compares the names in a list without case and accents. Of several names that are equal in this way, it reads
+    only the first: of `a` and `A`, it returns nothing for `A`. A single name is compared exactly.
     """
     found = _columns_of(connection, schema, _parts(names))
     return found | _columns_of(connection, schema, ([name] for name in names if name not in found))
@@ -253,7 +254,10 @@ def _computed(row: dict[str, Any], extra: str) -> str:
 
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
-    """Returns the default as SQL: MariaDB shows it as SQL, MySQL shows literals unquoted and expressions escaped."""
+    """Returns the default as SQL.
+
+    MariaDB shows it as SQL; MySQL shows literals without quotes, and expressions with escapes.
+    """
     if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
         return f"{now[1].lower()}({now[2]})" if now[2] else now[1].lower()
     is_of_bytes = kind.kind in {Kind.BINARY, Kind.VARBINARY}
@@ -272,7 +276,8 @@ def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -
 def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
     """Yields the keys in the server's own order.
 
-    The order is: primary key, unique keys without NULLs, other keys; keys of one kind as declared.
+    The order is: primary key, unique keys without NULLs, other keys. Keys of one kind are in the order of their
+    declaration.
     """
     for name, parts in groupby(rows, key=lambda row: str(row["key_name"])):
         ordered = sorted(parts, key=lambda row: int(row["seq_in_index"]))
@@ -288,9 +293,9 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
         yield Key(
             name=name,
             columns=tuple(str(part["column_name"]) for part in ordered),
-            # A unique key over prefixes refuses rows that differ only after the prefix, so a key over the whole columns
-            # on another server is not equal to it. For a primary key this does not matter: whole columns identify a
-            # row, too.
+            # A unique key over prefixes refuses rows that differ only after the prefix, so on another server a key over
+            # the whole columns does not do the same. For a primary key this does not matter, since whole columns also
+            # identify a row.
             unique=declared_unique and (primary or not any(prefixes)),
             primary=primary,
             prefixes=prefixes if any(prefixes) else (),
@@ -320,7 +325,7 @@ def _with_options(connection: Session, name: TableName, keys: list[Key], dialect
 
 
 def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:
-    """Returns the complete defaults of these columns, as a query returns them.
+    """Returns the complete defaults of these columns. They are read by queries.
 
     The first query reads no row of the table. Then servers return the default only of a nullable column. The second
     query reads one row. So if the table is empty, the defaults of the other columns stay unknown.
