@@ -300,7 +300,10 @@ def test_a_table_whose_rows_cannot_land_keeps_no_other_from_being_compared(shard
     problems = {one.table.name: one.problem for one in report.tables}
     assert "alone" in problems
     assert not problems["alone"]
-    assert problems["t"] == f"a: {shards.name}.t_1: the route extracts a column c_table, which the table has itself"
+    assert (
+        problems["t"]
+        == f"a: {shards.name}.t_1: the route extracts a column c_table, but the table itself has a column of this name"
+    )
     assert not report.equal
 
 

@@ -24,7 +24,7 @@ from pidts.rules.patterns import check, matches
 from pidts.schema.online.names import OnlineDdl, Role
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys", "pidts_meta"})
-"""Schemas that are never replicated, whatever a list says: the servers' own and the product's own."""
+"""Schemas that are never replicated, whatever a list says: system schemas of the servers, and the schema of PiDTS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class AllowList:
     ignore_tables: tuple[tuple[str, str], ...] = ()
     case_sensitive: bool = False
     shadow: tuple[str, ...] = ()
-    """Regular expressions for whole names of tables that tools for online schema changes fill and swap in."""
+    """Regular expressions for whole names: tables that tools for online schema changes fill and swap in."""
     trash: tuple[str, ...] = ()
-    """Regular expressions for whole names of tables that these tools leave behind, or use for notes."""
+    """Regular expressions for whole names: tables that these tools leave behind, or use for notes."""
     own: str = ""
     """A schema that is never taken: the task's `meta-schema`, if it is not the default."""
 
@@ -54,7 +54,10 @@ class AllowList:
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """Parses `shop.orders,crm.*`: only these tables. A schema means all of its tables, an empty text all tables."""
+        """Parses a list of tables, such as `shop.orders,crm.*`.
+
+        A schema means all of its tables, an empty text all tables.
+        """
         parts = (name.partition(".") for name in map(str.strip, text.split(",")) if name)
         return cls(do_tables=tuple((schema, name or "*") for schema, _, name in parts))
 
@@ -68,7 +71,7 @@ class AllowList:
         return not self.do_tables and not self._any_table(self.ignore_tables, table)
 
     def takes_schema(self, schema: str) -> bool:
-        """Returns the result of only the first step, for statements on a schema, such as CREATE DATABASE."""
+        """Returns the result of the first step alone, for statements on a schema, such as CREATE DATABASE."""
         if schema.lower() in SYSTEM_SCHEMAS or (self.own and schema.lower() == self.own.lower()):
             return False
         if self.do_dbs:

@@ -1,8 +1,8 @@
-"""Makes rows at the borders of conditions, to find a row for which two conditions are TRUE, or none is.
+"""Makes rows at the borders of conditions, to find rows for which two conditions are TRUE, or no condition is.
 
 Each column gets the constants of all conditions, the values next to them, and NULL. Conditions of the usual forms
 (`region = 'eu'`, `id < 1000`, `id BETWEEN 1 AND 9`, `shop IN (1, 2)`) change between TRUE and FALSE only at these
-values, so all overlaps and gaps are found. With other conditions, some of them may not be found.
+values, so all overlaps and gaps are found. With other conditions, some overlaps and gaps may not be found.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _constants(node: Node) -> Iterator[object]:
 
 
 def _values(column: Column, constants: Iterable[object]) -> Iterator[object]:
-    """Yields the values for a column: its constants and their neighbours, if the column can have them, and NULL."""
+    """Yields the values for a column: NULL, and those constants and neighbours that the column can have."""
     kind, seen = column.type.arrow, set[object]()
     for constant in (None, 0, "", *constants):
         for value in (constant, *_neighbours(constant)):

@@ -9,12 +9,13 @@ r"""Changes values between source and target: DM's old column mappings, for tabl
       8 bits   the table: the rest of its name after argument 3 (and the separator)
       44 bits  the value
 
-  A part whose argument is "" is left out, and the parts after it move up. A name that equals the argument is 0: with
-  `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is (1, 2, 10).
+  If the argument of a part is "", the part is left out, and the later parts get the higher bits. If a name equals its
+  argument, its number is 0: with `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is
+  (1, 2, 10).
 
-Only one mapping applies to a table: a mapping for the table, otherwise one for the schema. Two mappings of one kind are
-an error. NULL stays NULL, while DM stops at a NULL. If a column's type cannot store the new values, the column gets
-another type on the target.
+Only one mapping applies to a table: a mapping for the table, otherwise one for the schema. If two mappings of one kind
+match, this is an error. NULL stays NULL, while DM stops at a NULL. If a column's type cannot store the new values, the
+column gets another type on the target.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pidts.rules.patterns import check, matches
 PREFIX, SUFFIX, PARTITION_ID = "add prefix", "add suffix", "partition id"
 EXPRESSIONS = (PREFIX, SUFFIX, PARTITION_ID)
 MOST = 1 << 44
-"""The limit for the values that `partition id` maps, and for the numbers that it finds in names."""
+"""`partition id` maps only values below this limit."""
 
 _BITS = (4, 7, 8)
 _DIGITS = 19
@@ -114,8 +115,8 @@ class ColumnMapping:
     def mapped(self, rows: pa.StructArray, table: Table) -> pa.StructArray:
         """Returns the rows with their new values; the same object if the mapping does not match the table.
 
-        The result is null where `rows` is null. A value that cannot be mapped halts the table: with its old key, the
-        row might have the key of another table's row.
+        The result is null where `rows` is null. A value that cannot be mapped halts the table: if the row kept its old
+        key, another table's row might have the same key.
         """
         if not self.fits(table.name):
             return rows
@@ -126,13 +127,16 @@ class ColumnMapping:
         if rows.null_count == len(rows):
             return pa.nulls(len(rows), pa.struct(fields))
         columns = [rows.field(at) for at in range(rows.type.num_fields)]
-        # The value below a null struct is undefined, and a check must ignore it.
+        # If the row is null, its values are undefined, and a check must ignore them.
         columns[place] = self._values(pc.struct_field(rows, place), table, target_table)
         mask = rows.is_null() if rows.null_count else None
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
     def is_reversible(self, table: Table) -> bool:
-        """Whether the original value follows from the mapped value. The texts `7` and `07` become the same number."""
+        """Whether the original value follows from the mapped value.
+
+        It does not for texts of digits: `7` and `07` become the same number.
+        """
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 
     def unmapped(self, values: pa.Array | pa.ChunkedArray, table: Table) -> pa.Array | pa.ChunkedArray:
@@ -174,7 +178,7 @@ class ColumnMapping:
         if not same(text).startswith(same(start)):
             raise ConfigError(
                 "bad-partition-id",
-                f"the name {text} does not begin with {start}, as the arguments of 'partition id' say",
+                f"the name {text} does not begin with {start}, as the arguments of 'partition id' demand",
                 where=Where(table=str(name)),
                 todo="Correct the arguments, or the patterns of this column mapping.",
             )

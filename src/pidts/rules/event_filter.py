@@ -1,22 +1,23 @@
 """The event filter: decides, as DM does, which kinds of changes of which tables a task takes.
 
-Every rule whose patterns match is applied: first the rules for whole schemas, and general patterns before special ones:
+All rules whose patterns match are applied: first rules for whole schemas, and general patterns before special ones.
+Each rule looks at a change in two steps:
 
-1. by kind: a match drops the change (`Ignore`) or refuses it (`Error`); under `Do`, a change without a match is
+1. At its kind: a match drops the change (`Ignore`) or refuses it (`Error`); under `Do`, a change without a match is
    dropped.
-2. a statement is also matched by its text: the same with `sql-pattern`, if the rule has one.
+2. At its text, if the change is a statement and the rule has a `sql-pattern`. The outcomes are the same.
 
-The first rule that drops or refuses the change decides; a change that no rule drops or refuses is taken. So two `Do`
-rules for one table take only the kinds that *both* list, and a `Do` rule that lists only kinds of row changes drops
-every DDL of its tables.
+The first rule that drops or refuses the change decides. If no rule does, the change is taken. So two `Do` rules for one
+table take only the kinds that *both* list, and a `Do` rule that lists only kinds of row changes drops every DDL of its
+tables.
 
 Some names mean several kinds, as in DM: `all ddl` is every DDL, `incompatible ddl changes` are DDLs that may lose data,
-or that another database may not be able to follow. `none`, `none ddl`, `none dml` end a list for the kinds that they
-name: later entries of these kinds are ignored.
+or that another database may not be able to follow. After `none`, `none ddl` or `none dml`, later entries of the list
+are ignored if they have the named kinds.
 
-DM only logs an entry that it cannot use (an unknown kind, a second entry for the same patterns), and ignores it. PiDTS
-ignores only short names (`truncate` for `truncate table`), and reports this in a note. With any other unusable entry
-the task does not start, since changes that the user wanted to drop would be replicated.
+If DM cannot use an entry (an unknown kind, a second entry for the same patterns), it ignores the entry and only logs
+this. PiDTS ignores only short names (`truncate` for `truncate table`), and reports this in a note. With any other
+unusable entry the task does not start, since changes that the user wanted to drop would be replicated.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class FilterDecision(Enum):
 
 
 def expand(name: str) -> frozenset[str]:
-    """Returns the kinds that a name in `events` means; a `none ...` means no kind."""
+    """Returns the kinds that a name in `events` means. `none`, `none ddl` and `none dml` mean no kind."""
     key = name.lower()
     if key in _ENDS:
         return frozenset()
@@ -127,7 +128,7 @@ def expand(name: str) -> frozenset[str]:
             if close
             else "Write DM's names: 'all dml', 'insert', 'all ddl', 'drop table', ..."
         )
-        raise ConfigError("bad-event", f"an event filter knows no event {name!r}", todo=todo)
+        raise ConfigError("bad-event", f"an event filter has the event {name!r}, which does not exist", todo=todo)
     return frozenset(_GROUPS.get(key, {_ALIASES.get(key, key)}))
 
 
@@ -141,7 +142,7 @@ def is_short(name: str) -> bool:
 def _kinds(names: tuple[str, ...]) -> frozenset[str]:
     """Returns the kinds that a list names.
 
-    A kind is not included if it comes after a `none` that ends the list for it.
+    A kind is left out if an earlier `none`, `none ddl` or `none dml` applies to it.
     """
     named: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
@@ -175,7 +176,7 @@ class FilterRule:
             )
 
     def applies_to(self, table: TableName, *, case_sensitive: bool) -> bool:
-        """Whether the patterns match this table; only `*` matches an empty name."""
+        """Whether the patterns match this table. Only `*` matches an empty name."""
         if not matches(self.schema_pattern, table.schema, case_sensitive=case_sensitive):
             return False
         return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=case_sensitive)
@@ -234,10 +235,13 @@ class EventFilter:
 
 
 def _order(rule: FilterRule) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
-    """Sorts rules in DM's order. The order matters only if one rule refuses a change that another one drops."""
+    """Returns a key that sorts rules in DM's order.
+
+    It matters only if one rule refuses a change that another rule drops.
+    """
     return bool(rule.table_pattern), _generality(rule.schema_pattern), _generality(rule.table_pattern)
 
 
 def _generality(pattern: str) -> tuple[int, ...]:
-    """Returns a sort key, symbol by symbol, with the general first: `*`, `?`, a set, a letter."""
+    """Returns a sort key with a number for each symbol: `*` is the lowest, then `?`, a set, a letter."""
     return tuple({"*": 0, "?": 1, "[": 2}.get(char, 3) for char in pattern)

@@ -3,8 +3,8 @@
 Each range names a table, or all tables of a schema, and a zone. A range with a condition contains the rows for which
 the condition is TRUE. A range without a condition contains the rest of the table. Ranges for a schema apply to a table
 only if no range names the table. A row has no owner if the conditions of several zones are TRUE for it, or if it is in
-no range: then every write to this row is set aside as a row lock. So a mistake in the ranges may lock rows, but never
-loses one.
+no range: then every write to this row is set aside as a row lock. So a mistake in the ranges may lock rows, but no
+change is lost.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Owners:
     def zone_of(self, schema: str, table: str, where: str = "") -> str:
         """Returns the zone of a range.
 
-        For a table without ranges, returns the zone of the schema's range; empty if there is none.
+        If the table has no ranges, returns the zone of the schema's range; an empty text if there is none.
         """
         wanted = OwnedRange(schema=schema, table=table, zone="", where=where)
         named = [one for one in self.ranges if one.is_range(wanted)]
@@ -140,10 +140,10 @@ class Owners:
         return named[0].zone if named else ""
 
     def moved(self, records: Iterable[RangeOwner]) -> Owners:
-        """Returns the owners after the recorded moves of ranges, which the task files may not contain yet.
+        """Returns the owners after the recorded moves of ranges. The task files may not contain these moves yet.
 
-        An operator may have changed the ranges in the task files since such a move. These ranges count unless they
-        contradict a record.
+        An operator may have changed the ranges in the task files since such a move. The changed ranges are used unless
+        they contradict a record.
         """
         ranges = list(self.ranges)
         for record in records:
@@ -160,7 +160,7 @@ class Owners:
         is_moving = "" if record.settled else ", and a move is under way"
         raise ConfigError(
             "owners-differ",
-            f"by pidts.owners zone {zone} owns {record}, which has moved to zone {record.zone or record.to}{is_moving}",
+            f"pidts.owners names zone {zone} for {record}, which moved to zone {record.zone or record.to}{is_moving}",
             where=Where(table=f"{record.schema}.{record.table}"),
             todo=f"Write zone: {record.zone or record.to} there, in the files of all zones; or move it back before you "
             "change the file (pidts zones move)",
@@ -196,14 +196,16 @@ class Owners:
         return Owned(zones, places)
 
     def demand_one_owner(self) -> None:
-        """Raises if two ranges of a table have the same rows: both have no condition, or both the same condition."""
+        """Raises if two ranges of a table have the same condition, or both have no condition."""
         seen: dict[tuple[str, str, str], OwnedRange] = {}
         for one in self.ranges:
             key = (one.schema.lower(), one.table.lower(), " ".join(one.where.split()))
             if (other := seen.setdefault(key, one)) is not one:
                 where = Where(table=f"{one.schema}.{one.table}", file=one.file, line=one.line)
                 what = f"{one} is owned twice, by zone {other.zone} and by zone {one.zone}"
-                todo = "Leave one of the two in pidts.owners, or give them conditions that are not TRUE of one row"
+                todo = (
+                    "Leave one of the two in pidts.owners, or give them conditions that are never TRUE for the same row"
+                )
                 raise ConfigError("owners-overlap", what, where=where, todo=todo)
 
     def text(self) -> str:
@@ -217,7 +219,7 @@ def check_conditions(owners: Owners, table: Table) -> str:
     if not ranges:
         return "no zone owns it: name it in pidts.owners"
     if not table.identity:
-        return "it has no key, so a write of another zone cannot be set aside"
+        return "it has no key, so a write by another zone cannot be set aside"
     lacks = owners.columns(table.name) - {name.lower() for name in table.arrow.names}
     if lacks:
         return f"it has no column {', '.join(sorted(lacks))}, which a condition of its owners names"

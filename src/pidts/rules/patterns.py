@@ -27,7 +27,7 @@ def is_wide(pattern: str) -> bool:
 
 
 def check(pattern: str) -> None:
-    """Raises for an invalid pattern, so that it is found when the task file is read, and not at the first match."""
+    """Raises for an invalid pattern: so a mistake is found when the task file is read, and not at the first match."""
     _compiled(pattern, True)  # noqa: FBT003 - part of the cache's key
 
 
@@ -41,7 +41,7 @@ def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
             warnings.simplefilter("error", FutureWarning)
             return re.compile(text, flags)
     except (re.error, FutureWarning) as error:
-        todo = "The pattern is a regular expression, in which a literal bracket is written as \\("
+        todo = "The pattern is a regular expression: write a literal bracket as \\("
         raise ConfigError("bad-pattern", f"the pattern {text!r} is not understood: {error}", todo=todo) from None
 
 
@@ -69,7 +69,7 @@ def _wildcards(pattern: str) -> str:
 
 
 _SET = re.compile(r"\[[^\]]+\]")
-"""A `[` without a closing bracket is an ordinary character, and so is `[]`."""
+"""Matches a set. A `[` without a closing bracket is an ordinary character, and so is `[]`."""
 
 
 def _plain(text: str) -> str:

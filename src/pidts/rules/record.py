@@ -1,4 +1,4 @@
-"""Converts routes and column mappings to text. The target stores this text with the structures of its rows."""
+"""Converts routes and column mappings to a text, which the target stores together with the structures."""
 
 from __future__ import annotations
 

@@ -1,18 +1,19 @@
-"""Routes a table's rows: DM's `routes`, from a source's names to the target's.
+"""Finds the target table of a source's table by DM's `routes`.
 
-A rule with a `table-pattern` applies to tables. A rule without a `table-pattern` applies to a schema, and to those of
-its tables that no rule with a `table-pattern` matches. So with
+A rule with a `table-pattern` applies to tables. A rule without a `table-pattern` applies to a schema, and to tables of
+the schema that no rule with a `table-pattern` matches. So with
 
     {schema-pattern: "shop_*", target-schema: shop}                          crm_1.t    stays crm_1.t
     {schema-pattern: "shop_*", table-pattern: "t_*", target-schema: shop,    shop_1.t_1 becomes shop.t
      target-table: t}                                                        shop_1.x   becomes shop.x
 
-If two rules of one kind match a name, this is an error, because it is unclear which rule is meant. For a statement on a
-schema (`CREATE DATABASE`) only rules for schemas apply, so the first rule above creates `shop`.
+If two rules of one kind match a name, this is an error, because it is not clear which rule is meant. For a statement on
+a schema (`CREATE DATABASE`) only rules for schemas apply, so the first rule above creates `shop`.
 
-**Extracted columns.** The table on the target may have additional columns. A rule defines such a column's value: it is
-the joined groups of a regular expression over the name of the table, the schema or the source. If the expression does
-not match the name, the value is the empty text, as in DM. Expressions are applied to names in the source's own case.
+**Extracted columns.** The table on the target may have additional columns. A rule defines the value of such a column: a
+regular expression is matched with the name of the table, the schema or the source, and the matched groups are joined.
+If the expression does not match the name, the value is the empty text, as in DM. Expressions are applied to names in
+the source's own case.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pidts.rules.patterns import check, expression, is_wide, matches
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """The content of one extracted column: the groups of `regexp`, and the column's name."""
+    """The definition of one extracted column: the expression for its value, and the column's name."""
 
     regexp: str
     column: str
@@ -112,7 +113,7 @@ class Routes:
                 check(pattern)
 
     def destination(self, name: TableName) -> Destination:
-        """Returns the target of a table's rows."""
+        """Returns the table that gets the rows of a source's table."""
         if not self.rules:
             return Destination(name)
         found = self._found.get(name)
@@ -138,7 +139,7 @@ class Routes:
         return self.may_merge(name) or bool(self.destination(name).extracted)
 
     def schema(self, name: str) -> str:
-        """Returns the target of a schema, for statements on the schema itself."""
+        """Returns the name of a schema on the target, for statements on the schema itself."""
         rule = self._only(list(self._of_schema(name)), name)
         return (rule.target_schema if rule else "") or name
 

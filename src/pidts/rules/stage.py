@@ -45,7 +45,7 @@ from pidts.rules.routes import Routes
 from pidts.schema.computed import mentions
 
 EXTRACTED = ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin")
-"""The type of extracted columns: long enough for any name, with a collation that distinguishes `T_1` and `t_1` in a
+"""The type of extracted columns: they have room for any name, and their collation distinguishes `T_1` and `t_1` in a
 key.
 """
 
@@ -67,7 +67,8 @@ class Rules:
     keyed: frozenset[TableName] = frozenset()
     """Target tables whose key is the source's key followed by the extracted columns."""
     several: bool = False
-    """Whether the task has several sources. Each may compute the same column of a target table by another expression.
+    """Whether the task has several sources. Two sources may compute the same column of a target table by different
+    expressions.
     """
 
     def with_keyed(self, keyed: frozenset[TableName]) -> Rules:
@@ -81,8 +82,8 @@ class Rules:
     def target_table(self, table: Table) -> Table:
         """Returns the table's structure on the target: renamed, mapped, with the extracted columns last.
 
-        An extracted column is nullable unless it is part of a key: rows that other programs write to the target come
-        from no source. PiDTS itself never writes NULL there.
+        An extracted column is nullable unless it is part of a key: rows that other programs write to the target belong
+        to no source. PiDTS itself never writes NULL into such a column.
         """
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
@@ -114,7 +115,7 @@ class Rules:
         return any(verdict is not FilterDecision.TAKE for verdict in self._verdicts(name).values())
 
     def keeps_away(self, name: TableName) -> bool:
-        """Whether the target may lack a row of the source, because a filter has dropped the change that made it."""
+        """Whether the target may lack a row of the source because a filter has dropped the change that made the row."""
         if any(rule.concerns(name) and not rule.delete for rule in self.expressions.rules):
             return True
         return bool(self.events.rules) and any(
@@ -122,7 +123,7 @@ class Rules:
         )
 
     def keeps_rows(self, name: TableName) -> bool:
-        """Whether the target may have a row that the source lacks, because a filter has dropped its removal."""
+        """Whether the target may have a row that the source lacks because a filter has dropped its DELETE."""
         return self.drops(name) or any(self.events(name, {event}) is not FilterDecision.TAKE for event in _EMPTYING)
 
     def keeps_keys(self, table: Table) -> bool:
@@ -164,7 +165,7 @@ class Rules:
         return self.passed(passed) if len(passed) else None
 
     def early_filter(self, table: Table) -> EarlyFilter | None:
-        """Returns the early filter for the table's changes that pass the filters; None if all pass."""
+        """Returns a filter for decoding, which keeps only changes that pass the filters; None if all changes pass."""
         verdicts = self._verdicts(table.name)
         unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.SKIP)
         refused = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.REFUSE)
@@ -233,7 +234,7 @@ class Rules:
 
 
 def _not_computed(table: Table, mapped: str) -> Table:
-    """Returns the table without expressions that read a mapped column, since its values differ on the target."""
+    """Returns the table without expressions that read a mapped column: such a column has other values on the target."""
     if not any(mentions(column.computed, mapped) for column in table.columns):
         return table
     columns = (replace(one, computed="") if mentions(one.computed, mapped) else one for one in table.columns)
@@ -269,7 +270,7 @@ def _appended(table: Table, extracted: tuple[tuple[str, str], ...], *, nullable:
     if taken:
         raise Halted(
             "extracted-column-exists",
-            f"the route extracts a column {min(taken)}, which the table has itself",
+            f"the route extracts a column {min(taken)}, but the table itself has a column of this name",
             where=Where(table=str(table.name)),
             todo="Give the extracted column another name: target-column in the task file's routes",
         )
@@ -281,7 +282,7 @@ def _extended(key: Key, extracted: tuple[tuple[str, str], ...]) -> Key:
 
 
 def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
-    """Returns the images' bitmaps, extended by the appended columns, which each image now has."""
+    """Returns the images' bitmaps with the appended columns, which each image has."""
     if not appended or partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (own + appended + 7) // 8
@@ -298,7 +299,7 @@ def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
 
 
 def together(rules: Rules, names: Iterable[TableName]) -> dict[TableName, tuple[TableName, ...]]:
-    """Returns the source's tables by the target table that they are routed to."""
+    """Returns for each target table the source's tables that are routed to it."""
     found: dict[TableName, list[TableName]] = {}
     for name in names:
         found.setdefault(rules.target_name(name), []).append(name)

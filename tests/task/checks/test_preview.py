@@ -114,7 +114,7 @@ expression-filter: {{tests: {{schema: "{database}", table: plain, delete-value-e
     assert any('"other"."copy"' in statement for statement in plain["statements"])
 
     assert (found["orders"]["way"], found["orders"]["target"]) == ("refused", f"{database}.o")
-    assert "which the table has itself" in found["orders"]["problems"][0]
+    assert "but the table itself has a column of this name" in found["orders"]["problems"][0]
     assert [found[name]["way"] for name in ("part_7", "part_8")] == ["create", "create"]
     assert any('PRIMARY KEY ("id", "part")' in statement for statement in found["part_7"]["statements"])
     assert [rule["name"] for rule in found["taken"]["rules"]] == ["taken", "no-drops"]

@@ -28,7 +28,7 @@ from pidts.rules.expressions.values import (
 
 
 def unified(name: str, exprs: Sequence[Expr]) -> tuple[Expr, list[Callable[[Rows], Any]]]:
-    """Returns the common type of several values, as an expression of this type, and functions for the values in it."""
+    """Returns an expression of the values' common type, and functions that compute the values in this type."""
     known = [expr for expr in exprs if expr.family is not Family.NULL]
     if not known:
         raise NotSupportedError(f"{name} of nothing but NULL")

@@ -32,7 +32,7 @@ class Collation:
     weights: Weights | None
     """The weights; None: the code points of characters are compared."""
     ordered: bool = True
-    """False if it is known which texts are equal, but not which of two texts is less."""
+    """False if the rules show which texts are equal, but not which of two texts is less."""
 
     def compare(self, operation: str, left: Any, right: Any) -> Any:
         """Returns the result of one of Arrow's comparisons (`equal`, `less`, ...) over two columns of text."""
@@ -81,7 +81,10 @@ def _each_binary(keys: Any, change: Any) -> Any:
 
 
 def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
-    """Removes spaces from the ends of keys, one at a time, until no key ends in a space. Few keys have many."""
+    """Removes spaces from the ends of keys, one at a time, until no key ends in a space.
+
+    Few keys end in many spaces.
+    """
     while True:
         size = pc.binary_length(keys)
         ends = pc.equal(pc.binary_slice(keys, -len(space)), pa.scalar(space))

@@ -133,7 +133,7 @@ def exact(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def unsigned(expr: Expr) -> Expr:
-    """Returns a constant that is compared with an unsigned column, in the column's own type."""
+    """Converts a constant that is compared with an unsigned column to the column's type."""
     if expr.family is Family.INT and expr.is_constant and expr.constant >= 0:
         value = pa.scalar(expr.constant, pa.uint64())
         return Expr(Family.UINT, lambda _: value, 20, constant=expr.constant, nature=expr.nature)
@@ -177,7 +177,7 @@ def _text_and_number(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any
 
 
 def _number_in_quotes(number: Expr, text: str) -> Expr:
-    """Converts a number in quotes. Up to 15 digits, it does not matter as which kind of number servers read it."""
+    """Converts a number in quotes. Up to 15 digits, the kind of number that servers read makes no difference."""
     value = clean_number(text)
     if value is None:
         raise NotSupportedError(f"{text!r} beside {number.nature}: the text is not a number")

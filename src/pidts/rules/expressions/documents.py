@@ -27,7 +27,7 @@ _LEG = re.compile(r'\.(?:([A-Za-z_$][\w$]*)|("(?:[^"\\]|\\.)*"))|\[(\d{1,9})\]',
 _NOT_A_TEXT = re.compile(
     r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d\.\d{6})?|-?\d{2,}:\d\d:\d\d\.\d{6}|base64:type\d+:.*", re.DOTALL
 )
-"""The server's text for values of SQL types that JSON does not have. The server shows it in quotes, like a text."""
+"""Matches the server's texts for values of SQL types that JSON lacks. The server shows them in quotes, like a text."""
 
 _LARGEST_DOUBLE = 1e15
 """The highest number up to which the digits that a server writes for an integer in a double are exact."""
@@ -106,7 +106,7 @@ _SMALLEST = 10.0**-15
 
 
 def _beside_number(text: str, constant: float | Decimal) -> int:
-    """Compares a JSON value with a number: JSON's NULL is less than any number, a value of another type is greater."""
+    """Compares a JSON value with a number. JSON's NULL is less than any number, a value of another type is greater."""
     if text == "null":
         return -1
     if text[0] not in "-0123456789":
@@ -161,7 +161,7 @@ def _value_at(text: str | None, steps: tuple[Step, ...]) -> str | None:
             if step >= len(value):
                 return None
             value = value[step]
-        elif step:  # a value that is no array counts as an array of one
+        elif step:  # a value that is no array counts as an array with this one value
             return None
     return _rendered(value)
 

@@ -2,7 +2,7 @@
 
 If a rule's expression is TRUE for a row, the rule drops the change; FALSE and NULL keep it. Any rule may drop a change.
 A rule for updates may have two expressions: one for the old row, and one for the new row. Then both must be TRUE. An
-expression that names a missing column is FALSE, as in DM, since a rule may be older or newer than the column.
+expression with a column that the table lacks is FALSE, as in DM: a rule may be older or newer than a column.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pidts.rules.expressions.values import NOW, Expr, Rows, is_true, truth
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SIZE = ""
-"""The name of an additional column with one value a row, from which an expression without columns learns the number of
-rows.
+"""The name of an additional column with one value for each row. It gives the number of rows to an expression without
+columns.
 """
 
 
@@ -49,7 +49,7 @@ class ExpressionFilter:
         return any(rule.concerns(name) for rule in self.rules)
 
     def check(self, table: Table) -> None:
-        """Raises if an expression has no exact value with the types of this table's columns."""
+        """Raises if an expression cannot be computed exactly with the types of this table's columns."""
         errors = []
         for rule in self.rules:
             for text in rule.texts if rule.concerns(table.name) else ():
@@ -167,7 +167,7 @@ def columns_of_images(
 
     The images are those of the changes in `of` (None: of all changes); each of these changes must have such an image.
     With MINIMAL and NOBLOB images, an update's new row lacks the unchanged columns. Their values are in the old row, or
-    unknown.
+    not known.
     """
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}
@@ -182,7 +182,7 @@ def columns_of_images(
 
 
 def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_zone: str) -> Mask:
-    """Returns whether a rule's only expression is TRUE for the images of one side, which must have all of its columns.
+    """Returns whether a rule's only expression is TRUE for the images of one side, which must have all its columns.
 
     For a change without such an image, the result means nothing. If the table lacks a column of the expression, it is
     refused.
@@ -231,7 +231,7 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
             "partial-row-image",
             f"an expression filter asks for the column {column.name}, whose value is not in the log for this change",
             where=Where(table=str(batch.table.name), position=str(Lsn.from_bytes(lsn))),
-            todo="SET GLOBAL binlog_row_image=FULL on the source; to get over this change, take the filter out",
+            todo="SET GLOBAL binlog_row_image=FULL on the source; to get past this change, remove the filter",
         )
     return values
 

@@ -1,6 +1,6 @@
 """LOWER and UPPER by the servers' own tables of letters.
 
-These are older than Unicode's, and depend on the collation.
+These tables are older than Unicode's, and depend on the collation.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def code_points(values: pa.StringArray) -> tuple[Numbers, Numbers]:
 
 
 def replaced(values: pa.StringArray, by: Numbers) -> pa.StringArray:
-    """Replaces each character by the one that the table has for its code point."""
+    """Replaces each character by the character that `by` has for its code point."""
     points, sizes = code_points(values)
     found = by[points]
     text = found.astype("<u4").tobytes().decode("utf-32-le").encode()

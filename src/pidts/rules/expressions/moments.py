@@ -1,8 +1,8 @@
 """Dates and times: unambiguous constants, and the parts of a value.
 
-A date is represented by the microsecond of its midnight, so that dates and datetimes can be compared directly. Dates
-that are in no calendar (`0000-00-00`, `2024-00-15`) are numbers far below all others; `in_order` sorts them as the
-servers do, by year, month, day.
+A date is represented by its midnight in microseconds, so that dates and datetimes can be compared directly. Dates that
+are in no calendar (`0000-00-00`, `2024-00-15`) are numbers far below all others; `in_order` sorts them as the servers
+do, by year, month, day.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def all_real(values: Any) -> bool:
 
 
 def real_only(run: Callable[[Rows], Any]) -> Callable[[Rows], Any]:
-    """Returns a function that raises for a zero or partial date: servers treat it according to their SQL mode."""
+    """Returns a function that raises for a zero or partial date: how a server treats it depends on its SQL mode."""
 
     def checked(rows: Rows) -> Any:
         values = run(rows)
@@ -195,15 +195,15 @@ _SPANS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3600 * _SECOND, "DA
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _WHOLE = re.compile(r"-?[0-9]{1,18}\Z", re.ASCII)
 _MOST_DAYS = 100 * 365
-"""The longest interval that is accepted. With it, all results are valid dates in the years in which a log may be
+"""The longest interval, in days. Up to this length, all results are valid dates in the years in which a log may be
 written.
 """
 
 
 def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
-    """Returns `NOW() + INTERVAL 3 MONTH`, or minus if `direction` is -1.
+    """Returns `NOW() + INTERVAL 3 MONTH`, or `NOW() - INTERVAL ...` if `direction` is -1.
 
-    If the month lacks the day, its last day is used.
+    If the resulting month does not have the day, the month's last day is used.
     """
     units = {**_SPANS, **{name: months * 31 * DAY for name, months in _MONTHS.items()}}
     given, name = amount.constant, unit.constant

@@ -1,7 +1,6 @@
 """Arithmetic as on the servers: integers of 64 bits that must not overflow, exact decimals, doubles.
 
-Division (`/`) of exact numbers is refused: one product rounds the result to four more digits, the other keeps more
-digits than it shows.
+Division (`/`) of exact numbers is refused: servers keep different numbers of digits of the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Parses an expression by MySQL's grammar, from the loosest to the tightest operators.
+"""Parses an expression by MySQL's grammar.
+
+The operators, from the loosest to the tightest:
 
     OR ||  <  XOR  <  AND &&  <  NOT  <  IS  <  comparisons  <  BETWEEN IN LIKE  <  |  <  &  <  << >>  <  + -
     <  * / DIV % MOD  <  ^  <  unary - ~  <  !  <  BINARY COLLATE
@@ -36,7 +38,7 @@ _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]
 
 @dataclass(frozen=True, slots=True)
 class ExpressionToken:
-    """A token. Its text is without quotes and escapes if it is a name or a text, otherwise as written."""
+    """A token. The text of a name or a text has no quotes and escapes; the text of other tokens is as written."""
 
     lexeme: Lexeme
     text: str
@@ -49,10 +51,10 @@ class ExpressionToken:
 
 
 def words(text: str) -> Iterator[ExpressionToken]:
-    """Yields all tokens, then one END, as the servers read them under their default SQL mode.
+    """Yields all tokens as the servers read them under their default SQL mode, then one END token.
 
     A double quote opens a text, a backslash escapes, and `||` means OR. An operator of several characters is one token
-    here, which is not so in statements. A comment with code is not supported.
+    here, other than in statements. A comment with code is not supported.
     """
     at, name_end = 0, -1
     while at < len(text):
@@ -75,7 +77,7 @@ def _word(text: str, at: int, *, in_name: bool) -> tuple[ExpressionToken, int]:
         value, end = quoted(text, at, escapes=True)
         return ExpressionToken(Lexeme.TEXT, value, at), end
     patterns = [(Lexeme.WORD, _WORD), (Lexeme.SIGN, _SIGN)]
-    if not in_name:  # no number begins directly after a name or its dot, as in `t.2e5`
+    if not in_name:  # after a name or its dot no number begins: in `t.2e5`, 2e5 is a name
         patterns = [(Lexeme.BYTES, _BYTES), (Lexeme.NUMBER, _NUMBER), *patterns]
     for lexeme, pattern in patterns:
         if found := pattern.match(text, at):

@@ -15,7 +15,7 @@ from pidts.schema.parse.lexer import NotUnderstoodError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpressionRule:
-    """A rule for one table and one kind of changes: inserts, deletes, or updates (by the old row, new row, or both)."""
+    """A rule for one table and one kind of changes: inserts, deletes, or updates (by old row, new row, or both)."""
 
     schema: str
     table: str

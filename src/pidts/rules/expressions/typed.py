@@ -1,4 +1,4 @@
-"""Adds the types of a table's columns to an expression; refuses one whose value is not exact with these types."""
+"""Adds the types of a table's columns to an expression. Refuses the expression if its value is not exact then."""
 
 from __future__ import annotations
 
@@ -206,7 +206,10 @@ def _must_have_one_sign(name: str, *exprs: Expr) -> None:
 
 
 def _sign(expr: Expr) -> Family | None:
-    """Returns whether an integer is signed; None for a constant that is the same both ways, and for other values."""
+    """Returns the family of an integer, INT or UINT.
+
+    None for a constant that is the same in both, and for other values.
+    """
     if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
         return None
     return expr.family if expr.family in (Family.INT, Family.UINT) else None

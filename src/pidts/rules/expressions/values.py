@@ -7,7 +7,7 @@ Each family has one form in Arrow:
     TIME    int64: microseconds             NULL   null      OPAQUE   a column that can only be tested for NULL
     JSON    string: a value of a document in the server's form
 
-A constant is computed as a scalar; Arrow's functions accept both.
+A constant is computed as a scalar: Arrow's functions accept arrays and scalars.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pidts.rules.expressions.tree import Literal, NotSupportedError
 
 
 class Family(Enum):
-    """Groups of values that are compared and computed in the same way."""
+    """A group of values that are compared and computed in the same way."""
 
     NULL = auto()
     TRUTH = auto()
@@ -177,7 +177,7 @@ def common_decimal(*exprs: Expr) -> pa.DataType:
 
 
 def as_decimal(expr: Expr, kind: pa.DataType) -> Callable[[Rows], Any]:
-    """Returns an exact number in another type with enough room."""
+    """Returns a function that computes an exact number as `kind`, which has enough room."""
     run = as_integer(expr).run
     return lambda rows: run(rows).cast(kind)
 

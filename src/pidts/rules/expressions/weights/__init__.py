@@ -1,10 +1,10 @@
 """The servers' weights of characters, one file per collation, as `WEIGHT_STRING` returns them.
 
-A file is compressed by zlib. It has one byte for each code point, the number of its weights, and then the weights of
-all code points, two bytes each. Some numbers of weights are special. `UNKNOWN`: the collation's charset does not have
-the character. `ITSELF`: the character's only weight is the code point. The numbers in `IMPLICIT`: the character's two
-weights are computed from the code point (as for Chinese characters). `tests/rules/expressions/weigh.py` writes the
-files.
+A file is compressed by zlib. First it has one byte for each code point: the number of its weights. Then it has the
+weights of all code points, two bytes each. Some of the first bytes are special. `UNKNOWN`: the collation's charset does
+not have the character. `ITSELF`: the character's only weight is the code point. The numbers in `IMPLICIT`: the
+character's two weights are computed from the code point (as for Chinese characters). `tests/rules/expressions/weigh.py`
+writes the files.
 
 After the weights, a file may have contractions: sequences of characters with other weights than those of their parts.
 """
@@ -28,8 +28,7 @@ UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
 """The special numbers for implicit weights, with the start of the first weight.
 
-Ideographs have lower weights than ideographs in extensions, and the latter have lower weights than unassigned
-characters.
+Ideographs have the lowest weights, ideographs in extensions higher ones, unassigned characters the highest.
 """
 
 _EXPLICIT = 250
@@ -57,13 +56,13 @@ _OTHERS = {
 }
 
 _APART = {"unicode_ci": (0x10000, POINTS), "0900_ai_ci": (0xAC00, 0xD7A4), "gbk_chinese_ci": (0x80, POINTS)}
-"""The range of code points, by collation, that LIKE distinguishes from all others, although `=` does not: servers
-compute their weights, and have no table for them.
+"""For some collations, a range of code points that LIKE distinguishes from all others, although `=` does not: servers
+have no table of their weights, and compute the weights.
 """
 
 
 def has_weights(collation: str) -> bool:
-    """Whether the weights of a collation are known, by its name on the server."""
+    """Whether the weights of this collation are known; the name is the server's."""
     return _file(collation) is not None
 
 
@@ -130,7 +129,7 @@ class Weights:
     ) -> pa.BinaryArray:
         """Computes the keys of texts with possible contractions one by one.
 
-        There are few: those with a contraction's later part.
+        Only few texts have the later part of a contraction.
         """
         rows = np.repeat(np.arange(len(sizes)), sizes)[self._goes_on[points]]
         rows = np.unique(rows)
@@ -162,7 +161,7 @@ class Weights:
         point = int(points[self.codes[points] == UNKNOWN][0])
         return Halted(
             "expression-failed",
-            f"nothing is known of the order of the character U+{point:04X} in {self.name}",
+            f"the place of the character U+{point:04X} in the order of {self.name} is not known",
             todo="Write COLLATE with another collation in the expression",
         )
 
