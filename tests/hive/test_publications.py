@@ -23,6 +23,22 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
+SALES_CHANGES = [
+    ["update_from", 1, "Ann", "1.25", None, None],
+    ["update_to", 1, "Ann", "3.00", None, None],
+    ["update_from", 1, "Ann", "3.00", None, None],
+    ["update_to", 1, "Ann", "4.00", None, None],
+    ["update_from", 2, "Bob", "2.50", None, None],
+    ["update_to", 7, "Bob", "2.50", None, None],
+    ["delete", 7, "Bob", "2.50", None, None],
+    ["insert", 8, "Cy", "5.00", None, "new"],
+    ["insert", 9, None, None, "6.50", "late"],
+    ["truncate", None, None, None, None, None],
+    ["insert", 10, None, None, "7.50", "last"],
+]
+"""The changes of `change_sales` as the change table has them."""
+
+
 def change_sales(world: World) -> None:
     world.sql("UPDATE sales SET price = 3 WHERE id = 1")
     world.sql("UPDATE sales SET price = 4 WHERE id = 1")
@@ -43,19 +59,7 @@ def look_at_changes(world: World, reader: Reader) -> None:
         "SELECT pidts_op, id, buyer, CAST(price AS STRING), CAST(price__decimal_14_2 AS STRING), note "
         f"FROM {name} ORDER BY pidts_lsn, pidts_op"
     )
-    assert rows == [
-        ["update_from", 1, "Ann", "1.25", None, None],
-        ["update_to", 1, "Ann", "3.00", None, None],
-        ["update_from", 1, "Ann", "3.00", None, None],
-        ["update_to", 1, "Ann", "4.00", None, None],
-        ["update_from", 2, "Bob", "2.50", None, None],
-        ["update_to", 7, "Bob", "2.50", None, None],
-        ["delete", 7, "Bob", "2.50", None, None],
-        ["insert", 8, "Cy", "5.00", None, "new"],
-        ["insert", 9, None, None, "6.50", "late"],
-        ["truncate", None, None, None, None, None],
-        ["insert", 10, None, None, "7.50", "last"],
-    ]
+    assert rows == SALES_CHANGES
     days = reader.rows(f"SELECT CAST(pidts_ts AS STRING), id FROM {name} WHERE pidts_day = '2030-03-17'")
     assert days == [["2030-03-17 17:46:40", 9]]
     assert reader.rows(f"SELECT id, note FROM {world.database}.sales") == [[10, "last"]]
