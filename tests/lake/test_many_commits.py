@@ -56,6 +56,18 @@ def read_by_others(target: IcebergTarget) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in found.to_pylist())
 
 
+def files(target: IcebergTarget) -> list[tuple[int, int]]:
+    """The rows and the bytes of each data file that a reader opens."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{target.warehouse}/catalog.db")
+    try:
+        found = [task.file for task in catalog.load_table((NAME.schema, NAME.name)).scan().plan_files()]
+    finally:
+        catalog.engine.dispose()
+    return [(file.record_count, file.file_size_in_bytes) for file in found]
+
+
 def random_change(chance: random.Random, structure: Table, model: Model) -> NetChange:
     """Deletes some rows and writes some, and does the same to the model."""
     gone = chance.sample(sorted(model), min(len(model), chance.randrange(6)))
@@ -121,6 +133,28 @@ def test_any_history_is_what_the_source_has_and_its_files_stay_few(
     data = list((place / "data").glob("*.parquet"))
     assert len([one for one in data if "deletes" not in one.name]) < 40
     assert len(list((place / "metadata").iterdir())) < 60
+
+
+def test_a_commit_merges_no_more_small_files_than_it_may(
+    target: IcebergTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy leaves many files that are small, and the changes after it do not wait until all of them are merged."""
+    structure = table(NAME, {"id": INT, "v": INT})
+    with closing(target.connect()) as session:
+        create(session, structure)
+        for number in range(40):
+            session.begin()
+            assert session.load(structure, rows(structure, (2 * number, 0), (2 * number + 1, 0)))
+            session.commit()
+        assert [count for count, _ in files(target)] == [2] * 40
+        size = max(size for _, size in files(target))
+        monkeypatch.setattr("pidts.target.iceberg.publish.MERGED_BYTES", 10 * size + size // 2)
+        for number in range(2):
+            session.begin()
+            session.write(change(structure, upserts=[(100 + number, 1)]))
+            session.commit()
+    assert sorted(count for count, _ in files(target)) == [2] * 20 + [20 + 1, 20 + 1]
+    assert len(read_by_others(target)) == 82
 
 
 def test_a_reader_that_began_before_finds_its_files(target: IcebergTarget) -> None:

@@ -1,9 +1,9 @@
 """Carries out a batch's requests of the full copy in one Spark job; each of its tasks reads and loads some chunks.
 
-Until Spark has started, the driver carries out small requests by itself. It can write a hundred thousand rows in the
-time that Spark needs to start, so a task with only small tables needs no Spark. If more rows are left to read, Spark
-starts meanwhile. A request is carried out either by the driver alone or by Spark alone, so its crash points are the
-same in both cases.
+Until Spark has started, the driver carries out small requests by itself. In the time that Spark needs to start, it can
+write a hundred thousand rows into a server, or four million into a warehouse. So a task with only small tables needs no
+Spark. If more rows are left to read, Spark starts meanwhile. A request is carried out either by the driver alone or by
+Spark alone, so its crash points are the same in both cases.
 
 The job runs after the batch's log is committed on the target, so no change is lost if the job fails. An interrupted job
 leaves chunks on the target that the planner does not know of. When the same rows are read again, these chunks are found
@@ -48,8 +48,14 @@ _log = structlog.get_logger(__name__)
 
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
-_AT_ONCE = 10_000
-"""The most rows that the driver reads at once without Spark. The log waits while it reads."""
+_AT_ONCE = 4
+"""The most pieces that the driver reads at once without Spark. While one is loaded, the next is read. The log waits
+until all of them are loaded.
+"""
+_SERVER_PIECE = 2_500
+"""The rows of a piece for a server. `direct-rows` is meant for servers: a warehouse's pieces have more rows, and the
+driver copies as many pieces.
+"""
 _SHARE = 0.75
 """The share of the remaining rows that the next tasks of all slots take together."""
 _MOST_PAUSE = 2.5
@@ -69,8 +75,8 @@ class CopyRunner:
     Other threads may call `cancel` and, last, `close`.
     """
 
-    def __init__(self, stop: Callable[[], bool], direct_rows: int = 10 * _AT_ONCE) -> None:
-        """`direct_rows` is the number of rows that the driver copies by itself.
+    def __init__(self, stop: Callable[[], bool], direct_rows: int = 100_000) -> None:
+        """`direct_rows` is the number of rows that the driver copies to a server by itself.
 
         If there are more, Spark copies the rest.
         """
@@ -129,14 +135,16 @@ class CopyRunner:
         if not self._may_read():
             return
         began = self._pace.now()
-        is_driver = not spark.is_prepared and self._direct_rows > 0 and not self._any_long(plan, requests)
+        piece = context.target.piece_rows
+        direct_rows = self._direct_rows * piece // _SERVER_PIECE
+        is_driver = not spark.is_prepared and direct_rows > 0 and not _any_long(plan, requests, direct_rows)
         most = self._pace.most(rate)
         if is_driver:
-            at_once = min(self._direct_rows, _AT_ONCE)
+            at_once = min(direct_rows, _AT_ONCE * piece)
             most = min(at_once, most or at_once)
-            if copies_much(plan.end.copy.values(), self._rows_here, self._direct_rows):
+            if copies_much(plan.end.copy.values(), self._rows_here, direct_rows):
                 spark.begin()
-        cuts = self._cutter.cut(context, requests, batch, most)
+        cuts = self._cutter.cut(context, requests, batch, most, _AT_ONCE if is_driver else None)
         self._cutter.look_ahead(context, cuts)
         cut = self._pace.now()
         pieces = [piece for cut in cuts for piece in cut.pieces]
@@ -156,11 +164,6 @@ class CopyRunner:
         seconds = {"cut": round(cut - began, 3), "job": round(self._pace.now() - cut, 3)}
         seconds |= {"reading": sum(one.reading for one in work), "chunks": sum(one.seconds for one in work)}
         _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds, here=is_driver)
-
-    def _any_long(self, plan: BatchPlan, requests: Sequence[ChunkRequest]) -> bool:
-        """Whether one of the requests is a single transaction with more rows than the driver may read at once."""
-        states = [plan.end.copy.get(request.table) for request in requests if request.whole]
-        return not all(state is not None and state.estimate <= self._direct_rows for state in states)
 
     def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
         """Reads and loads the pieces in this process; returns None if the run has to end before all of them are loaded.
@@ -239,6 +242,12 @@ def prepare(target: Target, spark: SparkSession) -> None:
     slots = spark.sparkContext.defaultParallelism
     with suppress(Exception):  # the code that needs the processes will get the same error, and report it
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
+
+
+def _any_long(plan: BatchPlan, requests: Sequence[ChunkRequest], direct_rows: int) -> bool:
+    """Whether one of the requests is a single transaction with more rows than the driver may read at once."""
+    states = [plan.end.copy.get(request.table) for request in requests if request.whole]
+    return not all(state is not None and state.estimate <= direct_rows for state in states)
 
 
 def _settle(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[Fetched]) -> None:

@@ -66,10 +66,12 @@ MANIFESTS = 30
 DELETE_FILES = 16
 """If there are more files of removed rows than this, all are rewritten as one."""
 SMALL_FILES = 16
-"""If there are this many small data files, they are rewritten as one."""
-_SMALL_LOADED = 64
-"""The same number while rows are loaded: a copy makes many small files, and no row is to be rewritten twice."""
+"""If there are this many small data files, the smallest are rewritten as one."""
 SMALL_BYTES = 16 << 20
+_LOADED_SMALL_FILES, _LOADED_SMALL_BYTES = 64, 2 << 20
+"""The same limits while rows are loaded: most files of a copy are not merged before the copy has ended."""
+MERGED_BYTES = 64 << 20
+"""The most bytes of small files that one transaction rewrites, because other transactions wait meanwhile."""
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
 """A data file with more removed rows than this is rewritten."""
@@ -142,22 +144,24 @@ def _data_file(metadata: TableMetadata, rows: pa.Table) -> DataFile:
 
 def compact(table: OpenTable) -> None:
     """Chooses committed files whose rows are rewritten: small files, and files with many removed rows."""
-    small, left = [], _BYTES_AT_ONCE
+    most_files, most_bytes = SMALL_FILES, SMALL_BYTES
+    if table.prepared:
+        most_files, most_bytes = _LOADED_SMALL_FILES, _LOADED_SMALL_BYTES
+    found, small, merged, left = 0, [], 0, _BYTES_AT_ONCE
     for path, entry in sorted(table.committed.items(), key=lambda item: item[1].data_file.file_size_in_bytes):
         size, rows = entry.data_file.file_size_in_bytes, entry.data_file.record_count
         dead = len(table.all_dead(path))
         if dead == rows:
             table.dropped.add(path)
             table.removed.pop(path, None)
-        elif size > left:
-            break
-        elif dead > rows * _DEAD_SHARE and size >= SMALL_BYTES:
+        elif size < most_bytes:
+            found, merged = found + 1, merged + size
+            if merged <= MERGED_BYTES:
+                small.append(path)
+        elif dead > rows * _DEAD_SHARE and SMALL_BYTES <= size <= left:
             table.rewrite(path)
             left -= size
-        elif size < SMALL_BYTES:
-            small.append(path)
-            left -= size
-    if len(small) >= (_SMALL_LOADED if table.prepared else SMALL_FILES):
+    if found >= most_files:
         for path in small:
             table.rewrite(path)
 
