@@ -13,6 +13,7 @@ from pidts.model import Halted, PidtsError, TableName, Transient, Where
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.files import name_of, remove
 from pidts.target.iceberg.publish import KEPT_SECONDS, Published
+from pidts.target.iceberg.server_record import ServerRecord
 from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot
 
 _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
@@ -29,6 +30,7 @@ class Catalog:
     def __init__(self, connection: CatalogConnection) -> None:
         self._connection, self._run = connection, connection.run
         self._has_tables = False
+        self._servers = ServerRecord(connection)
         self._unlinked: list[str] = []
         """The files to remove when the open transaction commits."""
 
@@ -142,7 +144,8 @@ class Catalog:
         """Records files that the table no longer needs, and marks for removal those that were recorded long ago.
 
         A file that a snapshot of the table may need stays, whatever its age: snapshots may have tags, and schema
-        changes do not expire snapshots.
+        changes do not expire snapshots. So do the files that the catalog of a server needs, which may be at an earlier
+        state of the table.
         """
         now = int(time.time())
         for path in paths:
@@ -151,11 +154,20 @@ class Catalog:
                 "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
                 (new.location, path, now, _sequence_of(path), new.last_sequence_number),
             )
-        numbers = json.dumps([one.sequence_number or 0 for one in new.snapshots])
+        needed = self._servers.needed(new.location)
+        if needed is None:
+            return
+        locations, numbers = needed[0], {one.sequence_number or 0 for one in new.snapshots} | needed[1]
         old, _ = self._run(
             "SELECT path FROM pidts_meta.retired_file WHERE table_location = %s AND since < %s "
-            f"AND NOT EXISTS (SELECT 1 FROM json_each(%s) WHERE value >= first AND value < next) LIMIT {_AT_ONCE}",
-            (new.location, now - KEPT_SECONDS - _MARGIN_SECONDS, numbers),
+            "AND NOT EXISTS (SELECT 1 FROM json_each(%s) WHERE value >= first AND value < next) "
+            f"AND path NOT IN (SELECT value FROM json_each(%s)) LIMIT {_AT_ONCE}",
+            (
+                new.location,
+                now - KEPT_SECONDS - _MARGIN_SECONDS,
+                json.dumps(sorted(numbers)),
+                json.dumps(sorted(locations)),
+            ),
         )
         for (path,) in old:
             self._run(

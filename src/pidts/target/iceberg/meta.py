@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pidts.model import Checkpoint, TableName
 from pidts.target.checkpoints import CheckpointRecord, no_checkpoint
 from pidts.target.iceberg.connection import CatalogConnection
+from pidts.target.iceberg.server_record import SERVER_TABLES
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import META_TABLES
 from pidts.target.moves import MoveRecord
@@ -68,7 +69,7 @@ class IcebergMeta(SharedRecords):
         """Creates the warehouse and the missing tables; the database is locked during this."""
         self._connection.make_warehouse()
         with self._connection.transaction():
-            for sql in (*CATALOG_TABLES, _RETIRED_FILES, _ORPHANS, _DROPPED_TABLES):
+            for sql in (*CATALOG_TABLES, *SERVER_TABLES, _RETIRED_FILES, _ORPHANS, _DROPPED_TABLES):
                 self._connection.run(sql, ())
             for name, table in META_TABLES.items():
                 self._connection.run(f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)})", ())

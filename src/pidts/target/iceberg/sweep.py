@@ -1,8 +1,9 @@
 """Removes files that nothing needs: those of interrupted transactions, and those of dropped tables.
 
-A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. All other
-files are noted as orphans. A sweep at least a day later removes them if they are still not needed. So a file that
-somebody has begun to read stays for at least a day, and no decision depends on the clock of a file system.
+A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. The
+table's metadata is the warehouse's, and also the metadata that the catalog of a server names. Other files are noted as
+orphans. A sweep at least a day later removes them if they are still not needed. So a file that somebody has begun to
+read stays for at least a day, and no decision depends on the clock of a file system.
 
 Cases that could go wrong, and why they do not:
 
@@ -55,6 +56,7 @@ from pidts.target.iceberg.files import (
     remove,
     remove_folder,
 )
+from pidts.target.iceberg.server_record import ServerRecord
 from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot, live_entries
 
 ORPHAN_SECONDS = 86_400
@@ -207,6 +209,8 @@ def _sweep_dropped(session: CatalogConnection) -> int:
             continue  # the warehouse was copied or moved to this path
         with session.transaction():
             session.own_database()
+            if any(_is_in(each, folder) for each in ServerRecord(session).locations()):
+                continue  # the catalog of a server still has the table
             if not _names(session, folder):
                 if not is_local(folder):
                     removed += remove_folder(folder)
@@ -248,9 +252,9 @@ def _real(uri: str) -> str:
 
 
 def _locations(session: CatalogConnection) -> list[str]:
-    """Returns the current metadata files of all tables, under every catalog name."""
+    """Returns the metadata files of all tables, under every catalog name: the current ones, and those of servers."""
     rows, _ = session.run("SELECT metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL", ())
-    return [str(location) for (location,) in rows]
+    return sorted({str(location) for (location,) in rows} | ServerRecord(session).locations())
 
 
 def _read(location: str) -> TableMetadata:

@@ -1,0 +1,163 @@
+"""Records which metadata file of each table is in the catalog of a server.
+
+The warehouse's own catalog is ahead of the server's. What the server's state needs must not be removed meanwhile: the
+metadata files that these records name, and the files of their snapshots.
+
+The records are shared by all tasks of a warehouse, whatever their meta schemas: a commit of any of them may remove
+files.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+
+from pidts.model import PidtsError, TableName
+from pidts.target.iceberg.connection import CatalogConnection
+from pidts.target.iceberg.snapshot import Snapshot
+
+_ENTRIES = (
+    "CREATE TABLE IF NOT EXISTS pidts_server_entry (place text NOT NULL, table_schema text NOT NULL, "
+    "table_name text NOT NULL, metadata text NOT NULL, next text NOT NULL, problem text NOT NULL, "
+    "PRIMARY KEY (place, table_schema, table_name))"
+)
+_TASKS = (
+    "CREATE TABLE IF NOT EXISTS pidts_server_task (place text NOT NULL, meta_schema text NOT NULL, "
+    "task text NOT NULL, PRIMARY KEY (place, meta_schema, task))"
+)
+SERVER_TABLES = (_ENTRIES, _TASKS)
+DROPPED = "dropped"
+"""The value of `Entry.next` if the table is to be removed from the server's catalog."""
+_LATE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A table in the catalog of a server."""
+
+    metadata: str = ""
+    """The metadata file that the server named when it last answered; empty if the table is not there yet."""
+    next: str = ""
+    """The metadata file that the server may name by now, or `DROPPED`; empty if the server has answered."""
+    problem: str = ""
+    """The reason why the server's catalog does not get the next state."""
+
+
+class ServerRecord:
+    """Reads and changes the records, in the open transaction or in one of its own."""
+
+    def __init__(self, connection: CatalogConnection) -> None:
+        self._connection = connection
+        self._is_made = False
+
+    def entries(self, place: str) -> dict[TableName, Entry]:
+        """Returns the tables of a server's catalog."""
+        if not self._exists():
+            return {}
+        sql = "SELECT table_schema, table_name, metadata, next, problem FROM pidts_server_entry WHERE place = %s"
+        rows, _ = self._connection.run(sql, (place,))
+        return {
+            TableName(schema, name): Entry(metadata=metadata, next=after, problem=problem)
+            for schema, name, metadata, after, problem in rows
+        }
+
+    def locations(self) -> set[str]:
+        """Returns the metadata files that a server may name."""
+        if not self._exists():
+            return set()
+        rows, _ = self._connection.run("SELECT metadata, next FROM pidts_server_entry", ())
+        return {str(each) for row in rows for each in row} - {"", DROPPED}
+
+    def needed(self, folder: str) -> tuple[set[str], set[int]] | None:
+        """Returns the metadata files of a table that a server may name, and their snapshots' sequence numbers.
+
+        Returns None if one of these files cannot be read, so that the files that it needs are not known.
+        """
+        locations = {each for each in self.locations() if each.startswith(f"{folder}/")}
+        try:
+            return locations, {number for each in locations for number in _numbers(_read(each))}
+        except PidtsError:
+            return None
+
+    def put(self, place: str, name: TableName, entry: Entry) -> None:
+        """Inserts or overwrites the record of a table."""
+        with self._connection.transaction():
+            self._connection.run(
+                "INSERT INTO pidts_server_entry (place, table_schema, table_name, metadata, next, problem) "
+                "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO UPDATE SET metadata = excluded.metadata, "
+                "next = excluded.next, problem = excluded.problem",
+                (place, name.schema, name.name, entry.metadata, entry.next, entry.problem),
+            )
+
+    def moved(self, place: str, name: TableName, former: Entry) -> None:
+        """Records that the server has the table's next state now.
+
+        Readers may have begun with the former state a moment ago. So the files that it needs stay for an hour from now
+        on, also if the warehouse itself has not needed them for a long time.
+        """
+        with self._connection.transaction():
+            self._connection.own_database()
+            if former.metadata:
+                self._keep(former.metadata)
+            if former.next == DROPPED:
+                sql = "DELETE FROM pidts_server_entry WHERE place = %s AND table_schema = %s AND table_name = %s"
+                self._connection.run(sql, (place, name.schema, name.name))
+            else:
+                self.put(place, name, Entry(metadata=former.next))
+
+    def register(self, place: str, task: str) -> None:
+        """Records the place to which a task publishes; empty for none.
+
+        Entries of a place to which no task publishes any more are forgotten.
+        """
+        with self._connection.transaction():
+            if place:
+                self._connection.run(
+                    "INSERT INTO pidts_server_task (place, meta_schema, task) VALUES (%s, %s, %s) "
+                    "ON CONFLICT DO NOTHING",
+                    (place, self._connection.meta_schema, task),
+                )
+            self._connection.run(
+                "DELETE FROM pidts_server_task WHERE place <> %s AND meta_schema = %s AND task = %s",
+                (place, self._connection.meta_schema, task),
+            )
+            self._connection.run(
+                "DELETE FROM pidts_server_entry WHERE place NOT IN (SELECT place FROM pidts_server_task)", ()
+            )
+
+    def _keep(self, location: str) -> None:
+        """Counts the time of unneeded files, and of a dropped table's folder, anew."""
+        with suppress(PidtsError):
+            metadata, now = _read(location), int(time.time())
+            self._connection.run(
+                "UPDATE pidts_meta.dropped_table SET since = %s WHERE location = %s", (now, metadata.location)
+            )
+            late, _ = self._connection.run(
+                "SELECT 1 FROM pidts_meta.retired_file WHERE table_location = %s AND path = %s AND since < %s",
+                (metadata.location, location, now - _LATE_SECONDS),
+            )
+            if late:
+                self._connection.run(
+                    "UPDATE pidts_meta.retired_file SET since = %s WHERE table_location = %s AND (path = %s OR EXISTS "
+                    "(SELECT 1 FROM json_each(%s) WHERE value >= first AND value < next))",
+                    (now, metadata.location, location, json.dumps(sorted(_numbers(metadata)))),
+                )
+
+    def _exists(self) -> bool:
+        """Whether the tables are there; an earlier version of the product has made none."""
+        if not self._is_made:
+            sql = "SELECT 1 FROM sqlite_master WHERE name = 'pidts_server_entry'"
+            self._is_made = bool(self._connection.run(sql, ())[0])
+        return self._is_made
+
+
+def _read(location: str) -> TableMetadata:
+    return Snapshot.read(TableName("", ""), location).metadata
+
+
+def _numbers(metadata: TableMetadata) -> set[int]:
+    return {one.sequence_number or 0 for one in metadata.snapshots}
