@@ -62,6 +62,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "held_bytes": found.held_bytes,
         "cutover": found.cutover.to_json() if found.cutover is not None else None,
         **({} if found.published is None else {"published": _published_json(found.published, found.change_tables)}),
+        **({} if found.server_catalog is None else {"server_catalog": found.server_catalog.to_json()}),
         "ended": found.ended.to_json() if found.ended is not None else None,
     }
 
@@ -130,6 +131,10 @@ def _show(found: TaskStatus, task: Path) -> None:
                 show_halted_tables(one, task, several=several)
     if found.published is not None:
         _show_published(found.published, found.change_tables)
+    if (catalog := found.server_catalog) is not None:
+        lag = f"; {plural('table', catalog.behind)} behind, by {catalog.lag_seconds:,.0f} s" if catalog.behind else ""
+        print(f"published in {catalog.place}: {plural('table', catalog.tables)}{lag}")
+        _list("problem", [f"{name}: {problem}" for name, problem in sorted(catalog.problems.items())])
     _show_end(found)
     retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
     silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""

@@ -280,6 +280,7 @@ OURS = {
     "target-database.catalog",
     "target-database.files",
     "target-database.metastore",
+    "target-database.publish-to",
     "target-database.warehouse",
     "target-database.password-file",
     "source.from.password-file",

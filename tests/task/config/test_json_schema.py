@@ -121,7 +121,7 @@ def misfits(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
 ROW = re.compile(r"^\| ((?:`[\w.-]+`(?:, )?)+) \|", re.MULTILINE)
 UNITS = r"\.(mydumper|loader|syncer|validator)\."
 IN_AN_INSTANCE = r"mysql-instances\.(from|standbys|failover-after|enable-gtid|server-id|case-sensitive|filters)\b"
-LOGIN = r"(?:target-database|SOURCE\.from|SOURCE\.standbys)\.(host|port|user|password|password-file|security)\b"
+LOGIN = r"(?:target-database(?:\.publish-to)?|SOURCE\.from|SOURCE\.standbys)\.(host|port|user|password|password-file|security)\b"
 
 
 def test_the_page_on_task_files_has_a_row_for_every_key_and_no_other() -> None:

@@ -191,12 +191,13 @@ class CatalogConnection:
             return cursor.fetchall(), cursor.rowcount
 
     @contextmanager
-    def locked(self, *name: object) -> Iterator[int]:
+    def locked(self, *name: object, everywhere: bool = False) -> Iterator[int]:
         """Holds a named lock until the block is left; yields its descriptor.
 
         If this process dies before the block is left, a process that has inherited the descriptor keeps the lock.
+        A lock of a name belongs to the meta schema, unless it is the same one for all of them (`everywhere`).
         """
-        descriptor = self._open_lock(name)
+        descriptor = self._open_lock(name, everywhere=everywhere)
         try:
             _take(descriptor, fcntl.LOCK_EX, name)
             yield descriptor
@@ -234,9 +235,9 @@ class CatalogConnection:
         _release(descriptor)
         return False
 
-    def _open_lock(self, name: Sequence[object]) -> int:
+    def _open_lock(self, name: Sequence[object], *, everywhere: bool = False) -> int:
         self.demand_warehouse()
-        path = Path(self.warehouse) / LOCKS / f"{_digest((self.meta_schema, *name))}.lock"
+        path = Path(self.warehouse) / LOCKS / f"{_digest(('' if everywhere else self.meta_schema, *name))}.lock"
         with mapped():
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from pidts.model import Checkpoint, TableName
 from pidts.target.checkpoints import CheckpointRecord, no_checkpoint
+from pidts.target.iceberg.catalog_tables import CATALOG_TABLES
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.server_record import SERVER_TABLES
 from pidts.target.meta import SharedRecords
@@ -20,21 +21,6 @@ _TYPES = {
     **dict.fromkeys(("int", "long", "epoch", "seconds"), "integer NOT NULL"),
     "clock": "pidts_moment NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))",
 }
-
-_ICEBERG_TABLES = (
-    "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, "
-    "table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), "
-    "previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5), "
-    "PRIMARY KEY (catalog_name, table_namespace, table_name))"
-)
-_NAMESPACES = (
-    "CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, "
-    "namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000), "
-    "PRIMARY KEY (catalog_name, namespace, property_key))"
-)
-CATALOG_TABLES = (_ICEBERG_TABLES, _NAMESPACES)
-"""The tables of an Iceberg JDBC catalog, schema version V1, as other clients create them."""
-
 
 _RETIRED_FILES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.retired_file (table_location text NOT NULL, path text NOT NULL, "

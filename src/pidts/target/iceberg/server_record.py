@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -47,6 +48,32 @@ class Entry:
     """The reason why the server's catalog does not get the next state."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """How far the catalog of a server is behind the warehouse."""
+
+    place: str
+    tables: int
+    """The number of tables that the server has."""
+    behind: int
+    """The number of tables whose present state the server does not have."""
+    lag_seconds: float
+    """The seconds since the first change that the server does not have; 0 if it has all."""
+    problems: Mapping[TableName, str]
+    """Tables that are not published, each with the reason."""
+
+    def to_json(self) -> dict[str, object]:
+        """Returns plain values for JSON."""
+        problems = [{"table": str(name), "problem": problem} for name, problem in sorted(self.problems.items())]
+        return {
+            "place": self.place,
+            "tables": self.tables,
+            "behind": self.behind,
+            "lag_seconds": round(self.lag_seconds),
+            "problems": problems,
+        }
+
+
 class ServerRecord:
     """Reads and changes the records, in the open transaction or in one of its own."""
 
@@ -64,6 +91,34 @@ class ServerRecord:
             TableName(schema, name): Entry(metadata=metadata, next=after, problem=problem)
             for schema, name, metadata, after, problem in rows
         }
+
+    def state(self, place: str, current: Mapping[TableName, str]) -> ServerState:
+        """Returns how far a server is behind the current metadata files of the tables to be published."""
+        entries = self.entries(place)
+        behind = [
+            (entries.get(name, Entry()).metadata, current.get(name, ""))
+            for name in entries.keys() | current.keys()
+            if entries.get(name, Entry()).metadata != current.get(name, "")
+        ]
+        now = time.time()
+        return ServerState(
+            place=place,
+            tables=sum(bool(one.metadata) for one in entries.values()),
+            behind=len(behind),
+            lag_seconds=max((max(now - self._since(*each, now), 0.0) for each in behind), default=0.0),
+            problems={name: one.problem for name, one in entries.items() if one.problem},
+        )
+
+    def _since(self, shown: str, current: str, now: float) -> float:
+        """Returns the time since when a table has another state than the server shows; now if it is not known."""
+        rows, _ = self._connection.run("SELECT since FROM pidts_meta.retired_file WHERE path = %s", (shown,))
+        with suppress(PidtsError):
+            if not rows and not current:
+                sql = "SELECT since FROM pidts_meta.dropped_table WHERE location = %s"
+                rows, _ = self._connection.run(sql, (_read(shown).location,))
+            if not rows and current:
+                return _read(current).last_updated_ms / 1000
+        return float(rows[0][0]) if rows else now
 
     def locations(self) -> set[str]:
         """Returns the metadata files that a server may name."""
@@ -101,7 +156,7 @@ class ServerRecord:
         """
         with self._connection.transaction():
             self._connection.own_database()
-            if former.metadata:
+            if former.metadata not in ("", former.next):
                 self._keep(former.metadata)
             if former.next == DROPPED:
                 sql = "DELETE FROM pidts_server_entry WHERE place = %s AND table_schema = %s AND table_name = %s"

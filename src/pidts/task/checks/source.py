@@ -35,7 +35,7 @@ from pidts.task.checks.task_records import target_name
 from pidts.task.checks.zone_start import may_find_rows
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
-from pidts.task.operate.warehouse import reached
+from pidts.task.operate.warehouse import catalog_finding, reached
 from pidts.task.tables.copy_start import Patterns, is_selected
 from pidts.task.tables.merged import own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import require_unmoved_rows, tables_written_by, with_other_writers
@@ -91,6 +91,7 @@ def check_one_source(
             if config.target.is_datacenter:
                 findings += channel_findings(config, target, resumed=resumed)
                 return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
+            findings += catalog_finding(config, resumed=resumed)
             if tables:  # without tables, the needed privileges are not known
                 findings += _fit(config, target, at_start or tables, resync, other_parts, resumed=resumed)
                 findings += target_findings(config, target, tables)

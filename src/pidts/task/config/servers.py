@@ -22,6 +22,7 @@ from pidts.task.config.yaml_lines import Item, read_yaml
 
 if TYPE_CHECKING:
     from pidts.apply import Target
+    from pidts.target.iceberg.server_catalog import ServerCatalog
 
 
 TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
@@ -81,6 +82,24 @@ class SourceSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishTo:
+    """The server to whose catalog the tables of a warehouse are published."""
+
+    type: Literal["postgresql"]
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: Tls
+    database: str
+
+    @property
+    def place(self) -> str:
+        """The product and its address, for people."""
+        return f"{self.type} {self.host}:{self.port}/{self.database}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
     """A target server."""
 
@@ -112,6 +131,8 @@ class TargetSpec:
     """The place in an object store for the files of the warehouse's tables; empty: the directory."""
     catalog: str = ""
     """The name of the catalog in the warehouse."""
+    publish_to: PublishTo | None = None
+    """The server to whose catalog the tables are published, too."""
     metastore: str = ""
     """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
     keeps_changes: bool = False
@@ -123,6 +144,7 @@ class TargetSpec:
         if self.warehouse:
             at = f", metastore {self.metastore}" if self.metastore else ""
             files = f", files {self.files}" if self.files else ""
+            at += f", published to {self.publish_to.place}" if self.publish_to else ""
             return f"{self.type} {self.warehouse}, catalog {self.catalog}{files}{at}"
         return f"{self.type} {self.host}:{self.port}" + (f"/{self.database}" if self.database else "")
 
@@ -158,6 +180,17 @@ class TargetSpec:
             locks_gaps=self.locks_gaps,
         )
 
+    @property
+    def server_catalog(self) -> ServerCatalog | None:
+        """The catalog of a server to which the tables are published; None if they are published nowhere."""
+        if (to := self.publish_to) is None:
+            return None
+        from pidts.target.iceberg import with_packages
+
+        with with_packages("iceberg"):
+            from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
+        return PostgresCatalog(to.host, to.port, to.user, to.database, self.catalog, to.password, to.tls)
+
 
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
     """Reads `target-database`."""
@@ -174,9 +207,8 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
     if kind == "datacenter":
         meta_schema = _datacenter(section, database, meta_schema)
     host, port, user, password, tls = _login(section, _PORTS[kind])
-    if kind == "postgresql" and tls.mode is Mode.VERIFY_CA and tls.ca is None:
-        what = "verify_ca needs ssl-ca with PostgreSQL"
-        raise section.error("security", "missing-key", what, "Give it, or use ssl-mode: verify_identity.")
+    if kind == "postgresql":
+        _demand_ca(section, tls)
     variables = read_variables(section, mysql=kind != "postgresql")
     max_packet = 0
     if kind != "postgresql":
@@ -222,6 +254,7 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
     if metastore and not all(map(_THRIFT.fullmatch, metastore.split(","))):
         what = f"expected thrift://host:port, or several with commas, not {metastore!r}"
         raise section.error("metastore", "bad-value", what, "Without it, the metastore is in the warehouse.")
+    publish_to = _publish_to(section, kind)
     section.finish(dm_keys.SERVER)
     return TargetSpec(
         type=kind,  # type: ignore[arg-type]  # one of the two
@@ -236,7 +269,29 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
         files=files,
         catalog=catalog,
         metastore=metastore,
+        publish_to=publish_to,
     )
+
+
+def _demand_ca(section: Section, tls: Tls) -> None:
+    if tls.mode is Mode.VERIFY_CA and tls.ca is None:
+        what = "verify_ca needs ssl-ca with PostgreSQL"
+        raise section.error("security", "missing-key", what, "Give it, or use ssl-mode: verify_identity.")
+
+
+def _publish_to(target: Section, kind: str) -> PublishTo | None:
+    if not target.has("publish-to"):
+        return None
+    if kind == "hive":
+        what = "a target of type hive publishes to its metastore"
+        raise target.error("publish-to", "not-supported", what, "Remove it, or use type: iceberg.")
+    section = target.section("publish-to")
+    section.choice("type", ("postgresql",), "postgresql", hints=_TYPES)
+    database = section.text("database")
+    host, port, user, password, tls = _login(section, _PORTS["postgresql"])
+    _demand_ca(section, tls)
+    section.finish()
+    return PublishTo(type="postgresql", host=host, port=port, user=user, password=password, tls=tls, database=database)
 
 
 def _datacenter(section: Section, database: str, meta_schema: str) -> str:

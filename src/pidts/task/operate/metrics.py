@@ -27,6 +27,7 @@ def metric_families(progress: Progress) -> list[Metric]:
     awaited = awaited_since(
         BlockedChange(halt.lsn, halt.statement, halt, source=one.source) for one in sources for halt in one.halted
     )
+    catalog_lags = [one.catalog_lag_seconds for one in sources if one.catalog_lag_seconds is not None]
     known = [one for one in sources if one.lag_seconds is not None]
     stages = [(one, stage) for one in sources if one.stage_report is not None for stage in one.stage_report.stages]
     copying = {(task, *_source_and_name(progress, table)): table for table in progress.tables if _is_copying(table)}
@@ -42,6 +43,12 @@ def metric_families(progress: Progress) -> list[Metric]:
             "How many seconds the target is behind a source.",
             ("task", "source"),
             {(task, one.source): one.lag_seconds or 0.0 for one in known},
+        ),
+        _gauge(
+            "pidts_catalog_lag_seconds",
+            "How many seconds the catalog of a server is behind the warehouse that is published there.",
+            ("task",),
+            {(task,): max(catalog_lags)} if catalog_lags else {},
         ),
         _gauge(
             "pidts_stage_busy",

@@ -90,6 +90,8 @@ class SourceProgress:
     halted: tuple[Halt, ...] = ()
     locked: Mapping[str, int] = field(default_factory=dict)
     """The number of locked rows of each target table with locked rows."""
+    catalog_lag_seconds: float | None = None
+    """The seconds by which the catalog of a server is behind the warehouse; None if there is none, or not known."""
     lack: NotReceiving | None = None
     """The cause that prevents the relay from receiving the source's log; None if the relay receives it."""
     relay_bytes: int | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pidts.apply import TargetSession
 from pidts.batch.workers import Workers
@@ -26,8 +26,11 @@ from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.run_end import RunEnd, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
-from pidts.task.operate.warehouse import change_tables, demand_warehouse, publications
+from pidts.task.operate.warehouse import change_tables, demand_warehouse, publications, server_state_of
 from pidts.task.tables.merged import Shard
+
+if TYPE_CHECKING:
+    from pidts.target.iceberg.server_record import ServerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,8 @@ class TaskStatus:
     """The tables that the task has published to a Hive metastore."""
     change_tables: Mapping[TableName, ChangeTable] = field(default_factory=dict)
     """The change tables that the task has published there."""
+    server_catalog: ServerState | None = None
+    """The catalog of a server to which the tables are published."""
     ended: RunEnd | None = None
     """The error with which the last run on this machine ended."""
 
@@ -150,7 +155,9 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
     locks, columns = tuple(open_locks(orders, blocked)), partial_columns(target, parts)
     published = publications(target).of(name) if parts[0].target.type == "hive" else None
     changes = change_tables(target).of(name) if parts[0].target.keeps_changes else {}
-    return TaskStatus(name, tuple(found), locks, columns, cutover_state(target, parts[0]), published, changes)
+    cutover = cutover_state(target, parts[0])
+    to_server = server_state_of(target, parts[0])
+    return TaskStatus(name, tuple(found), locks, columns, cutover, published, changes, to_server)
 
 
 def _source(

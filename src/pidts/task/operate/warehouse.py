@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pidts.apply import TargetSession
 from pidts.model import PidtsError
@@ -12,6 +14,10 @@ from pidts.source.finding import Finding
 from pidts.target.hive.change_record import ChangeRecord
 from pidts.target.hive.record import PublicationRecord
 from pidts.target.iceberg.connection import CATALOG, CatalogConnection
+from pidts.task.config.task_file import TaskConfig
+
+if TYPE_CHECKING:
+    from pidts.target.iceberg.server_record import ServerState
 
 
 def demand_warehouse(session: TargetSession) -> None:
@@ -33,6 +39,33 @@ def change_tables(session: TargetSession) -> ChangeRecord:
     """Returns the record of the change tables that a warehouse has published."""
     assert isinstance(session, CatalogConnection)  # noqa: S101 - that is its type
     return ChangeRecord(session)
+
+
+def server_state_of(session: TargetSession, config: TaskConfig) -> ServerState | None:
+    """Returns how far the catalog of a server is behind the warehouse; None if the task publishes to none."""
+    server = config.target.server_catalog
+    if server is None:
+        return None
+    from pidts.target.iceberg.publication import server_state  # loads pyiceberg, which other targets do not need
+    from pidts.target.iceberg.session import IcebergSession
+
+    assert isinstance(session, IcebergSession)  # noqa: S101 - that is its type
+    return server_state(session, server.place)
+
+
+def catalog_finding(config: TaskConfig, *, resumed: bool) -> Iterator[Finding]:
+    """Yields the finding whether the catalog of a server can be written to.
+
+    A task that has begun starts in any case: its rows go into the warehouse, and `pidts status` shows the lag.
+    """
+    if (server := config.target.server_catalog) is None:
+        return
+    try:
+        server.check()
+    except PidtsError as error:
+        yield Finding("target_connection", ok=resumed, is_note=resumed, message=error.what, fix=error.todo)
+    else:
+        yield Finding("target_connection", ok=True, message=f"tables are published to {server.place}")
 
 
 def reached(session: TargetSession) -> str:

@@ -47,6 +47,7 @@ from pidts.source import connect
 from pidts.spark.stream import TaskStream
 from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.catalog_publications import CatalogPublications
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
 from pidts.task.operate.publications import Publications, PublishingTurns
@@ -374,6 +375,7 @@ class Attempts:
                 sampling = StandbySampling(config)
                 sweeps = WarehouseSweeps(config)
                 publications = Publications(config, lambda: self._shared.reload.parts, self._shared.publishing)
+                to_server = CatalogPublications(config, self._shared.publishing.lock, self._tracker.catalog_lag)
                 with (
                     self._shared.spark.losing_is_transient(lambda: stream.spark),
                     closing(standbys),
@@ -381,6 +383,7 @@ class Attempts:
                     closing(sampling),
                     closing(sweeps),
                     closing(publications),
+                    closing(to_server),
                     closing(stream),
                     closing(watch),
                     closing(measuring.lag),
@@ -393,6 +396,7 @@ class Attempts:
                 self._tracker.locked(self._locked.look(now=True))
                 if self._shared.completion.is_over:
                     publications.finish(self._stop)
+                    to_server.finish(self._stop)
                 with suppress(Transient):
                     # While the task is stopped, other tasks purge the relay by this mark.
                     mark.move(stream.state.needs)

@@ -65,6 +65,7 @@ class Tracker:
         self._refetched = 0
         self._halts: tuple[Halt, ...] = ()
         self._locked: Mapping[TableName, int] = {}
+        self._catalog_lag: float | None = None
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
         """Notes that an attempt begins.
@@ -165,6 +166,10 @@ class Tracker:
         """Notes the halts that need an operator now."""
         self._halts = halts
 
+    def catalog_lag(self, seconds: float) -> None:
+        """Notes by how much the catalog of a server is behind the warehouse."""
+        self._catalog_lag = seconds
+
     def locked(self, rows: Mapping[TableName, int]) -> None:
         """Notes the present number of locked rows of each target table."""
         self._locked = rows
@@ -205,6 +210,7 @@ class Tracker:
             lag_seconds=lag,
             halted=self._halts,
             locked={str(table): count for table, count in self._locked.items()},
+            catalog_lag_seconds=self._catalog_lag,
             lack=self._lack,
             relay_bytes=self._relay_bytes,
             log_warning=self._warnings[0],

@@ -1,0 +1,117 @@
+"""One publication: the tables of a warehouse get into the catalog of a server.
+
+The warehouse's own catalog stays the only one to which rows, checkpoints and schema changes are committed. A server's
+catalog names metadata files that the warehouse's catalog has named before; no file is copied. A publication
+
+1. chooses the tables that differ, all of one moment of the warehouse, and records for each the state that comes next;
+2. lets the server replace the former states by the next ones, each only if the server still has the former one;
+3. records that the server has them.
+
+The state after an interruption:
+
+- in or before 1: the record is a transaction of the warehouse's database. It is there for all tables, or for none.
+- after 1: the server has the former states. The next publication begins with step 2 for the recorded states.
+- in 2: the server has the former states or the next ones; a server that cannot change several tables at once may have
+  both. The next publication repeats step 2: a table that is there already needs nothing.
+- after 2: the same, and all tables are there.
+
+The record protects both states from the removal of files (`server_record.py`): the former one until step 3, the next
+one from step 1 on. Step 1 holds the lock of the warehouse's database, so the next states are current when they are
+recorded, and their files exist.
+
+If the server has neither of the two states, another program has changed the table there. Then nothing is overwritten:
+the table stays as it is, the record keeps both states and says why, and each publication looks again. If somebody
+removes the table there, it is created again.
+
+One process at a time publishes to a server from a warehouse: it holds a file lock. The server may complete a call of a
+killed process late:
+
+- a replacement or a removal names the former state. It succeeds only before the next publication has made its own,
+  which is the same one.
+- a creation is refused if the table exists. If it arrives after the next publication has created the table and a later
+  one has removed it, the server's catalog has a table that is not there any more. An operator removes it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from pidts.model import Halted, TableName
+from pidts.target.iceberg.server_catalog import Move, ServerCatalog
+from pidts.target.iceberg.server_record import DROPPED, Entry, ServerRecord, ServerState
+from pidts.target.iceberg.session import IcebergSession
+from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot
+
+_log = structlog.get_logger(__name__)
+
+
+def publish(session: IcebergSession, server: ServerCatalog, *, whole: bool = False) -> bool:
+    """Publishes what has changed, or compares all tables with the server; returns whether no table has a problem."""
+    record = ServerRecord(session)
+    with session.locked("publish", server.place, everywhere=True):
+        if any(one.next for one in record.entries(server.place).values()):
+            _move(session, record, server)
+        if _choose(session, record, server.place, whole=whole):
+            _move(session, record, server)
+        return not any(one.problem for one in record.entries(server.place).values())
+
+
+def _choose(session: IcebergSession, record: ServerRecord, place: str, *, whole: bool) -> bool:
+    """Records the next states; returns whether there are any."""
+    if not whole and not _differing(session, record, place):
+        return False
+    with session.transaction():
+        session.own_database()
+        there, chosen = record.entries(place), _differing(session, record, place)
+        if whole:
+            chosen = {name: one.metadata for name, one in there.items() if one.metadata and not one.next} | chosen
+        for name, after in chosen.items():
+            record.put(place, name, replace(there.get(name, Entry()), next=after))
+    return bool(chosen)
+
+
+def _differing(session: IcebergSession, record: ServerRecord, place: str) -> dict[TableName, str]:
+    """Returns the next state of each table that differs, except for those whose last move is not made yet."""
+    there, current = record.entries(place), session.tables.all()
+    gone = {name: DROPPED for name, entry in there.items() if name not in current and not entry.next}
+    changed = {}
+    for name, location in current.items():
+        entry = there.get(name, Entry())
+        if entry.metadata != location and not entry.next and _is_own(name, location):
+            changed[name] = location
+    return gone | changed
+
+
+def server_state(session: IcebergSession, place: str) -> ServerState:
+    """Returns how far a server's catalog is behind the warehouse."""
+    own = {name: location for name, location in session.tables.all().items() if _is_own(name, location)}
+    return ServerRecord(session).state(place, own)
+
+
+def _is_own(name: TableName, location: str) -> bool:
+    """Whether the product has made the table. A table whose metadata cannot be read is not published."""
+    with suppress(Halted):
+        return STRUCTURE in Snapshot.read(name, location).metadata.properties
+    return False
+
+
+def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) -> None:
+    place = server.place
+    waiting = {name: entry for name, entry in record.entries(place).items() if entry.next}
+    problems = server.move(
+        [
+            Move(name, None if entry.next == DROPPED else entry.next, entry.metadata)
+            for name, entry in sorted(waiting.items())
+        ]
+    )
+    with session.transaction():
+        session.own_database()
+        for name, entry in waiting.items():
+            if (problem := problems.get(name, "")) == "":
+                record.moved(place, name, entry)
+            elif problem != entry.problem:
+                _log.warning("a table is not published", table=str(name), place=place, why=problem)
+                record.put(place, name, replace(entry, problem=problem))

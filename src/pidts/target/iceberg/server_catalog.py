@@ -1,0 +1,77 @@
+"""The catalog of a server, to which the tables of a warehouse are published.
+
+`ServerCatalog` is the port: a protocol of one method. What is right for a table is decided here, for all servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from pidts.model import TableName
+from pidts.target.iceberg.files import name_of
+
+_OURS = re.compile(r"\d{8,}-[0-9a-f]{32}\.metadata\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table's next state in the catalog of a server."""
+
+    table: TableName
+    goal: str | None
+    """The metadata file that the server is to name; None if the table is to be removed."""
+    former: str = ""
+    """The metadata file that the server was last seen with; empty if the table is not known to be there."""
+
+
+class Step(Enum):
+    """What has to be done at the server for a move."""
+
+    NOTHING = auto()
+    CREATE = auto()
+    REPLACE = auto()
+    REMOVE = auto()
+
+
+class ServerCatalog(Protocol):
+    """A catalog on a server."""
+
+    @property
+    def place(self) -> str:
+        """The address and the catalog's name, without secrets: two tasks with the same one publish to one catalog."""
+        ...
+
+    def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
+        """Makes the moves; returns the tables that were left as they are, each with the reason.
+
+        A table is changed only if the server has it in the state that `step` names, in one action of the server. If the
+        method raises, some moves may be made, and some may still be made when the server gets to them.
+        """
+        ...
+
+    def check(self) -> None:
+        """Raises if the catalog cannot be reached or written to."""
+        ...
+
+
+def step(move: Move, there: str | None) -> Step | str:
+    """Returns what has to be done if the server names this metadata file, or the reason why nothing may be done."""
+    if there == move.goal:
+        return Step.NOTHING
+    if there is None:
+        return Step.CREATE
+    if there == move.former or (not move.former and _is_earlier(there, move.goal)):
+        return Step.REMOVE if move.goal is None else Step.REPLACE
+    if move.former:
+        return f"another program has changed the table there: its metadata file is {there}"
+    return f"the catalog has a table of this name that this warehouse does not publish, with the metadata file {there}"
+
+
+def _is_earlier(there: str, goal: str | None) -> bool:
+    """Whether a metadata file is one of ours, of the same table: published before, by a task whose record is gone."""
+    same = goal is not None and there.rpartition("/")[0] == goal.rpartition("/")[0]
+    return same and _OURS.fullmatch(name_of(there)) is not None

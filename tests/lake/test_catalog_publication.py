@@ -1,0 +1,310 @@
+"""Tables of a warehouse in the catalog of a real PostgreSQL, read back by pyiceberg through that catalog alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from tests.target.conformance.breaking import Died
+from tests.target.conformance.samples import INT, change, table
+
+from pidts.model import PidtsError, TableName
+from pidts.sandbox import Server
+from pidts.target import IcebergTarget
+
+pytest.importorskip("pyiceberg")
+pytest.importorskip("sqlalchemy")
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from pidts.target.iceberg import sweep as sweeping
+from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
+from pidts.target.iceberg.publication import publish
+from pidts.target.iceberg.server_record import Entry, ServerRecord
+from pidts.target.iceberg.session import IcebergSession
+
+A, B = TableName("shop", "a"), TableName("shop", "b")
+KILLED = """
+import os, signal, sys
+from pidts.target import IcebergTarget
+from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
+from pidts.target.iceberg.publication import publish
+
+warehouse, host, port, user, password, database, when = sys.argv[1:]
+real = PostgresCatalog.move
+
+def move(*words):
+    if when == "after":
+        real(*words)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+PostgresCatalog.move = move
+publish(IcebergTarget(warehouse).connect(), PostgresCatalog(host, int(port), user, database, "lake", password))
+"""
+"""A publisher that is killed when the next states are recorded, and when the server has them."""
+
+Rows = list[tuple[int, int]]
+
+
+class World:
+    """A warehouse with two tables, and the catalog of a server."""
+
+    def __init__(self, folder: Path, server: Server, database: str) -> None:
+        self.server, self.database = server, database
+        self.target = IcebergTarget(str(folder / "warehouse"))
+        self.catalog = PostgresCatalog(server.host, server.port, server.user, database, "lake", server.password)
+        self.session: IcebergSession = self.target.connect()
+        self.session.meta.prepare()
+        self.record = ServerRecord(self.session)
+        self.tables = {name: table(name, {"id": INT, "v": INT}) for name in (A, B)}
+        address = f"{server.user}:{server.password}@{server.host}:{server.port}/{database}"
+        self.reader = SqlCatalog("lake", uri=f"postgresql+psycopg://{address}")
+        for name in (A, B):
+            self.create(name)
+
+    def create(self, name: TableName) -> None:
+        for sql in self.session.schema.create_statements(self.tables[name]).statements:
+            self.session.execute(sql)
+
+    def write(self, *rows: tuple[int, int]) -> None:
+        """Commits these rows to both tables."""
+        self.session.begin()
+        for each in self.tables.values():
+            self.session.write(change(each, upserts=rows))
+        self.session.commit()
+
+    def run(self, **step: Any) -> None:
+        """Makes a schema change."""
+        self.session.execute(json.dumps(step))
+
+    def publish(self, *, whole: bool = False) -> bool:
+        """Publishes by a session of its own, as another process would."""
+        with closing(self.target.connect()) as session:
+            return publish(session, self.catalog, whole=whole)
+
+    def rows(self, name: TableName = A) -> Rows | None:
+        """The rows that a reader of the server's catalog finds; None if it finds no table."""
+        try:
+            found = self.reader.load_table((name.schema, name.name)).scan().to_arrow()
+        except NoSuchTableError:
+            return None
+        return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+    def sql(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Runs a statement at the server."""
+        with closing(self.connect()) as connection, connection.transaction():
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else []
+
+    def connect(self) -> psycopg.Connection:
+        server = self.server
+        login = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+        return psycopg.connect(dbname=self.database, **login)
+
+
+@pytest.fixture
+def world(memory_path: Path, postgres: Server, database: str) -> Iterator[World]:
+    made = World(memory_path, postgres, database)
+    yield made
+    made.session.close()
+    made.reader.engine.dispose()
+
+
+def test_the_server_has_the_rows_and_the_schema_changes_of_the_warehouse(world: World) -> None:
+    world.write((1, 1), (2, 2))
+    assert world.publish()
+    assert (world.rows(A), world.rows(B)) == ([(1, 1), (2, 2)], [(1, 1), (2, 2)])
+    assert world.reader.list_tables("shop") == [("shop", "a"), ("shop", "b")]
+    world.run(drop=["shop", "b"])
+    world.run(rename=["shop", "a"], to=["shop", "b"])
+    world.create(A)
+    assert (world.rows(A), world.rows(B)) == ([(1, 1), (2, 2)], [(1, 1), (2, 2)])
+    assert world.publish()
+    assert (world.rows(A), world.rows(B)) == ([], [(1, 1), (2, 2)])
+    world.write((3, 3))
+    world.run(drop=["shop", "a"])
+    assert world.publish()
+    assert (world.rows(A), world.rows(B)) == (None, [(1, 1), (2, 2), (3, 3)])
+    world.run(rename=["shop", "b"], to=["other", "c"])
+    assert world.publish()
+    assert world.rows(B) is None
+    assert world.rows(TableName("other", "c")) == [(1, 1), (2, 2), (3, 3)]
+    assert world.record.entries(world.catalog.place).keys() == {TableName("other", "c")}
+    before = world.sql("SELECT xmin::text FROM iceberg_tables")
+    assert world.publish()
+    assert world.publish(whole=True)
+    assert world.sql("SELECT xmin::text FROM iceberg_tables") == before, "nothing has changed"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "after"),
+    [
+        (ServerRecord, "put", 1, True),
+        (PostgresCatalog, "move", 1, False),
+        (PostgresCatalog, "_make", 1, True),
+        (PostgresCatalog, "move", 1, True),
+        (ServerRecord, "moved", 1, True),
+        (ServerRecord, "moved", 2, True),
+    ],
+)
+def test_a_broken_publication_shows_one_moment_of_all_tables_and_the_next_one_completes_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+) -> None:
+    world.write((1, 1))
+    assert world.publish()
+    world.write((1, 2))
+    with monkeypatch.context() as patch:
+        break_at(patch, owner, name, call, after=after)
+        with pytest.raises(Died):
+            world.publish()
+    assert world.rows(A) == world.rows(B)
+    assert world.rows(A) in ([(1, 1)], [(1, 2)])
+    world.write((1, 3))
+    assert world.publish()
+    assert (world.rows(A), world.rows(B)) == ([(1, 3)], [(1, 3)])
+    assert all(not one.next for one in world.record.entries(world.catalog.place).values())
+
+
+def test_a_killed_publisher_leaves_files_that_the_server_may_need(world: World, clock: list[float]) -> None:
+    world.write((1, 1))
+    assert world.publish()
+    server = world.server
+    for number, when in enumerate(("before", "after"), start=2):
+        world.write((1, number))
+        words = [server.host, str(server.port), server.user, server.password, world.database, when]
+        subprocess.run([sys.executable, "-c", KILLED, world.target.warehouse, *words], check=False)
+        entry = world.record.entries(world.catalog.place)[A]
+        assert entry.next == world.session.tables.location(A)
+        shown = [(1, 1)] if when == "before" else [(1, number)]
+        for _ in range(3):
+            clock[0] += 4000
+            world.write((2, number))
+            sweeping.sweep(world.session)
+        assert world.rows(A) == world.rows(B) == shown
+        assert world.publish()
+        assert world.rows(A) == world.rows(B) == [(1, number), (2, number)]
+        world.write((1, 1))
+        world.session.begin()
+        for each in world.tables.values():
+            world.session.write(change(each, deletes=[(2,)]))
+        world.session.commit()
+        assert world.publish()
+
+
+def test_a_table_that_another_program_has_changed_stays_and_can_be_dropped(world: World, clock: list[float]) -> None:
+    world.write((1, 1))
+    assert world.publish()
+    rival = world.reader.load_table(("shop", "a"))
+    rival.append(pa.table({"id": pa.array([9], pa.int32()), "v": pa.array([9], pa.int32())}))
+    theirs = world.sql("SELECT metadata_location FROM iceberg_tables WHERE table_name = 'a'")
+    for number in range(3):
+        world.write((1, 2 + number))
+        assert not world.publish()
+        clock[0] += 4000
+        sweeping.sweep(world.session)
+    assert world.sql("SELECT metadata_location FROM iceberg_tables WHERE table_name = 'a'") == theirs
+    assert (world.rows(A), world.rows(B)) == ([(1, 1), (9, 9)], [(1, 4)])
+    assert "another program has changed the table" in world.record.entries(world.catalog.place)[A].problem
+    world.reader.drop_table(("shop", "a"))
+    assert world.publish()
+    assert (world.rows(A), world.rows(B)) == ([(1, 4)], [(1, 4)])
+
+
+def test_a_table_of_somebody_else_is_not_replaced(world: World) -> None:
+    world.publish()
+    world.run(drop=["shop", "a"])
+    world.publish()
+    world.reader.create_table(
+        ("shop", "a"), pa.schema([("x", pa.int32())]), location=f"file://{world.target.warehouse}/x"
+    )
+    world.create(A)
+    world.write((1, 1))
+    assert not world.publish()
+    assert "does not publish" in world.record.entries(world.catalog.place)[A].problem
+    assert world.reader.load_table(("shop", "a")).schema().column_names == ["x"]
+    world.run(drop=["shop", "a"])
+    assert not world.publish()
+    assert world.reader.load_table(("shop", "a")).schema().column_names == ["x"]
+
+
+def test_a_table_that_is_missing_at_the_server_is_created_again(world: World) -> None:
+    world.write((1, 1))
+    world.publish()
+    world.reader.drop_table(("shop", "a"))
+    assert world.publish(whole=True)
+    assert world.rows(A) == [(1, 1)]
+
+
+def test_a_task_that_publishes_again_takes_its_former_tables_over(world: World) -> None:
+    world.record.register(world.catalog.place, "t")
+    world.write((1, 1))
+    world.publish()
+    world.record.register("", "t")
+    assert not world.record.entries(world.catalog.place)
+    world.write((1, 2))
+    assert world.publish()
+    assert world.rows(A) == [(1, 2)]
+
+
+def test_a_late_transaction_of_a_killed_publisher_changes_nothing(world: World) -> None:
+    """The server still works on it: the next publication waits for its outcome."""
+    world.write((1, 1))
+    world.publish()
+    place = world.catalog.place
+    first = world.record.entries(place)[A]
+    world.write((1, 2))
+    second = str(world.session.tables.location(A))
+    world.record.put(place, A, Entry(metadata=first.metadata, next=second))
+    world.write((1, 3))
+    swap = "UPDATE iceberg_tables SET metadata_location = %s WHERE table_name = 'a' AND metadata_location = %s"
+    with closing(world.connect()) as late:
+        assert late.execute(swap, (second, first.metadata)).rowcount == 1
+        others = threading.Thread(target=world.publish)
+        others.start()
+        time.sleep(0.5)
+        assert others.is_alive()
+        late.commit()
+        others.join(60)
+        assert world.rows(A) == world.rows(B) == [(1, 3)]
+        assert late.execute(swap, (second, first.metadata)).rowcount == 0
+        late.commit()
+
+
+def test_an_error_of_the_server_leaves_the_record_and_names_no_password(world: World) -> None:
+    world.write((1, 1))
+    world.publish()
+    wrong = PostgresCatalog(world.server.host, world.server.port, world.server.user, "nowhere", "lake", "secret-word")
+    with closing(world.target.connect()) as session, pytest.raises(PidtsError) as caught:
+        publish(session, wrong)
+    assert "secret-word" not in f"{caught.value}{wrong}"
+    assert len(world.record.entries(wrong.place)) == 2
+    world.catalog.check()
+    assert world.sql("SELECT count(*) FROM iceberg_namespace_properties WHERE namespace = 'pidts_check'") == [(0,)]
+
+
+def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
+    """Lets a process end at one call of a function: before it, or after its effect."""
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def broken(*words: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls != call:
+            return real(*words, **named)
+        if after:
+            real(*words, **named)
+        raise Died
+
+    monkeypatch.setattr(owner, name, broken)

@@ -1,0 +1,140 @@
+"""A task from a real MariaDB into a warehouse that is published to the catalog of a real PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lake.test_warehouse import World
+
+from pidts import sandbox
+from pidts.sandbox import Server
+
+pytest.importorskip("pyiceberg")
+pytest.importorskip("sqlalchemy")
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+
+SECONDS = 90
+
+
+class Published(World):
+    """The task, whose tables are read through the server's catalog."""
+
+    def __init__(self, server: Server, to: Server, database: str, folder: Path, run_sql: Callable[..., Any]) -> None:
+        super().__init__(server, folder, run_sql)
+        (folder / "to-password").write_text(to.password)
+        (folder / "to-password").chmod(0o600)
+        login = f"host: {to.host}, port: {to.port}, user: {to.user}, password-file: to-password, database: {database}"
+        self.file.write_text(
+            self.file.read_text().replace("warehouse: warehouse", f"warehouse: warehouse, publish-to: {{{login}}}")
+        )
+        self.uri = f"postgresql+psycopg://{to.user}:{to.password}@{to.host}:{to.port}/{database}"
+
+    def there(self, table: str, order: str = "id") -> list[dict[str, Any]]:
+        catalog = SqlCatalog("lake", uri=self.uri)
+        try:
+            return catalog.load_table((self.database, table)).scan().to_arrow().sort_by(order).to_pylist()
+        finally:
+            catalog.engine.dispose()
+
+    def demand_equal(self, table: str) -> None:
+        """The server's catalog has the source's columns and rows, in this order."""
+        names = [name for name, *_ in self.sql(f"SHOW COLUMNS FROM {table}")]
+        found = self.there(table)
+        assert all(list(row) == names for row in found)
+        assert [tuple(row.values()) for row in found] == self.here(table)
+
+    def until(self, is_true: Callable[[], bool]) -> None:
+        """Waits until something is true."""
+        end = time.monotonic() + SECONDS
+        while not is_true():
+            assert time.monotonic() < end, (self.folder / "log").read_text()[-3000:]
+            time.sleep(0.3)
+
+    def status(self) -> dict[str, Any]:
+        done = self.pidts("status", "--json")
+        return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def world(
+    mariadb: Server, postgres: Server, database: str, tmp_path: Path, run_sql: Callable[..., Any]
+) -> Iterator[Published]:
+    made = Published(mariadb, postgres, database, tmp_path, run_sql)
+    yield made
+    made.sql(f"DROP DATABASE {made.database}", database=None)
+
+
+def test_rows_and_schema_changes_arrive_in_the_servers_catalog(world: Published) -> None:
+    for name in ("t", "u", "w"):
+        world.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b VARCHAR(20))")
+        world.sql(f"INSERT INTO {name} VALUES (1, 1, 'one'), (2, 2, 'two')")
+    checked = world.pidts("check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "published to postgresql" in checked.stdout
+    world.run()
+    for name in ("t", "u", "w"):
+        world.demand_equal(name)
+    for statement in (
+        "UPDATE t SET a = 5 WHERE id = 1",
+        "ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7",
+        "INSERT INTO t VALUES (3, 3, 'three', 8)",
+        "ALTER TABLE t RENAME COLUMN a TO aa, DROP COLUMN b",
+        "DELETE FROM t WHERE id = 2",
+        "DROP TABLE u",
+        "RENAME TABLE w TO v, t TO w",
+        "INSERT INTO v VALUES (4, 4, 'four')",
+    ):
+        world.sql(statement)
+    world.run()
+    world.demand_equal("v")
+    world.demand_equal("w")
+    for name in ("t", "u"):
+        with pytest.raises(NoSuchTableError):
+            world.there(name)
+    found = world.status()["server_catalog"]
+    assert found["place"].startswith("postgresql ")
+    assert (found["tables"], found["behind"], found["lag_seconds"], found["problems"]) == (2, 0, 0, [])
+    assert "published in" in world.pidts("status").stdout
+
+
+@pytest.mark.long
+def test_the_task_goes_on_while_the_server_is_down_and_then_catches_up(
+    mariadb: Server, tmp_path: Path, run_sql: Callable[..., Any]
+) -> None:
+    with sandbox.start_postgres() as to:
+        world = Published(mariadb, to, "postgres", tmp_path, run_sql)
+        world.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        world.sql("INSERT INTO t VALUES (1, 1)")
+        run = world.start()
+        try:
+            world.until(lambda: world.has("t", 1))
+            world.until(lambda: _shows(world, 1))
+            to.kill()
+            world.sql("INSERT INTO t VALUES (2, 2)")
+            world.until(lambda: world.status()["server_catalog"]["behind"] == 1)
+            time.sleep(3)
+            assert world.status()["server_catalog"]["lag_seconds"] >= 2
+            assert "behind" in world.pidts("status").stdout
+            world.sql("INSERT INTO t VALUES (3, 3)")
+            to.start()
+            world.until(lambda: _shows(world, 3))
+            world.demand_equal("t")
+            world.until(lambda: world.status()["server_catalog"]["behind"] == 0)
+        finally:
+            run.terminate()
+            run.wait(SECONDS)
+        world.sql(f"DROP DATABASE {world.database}", database=None)
+
+
+def _shows(world: Published, number: int) -> bool:
+    try:
+        return any(row["id"] == number for row in world.there("t"))
+    except NoSuchTableError:
+        return False
