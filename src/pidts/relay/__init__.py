@@ -1,4 +1,4 @@
-"""The durable log between replicator and apply: raw events in segments, and an index with an entry per transaction."""
+"""The durable copy of a source's log: raw events in segments, and an index with an entry for each transaction."""
 
 from pidts.relay.folder import Segment, purge, segments
 from pidts.relay.index import Origin

@@ -1,8 +1,8 @@
 """Records when each part of a source's log came into the relay, in a file that is a ring of small records.
 
-An index entry has the source's own time, which is in whole seconds on many servers. The ring has the time by this
-machine's clock, and an estimate of when the source committed. The ring is only used to measure the lag: no position
-depends on it, and a relay without it is complete.
+An index entry has the source's own time, which is in whole seconds on many servers. The ring has the time of arrival by
+this machine's clock, and an estimate of when the source committed. The ring is only used to measure the lag: no
+position depends on it, and a relay without it is complete.
 
 A record covers all log up to its Lsn that no earlier record covers. When the ring is full, records are overwritten in
 place, so the file never grows, and needs no space on a full disk. If a reader reads a record while it is being written,
@@ -32,9 +32,9 @@ _SUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _SUM.size
 _RECORDS: Final = 1 << 15
 _TOGETHER_SECONDS: Final = 0.005
-"""If log arrives within this time after the first bytes that the last record covers, the last record covers it, too."""
+"""If log arrives this soon after the first bytes that the last record covers, the last record covers it, too."""
 _KEPT: Final = 4096
-"""The number of records that the writer itself remembers."""
+"""The number of records that the writer has in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ArrivalWriter:
                 os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
 
     def arrived(self, lsn: Lsn) -> float | None:
-        """Returns when the log up to this Lsn came; None if it has not come, or before the oldest remembered record."""
+        """Returns when the log up to this Lsn came; None if it has not come, or before the oldest record in memory."""
         known = list(self._recent)
         at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
         return known[at].at if 0 < at < len(known) else None
@@ -134,7 +134,10 @@ class Arrivals:
                 self._handle = -1
 
     def _read(self) -> None:
-        """Reads the records since the last call, and the last known record again, which may cover more now."""
+        """Reads the records since the last call.
+
+        Also reads the last known record again, which may cover more log now.
+        """
         try:
             if self._handle < 0:
                 self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

@@ -4,8 +4,8 @@ The index may be intact while the events that it refers to are damaged. A damage
 in the middle of a batch. This module then reads the same part of the log entry by entry, so that everything before the
 damage can be kept.
 
-It begins with the segment's first entry, not with the task's own place. The relay is cut after an entry, and that entry
-must be intact, too: the replicator compares it with the source's log before it continues.
+The search begins with the segment's first entry, not with the task's own place. The relay is cut after an entry, and
+that entry must be intact, too: the replicator compares it with the source's log before it continues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pidts.plan.continuity import Discontinuity
 from pidts.relay.reader import RelayReader
 
 _ENOUGH = 1 << 30
-"""The search ends after this many intact bytes: the damage was found in a batch, which is smaller than this."""
+"""The search ends after this many intact bytes: the damage was found in a batch, and no batch is so large."""
 _ADVICE = "Look at the disk; then empty this folder and start again from the target's checkpoint"
 
 
@@ -58,7 +58,7 @@ def _events(reader: RelayReader, extent: Extent) -> Iterator[memoryview]:
 def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) -> Discontinuity | None:
     """Returns the damage in an XA transaction's rows.
 
-    They come before its commit, so the relay is cut before the rows.
+    The rows come before the transaction's commit, so the relay is cut before the rows.
     """
     try:
         _check(reader, place, place.begin.offset)

@@ -18,7 +18,7 @@ from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entrie
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The smallest size of a record, which has neither a GTID nor tables."""
 
-# The places of the numbers that the encoder gets in addition to the numbers of the run.
+# The indexes of the numbers that the encoder gets in addition to the numbers of the run.
 (_CHANGE_NO, _LOG_INDEX, _EXTENT, _BASE, _PREV_CHANGE_NO, _PREV_LOG_INDEX, _PREV_OFFSET) = range(7)
 
 
@@ -34,7 +34,7 @@ class EntryEncoder:
         """Returns the records of a run of at least one transaction.
 
         The first transaction's events begin at byte `begin` of the segment. The block's first byte is at byte `base` of
-        it.
+        the segment.
         """
         self._learn(run.names)
         lines, change_no = run.lines, run.change_no

@@ -1,7 +1,7 @@
 """Writes the copy of a relay that another machine serves, byte for byte: segments, index entries, structures.
 
 A copy is a relay like any other. Its readers (a task, Spark's executors, `pidts relay list`) cannot notice the
-difference. Tasks purge a copy and have it repaired as if a replicator had written it. The lock of relays guarantees
+difference. Tasks purge a copy, and request its repair, as if a replicator had written it. The lock of relays guarantees
 that a copy has only one writer.
 
 A *piece* is a part of one segment's events with the index records that name these events. A piece may have events
@@ -12,17 +12,17 @@ flushed.
 The points at which it can be interrupted (SIGKILL, power loss, full disk, lost connection), and what holds there:
 
 1. Before a piece has arrived completely with the right checksum: nothing of it is written.
-2. During or after (1): the segment has a tail that no record names. Nobody reads this tail. The next `open` cuts it
-   off, and these bytes are sent again.
+2. During or after (1): the segment has a tail that no record names. Nobody reads this tail. The next `open` cuts the
+   tail off, and these bytes are sent again.
 3. During (2): some records are complete, the last one is not. Readers stop before the incomplete record, and the next
    `open` cuts there. The records before that place name bytes that (1) has made durable.
 4. During the first piece of a segment: the next `open` removes an events file without an index, or an index without a
-   complete header; the segment before it is complete, since its pieces came first.
-5. Disk full in any write or flush: both files are cut back to the last whole record, `Transient` is raised, and the
-   same writer goes on when there is room. Any other error of the disk is `Halted`.
+   complete header; the previous segment is complete, since its pieces came first.
+5. Disk full in any write or flush: both files are cut back to the last whole record, and `Transient` is raised. The
+   same writer continues when there is room. Any other error of the disk is `Halted`.
 6. After a power loss the serving relay may lack records that the copy has. The follower notices this by the checksum of
-   the index (`IndexPrefix`), and has the copy cut back (`refetch`) to the part that both relays have. The same happens
-   if the serving relay was cut back because a part of it was damaged.
+   the index (`IndexPrefix`), and requests that the copy is cut back (`refetch`) to the part that both relays have. The
+   same happens if the serving relay was cut back because a part of it was damaged.
 7. If the serving relay has purged everything up to the copy's end, the next segment's number does not follow the copy's
    last one. Then all tasks have applied everything in the copy, or the serving relay would have kept it. The copy's
    segments are removed, oldest first, before the new one is created. If this is interrupted, the copy is shorter or
@@ -60,7 +60,7 @@ class IndexPrefix:
     log_bytes: int
     index_bytes: int
     index_crc: int
-    """CRC32 of the index up to that place. The index's header names the source, the server and the place where the
+    """CRC32 of the index up to `index_bytes`. The index's header names the source, the server and the place where the
     segment begins.
     """
     lsn: Lsn
@@ -69,7 +69,7 @@ class IndexPrefix:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """A part of one segment, which follows the copy's end."""
+    """A part of one segment, which begins where the copy ends."""
 
     segment: int
     log_at: int
@@ -110,7 +110,7 @@ class CopyWriter:
 
     @property
     def has(self) -> IndexPrefix | None:
-        """Returns the end of the copy; None while it is empty."""
+        """Returns the part that the copy has of its last segment; None while the copy is empty."""
         return self._has
 
     @property

@@ -3,8 +3,8 @@
 The counterexample that this module prevents: one segment has filled the disk, and all tasks have applied it completely.
 It cannot be purged, since the last segment always stays, and there is no space for a new segment. So (1) a segment
 takes only a part of the free space, and purged segments make space for the next ones; (2) if something else has filled
-the disk, the reserve is removed. Its space is enough for the two small files of a new segment, after which the full
-segment can be purged.
+the disk, the reserve is removed. The space of the reserve is enough for the two small files of a new segment. Then the
+full segment can be purged.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def segment_limit(folder: Path, wanted: int) -> int:
 def has_room(folder: Path, unfinished: int = 0) -> bool:
     """Whether receiving may be tried again after the disk was full.
 
-    `unfinished` is how much of a transaction had been received when the disk became full. The transaction is received
-    from its beginning again, so with less free space than that it would only fill the disk again.
+    `unfinished` is the size of the part of a transaction that had been received when the disk became full. The
+    transaction is received from its beginning again. With less free space than `unfinished`, it would only fill the
+    disk again.
     """
     found = os.statvfs(folder)
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
@@ -64,7 +65,7 @@ class Reserve:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "reserve"
-        # A killed process may have left an incomplete file, whose space is not enough for a segment.
+        # A killed process may have left an incomplete file: its space is not enough for a segment.
         self._is_kept = self._path.exists() and self._path.stat().st_size >= _RESERVE_BYTES
 
     def keep(self) -> None:

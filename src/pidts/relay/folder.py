@@ -3,7 +3,7 @@
 A segment has two files: `000000007.log` has the events and is an ordinary binary log (`mariadb-binlog` can read it),
 `000000007.index` says which bytes belong to which transaction. A segment exists once its index has a complete header.
 If an XA transaction was prepared in a purged segment, and is still undecided at the beginning of the first remaining
-segment, the purged segment's log stays, since it has the transaction's rows.
+segment, the log file of the purged segment stays, since it has the transaction's rows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Folder:
         return self.path / f"{segment:09}.index"
 
     def log_bytes(self, segment: int) -> int:
-        """Returns the size of a segment's events; 0 if the file is missing (the reader reports this)."""
+        """Returns the size of a segment's events; 0 if the file is missing (a reader reports this)."""
         try:
             return self.log(segment).stat().st_size
         except FileNotFoundError:
@@ -85,11 +85,11 @@ class Folder:
         self.log(segment).unlink(missing_ok=True)
 
     def logs(self) -> Iterator[tuple[int, Path]]:
-        """Yields number and path of each events file, in no order. The segment of such a file may have no index."""
+        """Yields number and path of each events file, in no order. Some of these segments may have no index."""
         return ((int(path.stem), path) for path in self.path.glob("*.log") if path.stem.isdigit())
 
     def headers(self) -> Iterator[Header]:
-        """Yields the complete headers of all segments, oldest first, without segments that are purged meanwhile."""
+        """Yields the complete headers of all segments, oldest first. Leaves out segments that are purged meanwhile."""
         for number in self.numbers():
             with suppress(FileNotFoundError):
                 if (header := self.header(number)) is not None:
@@ -132,16 +132,16 @@ class Folder:
                 "log from there. Otherwise continue with the version that wrote the relay",
             ) from error
         except ValueError as error:
-            raise self.corrupt(segment, f"the index does not begin as one of this version ({error})") from error
+            raise self.corrupt(segment, f"the index does not begin with a header of this version ({error})") from error
         if not isinstance(record, Header) or record.segment != segment:
-            raise self.corrupt(segment, "the index does not begin with this segment's header")
+            raise self.corrupt(segment, "the index does not begin with the header of this segment")
         if record.source_id != self.source_id:
             what = f"this relay was written for source {record.source_id!r}"
             raise Halted("relay-of-other-source", what, where=self.where(segment), todo="Check the relay's directory.")
         return record
 
     def referred_to(self, segment: int) -> frozenset[int]:
-        """Returns the earlier segments to whose events this segment or a later one may still refer."""
+        """Returns the earlier segments with events to which this segment or a later one may still refer."""
         header = self.header(segment)
         return frozenset(group.place.segment for group in header.prepared) if header is not None else frozenset()
 
@@ -163,7 +163,8 @@ class Folder:
         if segment != self.numbers()[-1]:
             return error
         todo = (
-            f"Start the replicator again: it cuts the damage off and fetches those events again. If not: {error.todo}"
+            "Start the replicator again: it cuts the damage off and receives those events again. "
+            f"If this does not help: {error.todo}"
         )
         return Discontinuity(error.code, error.what, where=error.where, todo=todo)
 
@@ -196,9 +197,9 @@ def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
     before `before` and its commit after it, the events of the rows' segment stay, without the index.
 
     The oldest segment is removed first, and of each segment the index before the events. So wherever this is
-    interrupted, the rest has no gap; events without an index are removed by the next purge. The header of the first
-    remaining segment says which events files have to stay: any commit after this header has its rows either at a place
-    that the header names, or in a remaining segment.
+    interrupted, the rest has no gap. The next purge removes events without an index. The header of the first remaining
+    segment says which events files have to stay: the rows of any commit after this header are either at a place that
+    the header names, or in a remaining segment.
     """
     folder = Folder.of(relay, source_id)
     listed = segments(relay, source_id)

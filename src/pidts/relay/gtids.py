@@ -47,7 +47,7 @@ class ExecutedGtids:
         self._open[source] = [first, last]
 
     def learn(self, gtid_set: str) -> None:
-        """Takes over the set of GTIDs executed before this place, as read from the log."""
+        """Sets the GTIDs that were executed before this place, as read from the log."""
         self._known = gtid_set
         self._open.clear()
         self._latest.clear()

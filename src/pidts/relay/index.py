@@ -1,8 +1,8 @@
 """Encodes and decodes the records of a relay's index: a header for each segment, then one record per transaction.
 
 A record is a frame: the payload's length, the payload's CRC32, a CRC32 of these two, then the payload. The second
-checksum distinguishes a damaged length from a record that is still being written. Without this checksum, one flipped
-bit in a length would look like a record that is not complete yet, and a reader would wait for its end for ever. All
+checksum distinguishes a damaged length from a record that is still being written. Without this checksum, a length with
+one flipped bit would look like a record that is not complete yet, and a reader would wait for its end for ever. All
 numbers are little-endian; a text is its length and UTF-8.
 """
 
@@ -56,7 +56,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first record of every index, with everything that is needed to continue here without earlier segments."""
+    """The first record of every index.
+
+    It has everything that is needed to continue from here without earlier segments.
+    """
 
     source_id: str
     segment: int
@@ -78,7 +81,7 @@ class GtidsLearned:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Encoded neighbouring entries, and the state after the last one."""
+    """Neighbouring entries in encoded form, and the state after the last one."""
 
     frames: memoryview
     lsn: Lsn
@@ -115,7 +118,10 @@ def is_damaged(rest: bytes) -> bool:
 
 
 def payloads(buffer: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yields each intact record from `at` on with the place of the next one; ends at the first incomplete record."""
+    """Yields each intact record from `at` on, with the byte at which the next one begins.
+
+    Ends at the first incomplete record.
+    """
     end = len(buffer)
     while at + FRAME_SIZE <= end:
         size, summed, check = _FRAME.unpack_from(buffer, at)
@@ -179,7 +185,10 @@ def entry_has_ddl(payload: bytes) -> bool:
 
 
 def entry_xa(payload: bytes, segment: int) -> LogEntry | None:
-    """Returns an entry that is a step of a two-phase XA transaction; None for all others, without reading the rest."""
+    """Returns an entry that is a step of a two-phase XA transaction.
+
+    For other entries, returns None without reading the rest.
+    """
     return decode_entry(payload, segment, _NOWHERE) if payload[_FLAGS_AT] & _HAS_XA else None
 
 
@@ -190,7 +199,7 @@ def entry_end(payload: bytes) -> int:
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """Decodes a transaction. If its `prev_lsn` equals `previous`, as usual, the result has this object."""
+    """Decodes a transaction. If its `prev_lsn` equals `previous`, as usual, the result refers to that object."""
     fixed = _FIXED.unpack_from(payload)
     shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])
@@ -223,7 +232,7 @@ def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
 
 
 def decode(payload: bytes) -> Header | GtidsLearned:
-    """Decodes a record that is not an entry. Raises ValueError for a type that this version does not know."""
+    """Decodes a record that is not an entry. Raises ValueError for a type that does not exist in this version."""
     kind = payload[0] if payload else 0
     if kind == _GTIDS:
         return GtidsLearned(_take(payload, 1, _LONG)[0])
@@ -302,7 +311,7 @@ def _tables(names: bytes) -> tuple[TableName, ...]:
     return tuple(tables)
 
 
-# A statement may contain bytes that are not UTF-8 (a literal in another charset); Python represents them by surrogates.
+# A statement may contain bytes that are not UTF-8 (a literal in another charset). Python represents them by surrogates.
 def _short(text: str) -> bytes:
     data = text.encode("utf-8", "surrogateescape")
     return _SHORT.pack(len(data)) + data

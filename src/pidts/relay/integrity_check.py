@@ -32,7 +32,7 @@ class Damage:
 
 
 def broken(relay: Path | str, source_id: str) -> Iterator[Damage]:
-    """Yields the damage found: of each segment at most one place in the index, and one place in the events."""
+    """Yields the damage found: for each segment at most one place in the index, and one place in the events."""
     folder = Folder.of(relay, source_id)
     previous: Header | None = None
     end: Lsn | None = None
@@ -49,14 +49,14 @@ def broken(relay: Path | str, source_id: str) -> Iterator[Damage]:
             continue
         if header is None:
             if number != numbers[-1] or is_damaged(folder.index(number).read_bytes()):
-                yield Damage(index, number, 0, "the index has no whole header")
+                yield Damage(index, number, 0, "the index has no complete header")
             continue
         if previous is not None and number != previous.segment + 1:
             yield Damage(
                 index, previous.segment + 1, 0, "this segment is missing, but segments before and after it exist"
             )
         elif end is not None and header.start != end:
-            yield Damage(index, number, 0, f"it begins after {header.start}, the segment before it ends at {end}")
+            yield Damage(index, number, 0, f"it begins after {header.start}, but the previous segment ends at {end}")
         entries: list[LogEntry] = []
         finding = _check_index(folder, header, entries, is_last=number == numbers[-1])
         if isinstance(finding, Damage):
@@ -75,7 +75,7 @@ def _check_index(folder: Folder, header: Header, entries: list[LogEntry], *, is_
         if entry_key(payload) is not None:
             entry = decode_entry(payload, header.segment, last)
             if entry.transaction.prev_lsn != last:
-                what = f"the entry after {last} names {entry.transaction.prev_lsn} as the one before it"
+                what = f"the entry after {last} names {entry.transaction.prev_lsn} as the end of the previous entry"
                 return Damage(str(path), header.segment, place, what)
             if entries and entry.extent.offset != entries[-1].extent.end:
                 what = f"the events of {entry.transaction.lsn} do not begin where the events before them end"
@@ -108,7 +108,9 @@ def _check_events(folder: Folder, header: Header, entries: list[LogEntry]) -> Da
         return None
     place += len(event)
     if entries[0].extent.offset != place:
-        return Damage(str(path), number, place, "the first entry does not begin behind the events file's head")
+        return Damage(
+            str(path), number, place, "the first entry does not begin directly after the head of the events file"
+        )
     if entries[-1].extent.end > size:
         return Damage(str(path), number, size, f"the events file ends before byte {entries[-1].extent.end}")
     begin = entries[0].transaction.begin

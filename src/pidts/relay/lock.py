@@ -1,9 +1,9 @@
 """Allows one writer per relay, by a file lock that the kernel releases whenever the writer's process ends.
 
-The lock is also needed for emptying a relay that cannot be continued because the source has lost the log after it.
-Other tasks that still need the removed log get the error `relay-purged` when they next read it. If emptying is
-interrupted, the first segments are gone, as after a purge. The rest has no gap, and a second call removes it. While the
-relay is being emptied, no writer can open it.
+The lock is also taken to empty a relay that cannot be continued because the source has lost the log after it. Other
+tasks that still need the removed log get the error `relay-purged` when they next read it. If emptying is interrupted,
+the first segments are gone, as after a purge. The rest has no gap, and a second call removes it. While the relay is
+being emptied, no writer can open it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class WriterLock:
     """A lock that is taken at construction and released by `release`."""
 
     def __init__(self, path: Path, source_id: str) -> None:
-        # The lock file is never removed or replaced: a process that has the old file open would hold another lock.
+        # The lock file is never removed or replaced: a process that still has the old file open would lock another
+        # file.
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,13 +3,13 @@
 Readers open files for reading only and take no lock. An incomplete entry at the end of the last segment is ignored.
 Everything else that does not fit is an error:
 
-- `relay-gap`, `relay-disorder`: an entry does not follow the one before it; a repeated entry is skipped;
+- `relay-gap`, `relay-disorder`: an entry does not follow the previous entry (a repeated entry is skipped);
 - `relay-purged`: the caller asks for entries before the first remaining segment;
 - `relay-corrupt`: bytes differ from what was written.
 
-A relay may be cut back while it is read, and filled again (`refetch`). From then on the relay ends at the requested
-place. The reader clears its caches. A caller that has already read further waits until the relay has been filled up to
-its place.
+A relay may be cut back while it is read, and filled again (`refetch`). As soon as the cut is requested, the relay ends
+at the requested place for readers, and the reader clears its caches. A caller that has already read further waits until
+the relay has been filled up to the caller's place.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RelayReader:
         self._open_log: tuple[int, int] | None = None
         self._signature: Signature = _NEVER
         self._end: LsnKey | None = None
-        """The place at which the relay will be cut back; nothing after this place is read."""
+        """The place to which the relay will be cut back. Nothing after this place is read."""
         self.damage: Discontinuity | None = None
         """The damage that stopped the last call of `received`."""
         self.repeats = 0
@@ -157,11 +157,11 @@ class RelayReader:
         """Returns the entries after an Lsn (None: from the start), in order. Call it again for later ones.
 
         `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
-        `after` as its `prev_lsn`. Nothing is between the two places, and a caller that checks the chain of entries is
-        at `after`.
+        `after` as its `prev_lsn`: a caller that checks the chain of entries is at `after`, and no transaction is
+        between `after` and the entry.
 
-        With `to`, the entries end there. If the relay does not reach that far, `Transient` is raised, since the caller
-        knows that there are entries up to `to`, and must not take fewer for all of them.
+        With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised: there are entries up
+        to `to`, and the caller must not treat fewer entries as all of them.
 
         With `joined`, one entry may stand for many ordinary transactions in a row.
         """
@@ -196,7 +196,7 @@ class RelayReader:
             raise self._cut_back(to)
 
     def _is_left(self, purged: Header, last: Lsn) -> bool:
-        """Whether everything after `last` is in remaining segments, because the purged segment ended at `last`."""
+        """Whether everything after `last` is in remaining segments, because the purged segments ended at `last`."""
         try:
             found = self._index.segment_of(last)
         except Halted:
@@ -250,11 +250,11 @@ class RelayReader:
                 yield decode_entry(payload, segment, after).transaction
 
     def find(self, lsn: Lsn) -> LogEntry | None:
-        """Returns the entry whose end, or one of whose rows, has this Lsn; None if it is not received yet."""
+        """Returns the entry that ends at this Lsn or has a row with this Lsn; None if it is not received yet."""
         self._renew()
         header = self._index.segment_of(lsn)
-        # A segment's `start` is the end of the previous segment's last entry, so that entry is there, unless it was
-        # purged.
+        # A segment's `start` is the end of the previous segment's last entry. So that entry is in the previous segment,
+        # unless this was purged.
         if header is not None and header.start == lsn and self.folder.index(header.segment - 1).exists():
             header = self._index.header(header.segment - 1) or header
         if header is None:
@@ -317,7 +317,7 @@ class RelayReader:
         return None
 
     def ended_stretch(self, change_no: int) -> EndedStretch | None:
-        """Returns the part that was received from an earlier, replaced server; None if the relay does not have it."""
+        """Returns the log that was received from an earlier, replaced server; None if the relay does not have it."""
         self._renew()
         headers = self._index.listed()
         origin = next((header.origin for header in headers if header.origin.change_no == change_no), None)
@@ -327,7 +327,7 @@ class RelayReader:
         return EndedStretch(origin, after)
 
     def gtid_set(self, at: Lsn) -> str | None:
-        """Returns the GTIDs that the source had executed at an Lsn; None if the relay does not know them."""
+        """Returns the GTIDs that the source had executed at an Lsn; None if they are not known."""
         header = self._index.segment_of(at)
         if header is None:
             return None
@@ -352,8 +352,8 @@ class RelayReader:
     def _opened(self, segment: int) -> int:
         """Returns a handle of a segment's events.
 
-        The handle stays open for the next call, unless the relay was emptied meanwhile: then another file has this
-        name.
+        The handle stays open for the next call, unless the relay was emptied meanwhile: then another file may have the
+        same name.
         """
         if self._open_log is not None and self._open_log[0] == segment and os.fstat(self._open_log[1]).st_nlink:
             return self._open_log[1]
@@ -403,7 +403,7 @@ class RelayReader:
 
 
 def _behind(last: Lsn, entry: LogEntry) -> LogEntry:
-    """Returns the entry with `last` as its `prev_lsn`, even if the entry itself names another place."""
+    """Returns the entry with `last` as its `prev_lsn`, even if the stored entry has another `prev_lsn`."""
     transaction = entry.transaction
     prev = transaction.prev_lsn
     if prev is last or prev == last or transaction.begin < last:

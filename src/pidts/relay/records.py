@@ -1,8 +1,8 @@
 """Reads the index files of a relay, their headers and records, one after the other, even while the files grow.
 
-Records are not kept in memory. But planning searches for Lsns several times per batch. So the place of an entry is
-noted every few kilobytes. The places of the last entries are all noted, since a small batch begins at the end of the
-batch before it.
+Records are not kept in memory. But planning searches for Lsns several times per batch. So the place of one entry is
+noted every few kilobytes. Near the end the places of all entries are noted, since a small batch begins at the end of
+the previous batch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _WORTH_JOINING = 16 << 10
 """For fewer bytes than this, records are read one by one, without loading the compiler."""
 _SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
-"""If a folder changed less than this long ago, the next change may get the same time, since the file system's clock
-ticks only every 10 ms.
+"""If the last change of a folder is more recent than this, the next change may get the same time, since the file
+system's clock ticks only every 10 ms.
 """
 
 
@@ -43,9 +43,9 @@ class IndexFiles:
         self.folder = folder
         self._headers: dict[int, Header] = {}
         self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """The Lsns of some entries of each segment, with the place of the next entry."""
+        """For each segment the Lsns of some entries, each with the place of the next entry."""
         self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """The same for each of the last entries."""
+        """For each segment the same of all of its last entries."""
         self._listing: tuple[int, list[int]] | None = None
         """The time of the folder's last change, and its segments since then."""
 
@@ -64,7 +64,7 @@ class IndexFiles:
 
             changed (t), listed, changed again (t)        the second change would never be seen
 
-        So a list is kept only if it was made well after the last change before it.
+        So a list is kept only if it was made some time after the last change.
         """
         changed = self.folder.changed
         if self._listing is not None and self._listing[0] == changed:
@@ -77,7 +77,7 @@ class IndexFiles:
         return found
 
     def walk(self, segment: int, begin: int) -> Iterator[tuple[int, int, LsnKey | None, bytes]]:
-        """Yields complete records from a place to the end of the relay: segment, the place after it, key, payload."""
+        """Yields complete records from a place to the relay's end: segment, place after the record, key, payload."""
         return cast("Iterator[tuple[int, int, LsnKey | None, bytes]]", self.walk_joined(segment, begin, None))
 
     def walk_joined(
@@ -91,7 +91,7 @@ class IndexFiles:
         while True:
             broken = None
             try:
-                # This is found out before the records are read: a segment with a successor does not grow any more.
+                # This is checked before the records are read: a segment with a successor does not grow any more.
                 complete = self._successor(segment) is not None
             except Discontinuity as error:
                 complete, broken = True, error
@@ -148,7 +148,7 @@ class IndexFiles:
     def _successor(self, segment: int) -> Header | None:
         """Returns the next segment's header; None if there is none yet.
 
-        Listing is cheaper than opening a missing file.
+        It lists the folder, which is faster than to open a missing file.
         """
         return self.header(segment + 1) if segment + 1 in self.numbers() else None
 
@@ -194,7 +194,7 @@ class IndexFiles:
         return listed[at - 1]
 
     def note(self, segment: int, key: LsnKey, place: int) -> None:
-        """Notes that the entry of this Lsn ends here, unless it repeats an earlier one."""
+        """Notes that the entry with this Lsn ends at `place`, unless it repeats an earlier entry."""
         keys, places = self._notes.setdefault(segment, ([], []))
         if not keys or (place >= places[-1] + _NOTE_EVERY and key > keys[-1]):
             keys.append(key)
@@ -225,7 +225,7 @@ class IndexFiles:
             raise self._gone(segment) from error
 
     def _check_unfinished(self, segment: int) -> None:
-        """Checks that a segment without a complete header is the last segment, which a writer may just be creating."""
+        """Raises if a segment without a complete header is not the last one, which a writer may just be creating."""
         numbers = self.numbers()
         try:
             data = self.folder.index(segment).read_bytes()
@@ -243,7 +243,7 @@ class IndexFiles:
             raise self._gone(segment + 1)
 
     def _gone(self, segment: int) -> Halted:
-        """Returns the error for a missing segment: damage if both older and newer segments exist, otherwise a purge."""
+        """Returns the error for a missing segment: damage if older and newer segments exist, otherwise a purge."""
         numbers = self.folder.numbers()
         if numbers and numbers[0] < segment < numbers[-1]:
             return self.folder.corrupt(segment, "this segment is missing, but segments before and after it exist")

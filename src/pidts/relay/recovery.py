@@ -1,4 +1,4 @@
-"""Opens a relay, however its last writer ended: cuts off incomplete ends of files and rebuilds the state.
+"""Opens a relay, in whatever way its last writer ended: cuts off incomplete ends of files and rebuilds the state.
 
 It reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier segment
 was complete and flushed before its successor was created. A cut loses nothing. The state says to continue after the
@@ -39,9 +39,9 @@ Undecided = PreparedGroups[PreparedExtent]
 """XA transactions that were prepared and neither committed nor rolled back, by name.
 
 Their events stay where they were received. The index shows which transactions are undecided: each segment's header
-names those that are undecided at its start, and every entry that prepares, commits or rolls back one says so. So
-neither a restart nor a reader needs the index of an earlier segment. The entry that commits names the place of the
-rows.
+names those that are undecided at its start, and an entry that prepares, commits or rolls back such a transaction names
+it. So neither a restart nor a reader needs the index of an earlier segment. The entry that commits the transaction also
+names the place of the rows.
 """
 
 
@@ -53,7 +53,7 @@ class RelayState:
     """The Lsn of the last entry."""
     origin: Origin
     gtid_set: str | None
-    """The GTIDs executed up to there; None if they are not known."""
+    """The GTIDs executed up to `lsn`; None if they are not known."""
     format_event: bytes
     """The FORMAT_DESCRIPTION event of the last segment."""
     segment: int
@@ -62,7 +62,7 @@ class RelayState:
 
     @property
     def position(self) -> Position | None:
-        """Returns the place at which to continue in the current server's log; None if nothing of it is received."""
+        """Returns the place at which to continue in the current server's log; None if nothing of it is received yet."""
         return position_of(self.lsn, self.origin)
 
 

@@ -1,29 +1,29 @@
-"""Cuts a relay back to its last sound entry, so that the source sends the broken part again.
+"""Cuts a relay back to its last intact entry, so that the source sends the damaged part again.
 
-The reader that finds a break requests the cut. The relay's writer makes the cut, since nobody else may change the
+The reader that finds the damage requests the cut. The relay's writer makes the cut, since nobody else may change the
 relay's files. All readers have to notice a cut, because the places that they remember may have moved. For this, writer
 and readers use one small file, `refetch.json`, which is always replaced as a whole. It has the requested cut
 (`pending`) and the latest cuts (`done`). Readers check the file's identity and time, which change with each request and
 each cut.
 
-The steps: (1) *requested*: the file names the last sound place. From now on readers see nothing after it. (2) The
-writer, when it opens the relay, removes the segments after that place, newest first, each index before its events. (3)
-It cuts the index of the segment with the place, then that segment's events. (4) *done*: the file is replaced. Then the
+The steps: (1) *requested*: the file names the last intact place. From now on readers see nothing after it. (2) When the
+writer opens the relay, it removes the segments after that place, newest first, each index before its events. (3) It
+cuts the index of the segment with the place, then that segment's events. (4) *done*: the file is replaced. Then the
 writer follows the source from the relay's end, as after any start.
 
 The points at which this can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
-1. Before (1) is durable: nothing has happened, and the break is found again.
-2. After (1), before or during (2): segments are removed from the end, so the rest has no new gap. Readers do not go
+1. Before (1) is durable: nothing has happened, and the damage is found again.
+2. After (1), before or during (2): segments are removed from the end, so the rest has no new gap. Readers do not read
    past the requested place, so no reader needs the removed part. The next writer that opens the relay completes the
    cut.
-3. During (3): the index is cut before the events, so no entry names missing bytes. Otherwise as 2.
+3. During (3): the index is cut before the events, so no entry names missing bytes. Everything else is as in 2.
 4. Between (3) and (4): the cut is made a second time, and has nothing to do.
-5. After (4): the range is recorded as fetched again (`is_retry`), although nothing of it may have come yet. A reader
+5. After (4): the range is recorded as received again (`is_retry`), although nothing of it may have come yet. A reader
    that has read further than the relay's end waits until the relay has grown past the reader's place.
 
-A purge and a cut exclude each other by the lock of the marks: the purge removes the oldest segments and the cut the
-newest ones, so without the lock no segment might be left.
+The lock of the marks prevents that a purge and a cut run at the same time: the purge removes the oldest segments and
+the cut the newest ones, so without the lock no segment might be left.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Refetch:
     """A part of the log that was received and has to be received again."""
 
     after: Lsn
-    """The last sound entry's end."""
+    """The end of the last intact entry."""
     to: Lsn
     """The place up to which the relay had received when the cut was requested."""
     why: str
@@ -92,12 +92,12 @@ def read_refetches(folder: Folder) -> Refetches:
     except (ValueError, KeyError, TypeError) as error:
         todo = "Empty this folder; the task goes on at the target's checkpoint"
         where = Where(source=folder.source_id, file=str(path))
-        what = f"what was fetched again cannot be read ({error})"
+        what = f"the record of the parts that were received again cannot be read ({error})"
         raise Halted("relay-corrupt", what, where=where, todo=todo) from error
 
 
 def refetch_signature(folder: Folder) -> Signature:
-    """Returns the state of the file; this is cheap enough to do before every read."""
+    """Returns the identity and the time of the file. This is fast enough to be done before every read."""
     try:
         found = os.stat(f"{folder.path}/{_NAME}")  # noqa: PTH116 - in every poll of every reader
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def refetch_signature(folder: Folder) -> Signature:
 
 
 def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
-    """Requests, durably, that the writer cut the relay back to `after`. Of two requests, the earlier place counts."""
+    """Requests, durably, that the writer cuts the relay back to `after`. Of two requests, the earlier place counts."""
     with needs_locked(folder):
         known = read_refetches(folder)
         if known.pending is not None:
@@ -168,7 +168,7 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the segment that becomes the last one; None if all begin after the place, so that nothing is cut."""
+    """Returns the segment that becomes the last one; None if all segments begin after the place, so nothing is cut."""
     headers = list(_sound_headers(folder))
     before = [header.segment for header in headers if header.start < after]
     if before:

@@ -1,7 +1,7 @@
 """Records, after a failover without GTIDs, how far a part of the relay may repeat changes of an earlier part.
 
-The replicator adds a line before it writes the first event of the new part. So every reader of such an event can know
-that it may be a repetition. After a crash the line may be written again; both lines are valid.
+The replicator adds a line before it writes the first event of the new part. So every reader of such an event finds out
+that the event may be a repetition. After a crash the line may be written again: then both lines are valid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LAST_INDEX, _LAST_BYTE = 2**32 - 1, 10**12 - 1
 
 
 def whole_stretch(change_no: int) -> Lsn:
-    """Returns a place that is after the whole log of one server, up to its next replacement."""
+    """Returns a place after the whole log of a server; `change_no` is the number of replacements before this server."""
     return Lsn(change_no, _LAST_INDEX, _LAST_BYTE)
 
 

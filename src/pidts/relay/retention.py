@@ -1,4 +1,4 @@
-"""Decides which segments may be purged: those that every task has applied, old enough, and not needed otherwise.
+"""Decides which segments may be purged: segments that every task has applied, that are old enough and not needed.
 
 A dry run and a purge use the same decision. The order of a purge, under the lock of the marks: (1) the tables'
 structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) structures of removed
@@ -31,7 +31,8 @@ class Release:
     gone: tuple[Segment, ...]
     kept: tuple[Segment, ...]
     needed_from: Lsn | None
-    """The place from which the slowest task needs the log; None if a task needs everything or no task is known."""
+    """The place from which the slowest task needs the log; None if a task needs the whole log, or if no task is known.
+    """
     held_by: tuple[str, ...]
     """The reasons why the first remaining segment stays: the names of tasks that need it, or other texts."""
 
@@ -95,7 +96,7 @@ def _decide(folder: Folder, listed: list[Segment], limits: PurgeLimits) -> Relea
 
 
 def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -> Halted:
-    """Returns the error for a limit of the operator that would remove log which a task needs."""
+    """Returns the error for a `--before` that would remove log which a task still needs."""
     task, lsn = next(iter(tasks.items()))
     what = f"task {task} still needs the log after {lsn}, so the log cannot be removed up to {before}"
     todo = "Leave out --before: then only unneeded log is removed. If the task no longer exists: pidts relay forget"
@@ -103,7 +104,7 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
 
 
 def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
-    """Returns the structures at the new start; None if the stored ones are damaged: then the source is asked again."""
+    """Returns the structures at the new start. None if the stored ones are damaged: then the source is asked again."""
     try:
         return moved_catalogue(relay, source_id, start)
     except Halted as error:
@@ -112,7 +113,7 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue 
 
 
 def _is_stored(folder: Folder, catalogue: StructureCatalogue) -> bool:
-    """Stores the catalogue; returns False on a full disk, on which only the purge makes space for it."""
+    """Stores the catalogue. Returns False if the disk is full: then only the purge can make space for it."""
     try:
         store_catalogue(folder, catalogue)
     except OSError as error:

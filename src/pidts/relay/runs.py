@@ -3,10 +3,10 @@
 The planner examines every entry several times, which takes longer in Python than writing a row to the target. So if
 many small transactions follow each other, their records are joined to one entry.
 
-A record is joined to the one before it only under these conditions: it names that one as its predecessor and begins at
-its end, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan (no
-statement, no step of an XA transaction); its GTID is the next one. The checksums of a joined record are verified, too.
-Any other record begins a new entry, so the reader's check that entries follow each other still finds every
+A record is joined to the previous record only under these conditions: it names that record as its predecessor, and
+begins at its end, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan
+(no statement, no step of an XA transaction); its GTID is the next one. The checksums of a joined record are verified,
+too. Any other record begins a new entry, so the reader's check that entries follow each other still finds every
 irregularity.
 """
 
@@ -27,8 +27,8 @@ from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey
 
 _MOST = 1000
 _BYTES = 1 << 20
-"""The most bytes of one joined entry; a single transaction may be larger. A batch may exceed its limits by one entry.
-A joined entry must not be mistaken for one large transaction, which may be cut into parts.
+"""The most bytes of one joined entry; a single transaction may be larger. A batch may exceed its limits by one entry. A
+joined entry must not look like one large transaction: such a transaction may be cut into parts.
 """
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 
@@ -46,7 +46,7 @@ class Joined:
     key: LsnKey
     """The key of the last record."""
     behind: int
-    """The place where the next record begins."""
+    """The byte of the index where the next record begins."""
     count: int
     timestamp: int
     row_events: int
@@ -63,7 +63,7 @@ class Joined:
         gtid = first
         if first:
             prefix = first[: len(first) - len(str(self.numbers[0]))]
-            # A MariaDB GTID set names only the last transaction, which includes all before it.
+            # A MariaDB GTID set names only the last transaction, which stands for all earlier ones, too.
             gtid = f"{first}-{self.numbers[1]}" if ":" in first else f"{prefix}{self.numbers[1]}"
         transaction = replace(
             what, lsn=Lsn(*self.key), gtid=gtid, timestamp=self.timestamp or what.timestamp, row_events=self.row_events

@@ -10,7 +10,7 @@ from pidts.relay.permissions import FILE_MODE
 
 
 def open_file(path: Path, flags: int = 0) -> int:
-    """Returns a handle that appends to the file."""
+    """Returns a handle for appending to the file."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, FILE_MODE)
 
 

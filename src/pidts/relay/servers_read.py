@@ -1,7 +1,8 @@
-"""Records the address from which each part of a relay's log was received, by how often the source was replaced before.
+"""Records the address from which each part of a relay's log was received.
 
-The replicator adds a line before it writes the first event of a part, so the address of a part is recorded before the
-part's log. A relay of an earlier version of PiDTS has no such file. The address of a part without a line is unknown.
+A part has the number of earlier replacements. The replicator adds a line before it writes the first event of a part, so
+the address of a part is recorded before the part's log. A relay of an earlier version of PiDTS has no such file. The
+address of a part without a line is not known.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _FILE = "servers"
 
 
 def add_server(folder: Path, change_no: int, address: str) -> None:
-    """Adds the address of the server whose log begins now; the last line for a number counts.
+    """Adds the address of the server whose log begins now. If a number has several lines, the last one counts.
 
     On a full disk the line is missing, and readers use the address in the task file.
     """

@@ -2,17 +2,17 @@
 
 For a sample, first the end of the standby's log is read, then the end of the source's log. A standby has only changes
 that its source wrote before. So every change before the sample's place in the standby's log is before the sample's
-place in the source's log, too. If the source's log was received up to its place, nothing is lost when the standby's log
-is read from the standby's place on.
+place in the source's log, too. If the source's log was received up to the sample's place there, nothing is lost when
+the standby's log is read from the sample's place in the standby's log on.
 
 The alternative would be to compare times, and to use the last sampled place whose time on the standby is before the
-time of the last received event. This needs equal clocks, and works only in whole seconds. The counterexample: the
-standby's clock is three seconds slow. Its place at "10:00:00" includes what its source wrote up to 10:00:03, and a
-reader that had received the log up to 10:00:01 would skip two seconds of it. Pairs of places need no clock. The time in
-a sample only decides how long the sample is kept.
+time of the last received event. This needs equal clocks, and works only in whole seconds. A counterexample: the
+standby's clock is three seconds slow. The standby's place at "10:00:00" includes what its source wrote up to 10:00:03,
+and a reader that had received the log up to 10:00:01 would skip two seconds of the log. Pairs of places need no clock.
+The time in a sample only decides how long the sample is kept.
 
 If a standby lags, its place in a sample is earlier, and more changes come twice. Crash points: the file is replaced as
-a whole, and without it a standby is refused.
+a whole. Without the file, the standby is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pidts.relay.index import Origin
 from pidts.relay.permissions import private_opener
 
 _KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
-"""For ages up to this many seconds, one sample is kept in each interval of that many seconds."""
+"""Pairs of an age and an interval in seconds: of samples up to this age, one is kept in each such interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class Samples:
     """The samples of one standby, the oldest first."""
 
     source: Origin
-    """The log in which the samples' source places are."""
+    """The log in which the `source` places of the samples are."""
     standby: str
     """The identity of the standby."""
     samples: tuple[Sample, ...] = ()
 
     def with_sample(self, sample: Sample) -> Samples:
-        """Returns the samples with one more, and thins out the older ones."""
+        """Returns the samples with a further one, without older samples that need not be kept."""
         slots: set[tuple[int, int]] = set()
         kept = []
         for one in (sample, *reversed(self.samples)):

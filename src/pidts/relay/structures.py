@@ -3,8 +3,8 @@
 A *catalogue* has the contents of a server's information_schema at one place in the log. The replicator stores one when
 a relay begins. It stores another one after a statement that could not be parsed, since then the structures have to be
 read again from the server. The structure of a table at any other place is computed from the schema changes in the
-relay's index: forward from the last catalogue before the place, or, if that does not have the table, backward from the
-first catalogue after it.
+relay's index: forward from the last catalogue before the place; or, if that catalogue does not have the table, backward
+from the first catalogue after the place.
 
 Files: `structures/<lsn>.json` in the source's folder, each complete or missing (written under another name, flushed,
 renamed).
@@ -12,8 +12,8 @@ renamed).
 The points at which this can be interrupted, and what holds there:
 
 1. The relay has begun, and there is no catalogue yet: `history_at` raises `Transient`. The replicator stores a
-   catalogue when it follows the source again. That catalogue is from a later place, so a table that was changed in
-   between is unknown up to its last change.
+   catalogue when it follows the source again. That catalogue is from a later place, so the structure of a table that
+   was changed in between is not known before its last change.
 2. While a catalogue is written: the draft has another name; nobody reads it, and the next purge removes it.
 3. During a purge, after the catalogue for the first remaining segment was written, before anything was removed: two
    catalogues agree at that place. For places after it, readers use the later one.
@@ -44,7 +44,7 @@ from pidts.schema.evolve.catalog_history import History, KnownAgain
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
 _DRAFT_SECONDS = 3600
-"""A draft of this age was left by a writer that has ended."""
+"""The age, in seconds, from which a draft is removed: its writer has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class StructureCatalogue:
 
 
 def history_at(reader: RelayReader, lsn: Lsn) -> History:
-    """Returns all that is known of the tables' structures after the transaction that ends at `lsn`.
+    """Returns all structures of tables that are known at `lsn`, the end of a transaction.
 
     The caller continues from there with `History.after`.
     """
@@ -91,13 +91,13 @@ def store_catalogue(folder: Folder, catalogue: StructureCatalogue) -> None:
 
 
 def catalogue_text(catalogue: StructureCatalogue) -> str:
-    """Returns what a catalogue's file contains."""
+    """Returns the text of a catalogue's file."""
     data = {"lsn": str(catalogue.lsn), "dialect": asdict(catalogue.dialect), "history": catalogue.history.to_json()}
     return json.dumps(data, separators=(",", ":")) + "\n"
 
 
 def parse_catalogue(text: str) -> StructureCatalogue:
-    """Returns the catalogue in a file; ValueError, KeyError or TypeError if there is none."""
+    """Returns the catalogue in the text of a file; raises ValueError, KeyError or TypeError if the text has none."""
     data = json.loads(text)
     dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
     return StructureCatalogue(Lsn.parse(data["lsn"]), History.from_json(data["history"]), dialect)
@@ -110,7 +110,7 @@ def load_catalogue(folder: Folder, lsn: Lsn) -> StructureCatalogue:
     try:
         return parse_catalogue(text)
     except (ValueError, KeyError, TypeError) as error:
-        what = f"stored structures are not readable ({error})"
+        what = f"stored structures cannot be read ({error})"
         todo = "Remove this file while the replicator runs: it stores the tables' structures anew."
         where = Where(source=folder.source_id, file=str(path))
         raise Halted("relay-corrupt", what, where=where, todo=todo) from error
@@ -132,7 +132,7 @@ def is_stored(reader: RelayReader) -> bool:
 
 
 def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
-    """Returns the catalogue that has to be stored before everything up to `start` is removed.
+    """Returns the catalogue that has to be stored before the log up to `start` is removed.
 
     It returns None if no new catalogue is needed, or if no structures are known.
     """
@@ -163,7 +163,7 @@ def missing(reader: RelayReader) -> Transient:
     """Returns the error for a relay without a catalogue for any place within it."""
     folder = reader.folder
     where = Where(source=folder.source_id, file=str(_directory(folder)))
-    todo = "The replicator stores them when it follows the source; see its log if this stays."
+    todo = "The replicator stores them when it follows the source. If this message does not go away, see its log."
     return Transient(
         "structures-not-stored", "the tables' structures are not stored in the relay", where=where, todo=todo
     )
@@ -195,7 +195,7 @@ def _seen_from(reader: RelayReader, catalogue: StructureCatalogue, lsn: Lsn) -> 
 
 
 def _joined(known: StructureCatalogue, later: StructureCatalogue) -> StructureCatalogue:
-    """Joins two catalogues for one place: structures that the first lacks are taken from the later one."""
+    """Joins two catalogues for one place: structures that `known` lacks are taken from `later`."""
     first, second = known.history, later.history
     tables = {**second.tables, **first.tables}
     tables |= {name: table for name, table in second.tables.items() if tables[name].has_unknown_charset}

@@ -53,13 +53,13 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
 def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
     """Returns a function that counts the bytes of log after a place in the current relay.
 
-    It counts back from a segment's end. If a relay has resumed by GTID, the segment lacks bytes of the server's file
-    before the place, so counting from the segment's beginning would be wrong.
+    The function counts back from a segment's end. If a relay was continued by GTID, its segment does not have all bytes
+    of the server's file, so counting from the segment's beginning would be wrong.
     """
     found = segments(relay, source_id)
     with closing(RelayReader(relay, source_id)) as reader:
         received = reader.received
-    # If all segments were removed meanwhile, `received` has a place although `found` is empty.
+    # If all segments were removed meanwhile, `received` has an Lsn although `found` is empty.
     ends = [*(following.start for following in found[1:]), received] if found else []
 
     def behind(lsn: Lsn) -> int:

@@ -6,7 +6,7 @@ ask the target. A stopped task keeps its mark until an operator removes it. A ne
 needs the whole relay.
 
 The counterexample that the lock prevents: a purge has read the marks. Then a second task writes its first mark, and
-finds all log that it needs. Then the purge removes this log.
+sees that the relay has all log that the task needs. Then the purge removes this log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Need:
 
 @contextmanager
 def needs_locked(folder: Folder) -> Iterator[None]:
-    """Locks the marks, so that none is written during a purge, and no purge begins while one is written."""
+    """Locks the marks, so that no mark is written during a purge, and no purge begins while a mark is written."""
     directory = _directory(folder)
     try:
         make_folder(directory)
@@ -59,7 +59,7 @@ def needs_locked(folder: Folder) -> Iterator[None]:
 
 
 def read_needs(folder: Folder) -> list[Need]:
-    """Returns all needs, sorted by task. An unreadable mark counts as a need for everything."""
+    """Returns the needs of all tasks, sorted by task. If a mark cannot be read, its task needs the whole relay."""
     found = []
     for path in sorted(_directory(folder).glob("*" + _SUFFIX)):
         try:
@@ -129,7 +129,7 @@ class TaskMark:
     def begin(self) -> None:
         """Makes sure that the task has a mark.
 
-        Until its place is known, the last run's mark stays; a new task needs everything.
+        Until the run's place is known, the mark of the last run stays. A new task needs everything.
         """
         with needs_locked(self._folder):
             if not any(need.task == self._task for need in read_needs(self._folder)):
@@ -138,7 +138,7 @@ class TaskMark:
     def move(self, lsn: Lsn) -> None:
         """Records that the target has everything up to `lsn`.
 
-        If the target was restored, this may be earlier than before.
+        If the target was restored, `lsn` may be before the recorded one.
         """
         with needs_locked(self._folder):
             write_need(self._folder, Need(self._task, lsn, self._keep_seconds))

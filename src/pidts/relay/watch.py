@@ -1,7 +1,7 @@
 """Waits until a relay is written to, without polling: the kernel reports it at once (inotify).
 
-If the kernel cannot report this (on other systems than Linux, or if this user has no watch left), or does not notice it
-(a network file system that another machine writes to), the wait ends after its time, and the caller checks.
+The kernel may be unable to report this (other systems than Linux, or no watch left for this user), or may not notice it
+(a network file system that another machine writes to). Then the wait ends after its time, and the caller checks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _EVENTS_BYTES = 64 << 10
 _EVENT_BYTES = 16
 """The size of the event's data before the name."""
 _NAME_SIZE = struct.Struct("=I")
-"""The number at the end of these bytes: the size of the name that follows."""
+"""The format of the last four of these bytes: the size of the name that follows."""
 _LOOKS = 4
-"""If the kernel cannot report writes, a wait lasts only its time divided by this number, and the caller checks."""
+"""If the kernel cannot report writes, a wait lasts only this fraction (1 / 4) of its time, and the caller checks."""
 
 
 class FolderWatch:
@@ -41,7 +41,7 @@ class FolderWatch:
     def wait(self, seconds: float) -> None:
         """Waits until something was written in the folder since the last call, at most for this time.
 
-        The first wait begins the watch and ends at once, since earlier writes were not reported.
+        The first call begins the watch and returns at once, since earlier writes were not reported.
         """
         if not self._is_begun:
             self._is_begun, self._handle = True, _watched(self._folder)
@@ -77,7 +77,7 @@ def _names(events: bytes) -> Iterator[bytes]:
 
 
 def _is_news(name: bytes) -> bool:
-    """Whether a reader may find more than before.
+    """Whether a reader may find more than before the write to this file.
 
     New events alone are no news: readers see them only once the index has them.
     """

@@ -1,4 +1,4 @@
-"""Writes the relay so that, even after an interruption, readers see a beginning of the source's log without gaps.
+"""Writes the relay. Even after an interruption, readers see the beginning of the source's log without gaps.
 
 Events are appended to the last segment as they come, even those of incomplete transactions. `commit` closes a
 transaction in memory. `sync` makes it visible, always in this order: (1) the segment's bytes are written and flushed to
@@ -8,33 +8,33 @@ The points at which it can be interrupted (SIGKILL, power loss, full disk), and 
 
 1. During or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads this tail;
    the next `open` cuts it off, and the source sends these bytes again.
-2. Between (1) and (2): the same holds. The tail now includes complete transactions, but these come again, too.
+2. Between (1) and (2): the same holds. The tail now includes complete transactions, but these are sent again, too.
 3. During (2): some entries are complete, the last one is not (or, after a power loss, has zeros or an old page). Each
    entry has its own checksums: readers stop before the first bad entry, and the next `open` cuts there. The entries
    before that place name bytes that (1) has made durable.
 4. Between write and flush of (2): readers may have seen entries that a power loss removes. The source sends their
-   events again with the same Lsn. Only a mark may then end at another place than before, which the reader allows for.
-5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): an
-   events file without an index, or an index without a whole header or without events, is removed by the next `open`;
-   the segment before it is complete, since it was synced first.
-6. While a transaction of many gigabytes is being written: as 1. The memory used does not depend on the transaction's
+   events again with the same Lsn. Only a mark may then end at another place than before; readers accept this.
+5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): the
+   next `open` removes an events file without an index, and an index without a whole header or without events. The
+   previous segment is complete, since it was synced first.
+6. While a transaction of many gigabytes is being written: as in 1. The memory used does not depend on the transaction's
    size.
 7. Disk full in any write or flush: both files are cut back to the last complete entry in the index (a reader may have
    seen it, and its events are durable), `Transient` is raised, and the same writer can be used again when there is
    space. A new segment's files are removed. `give_way` then begins a segment in the space of a reserve, so that the
    full segment can be purged.
-8. Any other error of the disk: `Halted`. A failed flush may have dropped pages and marked them as written: only `open`,
-   which reads everything again, can continue from there.
+8. Any other error of the disk: `Halted`. A failed flush may have dropped pages and marked them as written. So only
+   `open` can continue, since it reads everything again.
 9. While `open` repairs: it cuts the index first, then the segment, and flushes each. Wherever it is interrupted, the
    next `open` starts over.
-10. Between the entry that prepares an XA transaction and the one that commits it or rolls it back, in the same segment:
-    the entry itself names the transaction that it prepares, so this is known exactly if the entry exists. `open` reads
-    all entries of the last segment and finds the undecided transactions.
+10. Between the entry that prepares an XA transaction and the entry that commits it or rolls it back, in the same
+    segment: the entry itself names the transaction that it prepares, so this is known exactly if the entry exists.
+    `open` reads all entries of the last segment and finds the undecided transactions.
 11. The same with other segments between the two entries: the header of each new segment has the undecided transactions,
-    taken from the durable index of the segment before it (5). A commit names the place of its rows: (1) made these
-    bytes durable before the entry that prepares was written, and `purge` keeps them.
+    taken from the durable index of the previous segment (5). A commit names the place of its rows: step (1) made these
+    bytes durable before the entry that prepares the transaction was written, and `purge` keeps them.
 12. A step of an XA transaction may be committed in memory, and dropped before it is in the index (7, or a lost
-    connection). When its events come again, it is worked out again from the undecided transactions in the index.
+    connection). When its events come again, the step is computed again from the undecided transactions in the index.
 
 A segment is an exact part of one file of the source's log, after its own MAGIC and FORMAT_DESCRIPTION. Marks include
 the bytes of their events, as transactions do: the entries of a segment follow each other without gaps.
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES = 1 << 20
 _WORTH_A_WRITE = 128 << 10
-"""A piece of at least this many bytes is written at once; smaller ones are collected first."""
+"""A piece of at least this many bytes is written at once; smaller pieces are collected first."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CLOSED = -1
 
@@ -163,7 +163,7 @@ class RelayWriter:
         header = self._begun
         if header is None:
             if self._state is None:
-                raise ValueError("nobody has said where the first segment begins")
+                raise ValueError("the place where the first segment begins is not set")
             header = Header(self._folder.source_id, 0, self._state.origin, self._state.lsn, self._gtids.text)
         number = self._state.segment + 1 if self._state else 1
         header = replace(header, segment=number, prepared=tuple(self._undecided_in_index))
@@ -173,7 +173,7 @@ class RelayWriter:
         self._reserve.keep()
 
     def give_way(self) -> bool:
-        """Ends the last segment on a full disk, so that it can be purged; returns whether a new one has begun."""
+        """Ends the last segment on a full disk, so that it can be purged; returns whether a new segment has begun."""
         if self._state is None or self._begun is not None or self._state.lsn == self._state.start:
             return False
         self._reserve.give_up()
@@ -190,9 +190,9 @@ class RelayWriter:
 
     @property
     def room(self) -> int:
-        """Returns how many bytes, from the next event on, fill the segment.
+        """Returns how many further bytes fill the segment.
 
-        It ends with the transaction that fills it.
+        The segment ends with the transaction that fills it.
         """
         if self._is_full and self._state is not None:
             return self._segment_bytes - len(MAGIC) - len(self._state.format_event)
@@ -216,7 +216,7 @@ class RelayWriter:
     def append_run(self, block: memoryview, at: int, run: Run) -> None:
         """Appends ordinary events of a block from byte `at` on, and commits the transactions that end in them.
 
-        Of these transactions, only the last may fill the segment.
+        Only the last of these transactions may fill the segment.
         """
         self.append(block[at : run.end])
         if not len(run.lines):
@@ -238,13 +238,13 @@ class RelayWriter:
         self._committed = self._received
 
     def learn_gtids(self, gtid_set: str) -> None:
-        """Takes over the set of GTIDs executed up to the last commit, which the log contains, if it was unknown."""
+        """Sets the GTIDs that were executed up to the last commit, if they were not known; the log has this set."""
         if self._gtids.known or any(isinstance(record, GtidsLearned) for record in self._pending):
             return
         self._pending.append(GtidsLearned(gtid_set))
 
     def sync(self) -> None:
-        """Makes every committed transaction durable and visible; also writes bytes of an unfinished one."""
+        """Makes every committed transaction durable and visible; also writes the bytes of an unfinished transaction."""
         if not self._pending:
             return
         with self._guard():
@@ -260,7 +260,7 @@ class RelayWriter:
         self._reserve.keep()
 
     def rollback(self) -> None:
-        """Drops everything that is not in the index: half a transaction, and complete ones that were not synced."""
+        """Drops all that is not in the index: half a transaction, and complete transactions that were not synced."""
         self._buffer = bytearray()
         self._pending.clear()
         self._begun = None
@@ -327,7 +327,7 @@ class RelayWriter:
         self._state = replace(self._state, lsn=lsn)
 
     def _accept_some(self, written: bytes, lsn: Lsn) -> Lsn:
-        """Counts the complete records among those that were written together; returns the last one's Lsn."""
+        """Counts the complete records among those that were written together; returns the Lsn of the last one."""
         begin = self._index_size
         for behind, payload in payloads(written):
             self._index_size = begin + behind
