@@ -120,7 +120,7 @@ def test_records_that_are_gone_as_a_whole_from_the_end_of_an_index_are_found(rel
     index.write_bytes(data[:last])
     (damage,) = found(relay)
     assert (damage.file, damage.byte) == (str(relay / "s" / "000000002.index"), 0)
-    assert "the segment before it ends at" in damage.what
+    assert "but the previous segment ends at" in damage.what
 
 
 def test_a_survey_names_places_gtids_times_and_sizes(relay: Path, log: list[Piece]) -> None:

@@ -301,7 +301,7 @@ def test_a_log_that_was_reset_and_grew_again_is_not_taken_for_the_old_one(
         write(run_sql, server, "d", 3)
         assert end_of(server) == received
         write(run_sql, server, "d", 3)
-        with pytest.raises(Halted, match="is not the one that was received") as caught, following(config) as run:
+        with pytest.raises(Halted, match="is not the event that was received") as caught, following(config) as run:
             run.until(lambda: False)
         assert caught.value.code == "source-went-back"
 

@@ -133,7 +133,7 @@ def test_a_backup_that_was_restored_and_has_grown_since(
         assert end_of(server).file == received.file
         for use_gtid in (False, True):
             error = halted(replace(config, use_gtid=use_gtid))
-            assert (error.code, "is not the one that was received" in error.what) == ("source-went-back", True)
+            assert (error.code, "is not the event that was received" in error.what) == ("source-went-back", True)
 
 
 def test_mysql_is_reset_and_grows_again(run_sql: RunSql, tmp_path: Path) -> None:

@@ -12,31 +12,36 @@ from pidts.plan.work import NOTES, JoinedTables, Log, WorkKind, WorkOf
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
-"""A gap of other tables' transactions with fewer bytes than this is read with the slice, and does not end it."""
+"""A gap with transactions of other tables does not end a slice if the gap has fewer bytes than this: it is read, too.
+"""
 _FAR = 1 << 31
-"""The distance in the source's log from which the 32 bits of an event's position do not say where it is."""
+"""The distance in the source's log from which the 32 bits of an event's position are ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
     """Whole transactions that are neighbours in one relay segment, or are near each other.
 
-    A slice may instead be the single group that prepared an XA transaction. It is in the batch that has the commit of
-    this transaction, wherever the group is in the log. Prepared groups between the other transactions of a slice are
-    skipped when the slice is decoded.
+    A slice may instead be the single group of events that prepared an XA transaction. Such a slice is in the batch that
+    has the commit of the transaction, wherever the group is in the log. Prepared groups between the other transactions
+    of a slice are skipped when the slice is decoded.
     """
 
     extent: Extent
     begin: Lsn
     """The place of its first event in the source's log."""
     number: int
-    """The place in the batch: changes of a later slice are later."""
+    """The index in the batch: a slice with a higher number has later changes."""
     commit: Lsn | None = None
-    """The event that committed a prepared group; the group's rows get the place of this event."""
+    """The event that committed a prepared group; the group's rows get the Lsn of this event."""
     only: frozenset[TableName] | None = None
-    """The tables whose rows are taken: they catch up, and the target has all rows of others. None: all tables."""
+    """The tables whose rows are taken from the slice: these tables catch up, and other tables have no rows to get.
+    None: all tables.
+    """
     without: frozenset[TableName] = frozenset()
-    """Tables whose rows are not taken: they are held, have slices of their own, or `plan_between` leaves them out."""
+    """Tables whose rows are not taken from the slice: they are held, have their own slices, or `plan_between` leaves
+    them out.
+    """
     commit_time: int = 0
     """The time of the event that committed a prepared group, in seconds since 1970."""
     is_returned: bool = False
@@ -46,12 +51,12 @@ class LogSlice:
     gaps: tuple[tuple[int, int], ...] = ()
     """The stretches inside the extent that are not read, such as changes that came from the target's zone.
 
-    Each has its first byte and the byte after its last one.
+    Each is a pair: its first byte, and the byte after its last byte.
     """
 
     @property
     def parts(self) -> tuple[Extent, ...]:
-        """Returns the extents that are read; together they are whole transactions of one log file."""
+        """Returns the extents that are read. Together they have whole transactions of one log file."""
         ends = (*(first for first, _ in self.gaps), self.extent.end)
         begins = (self.extent.offset, *(after for _, after in self.gaps))
         return tuple(Extent(self.extent.segment, begin, end - begin) for begin, end in zip(begins, ends, strict=True))
@@ -73,9 +78,9 @@ class BatchPlan:
     timestamp: int
     """The time at which the source committed the batch's last transaction; 0 if there is none."""
     gtids: tuple[str, ...]
-    """The GTIDs; each is a single one, or the set of neighbouring transactions' GTIDs."""
+    """The GTIDs; each text is a single GTID, or the set of GTIDs of neighbouring transactions."""
     tables: frozenset[TableName]
-    """All tables with rows in the log slices, including tables that the task does not carry."""
+    """All tables with rows in the log slices, including tables that the task does not replicate."""
     origin: str = ""
     """The other zone from which the changes came; empty: the source's own zone."""
 
@@ -86,7 +91,7 @@ class BatchPlan:
 
     @property
     def settled(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests of the previous batch that are not read again, once this batch is on the target."""
+        """Returns the requests of the previous batch that need not be read again once this batch is on the target."""
         return self.end.settled
 
     @property
@@ -106,15 +111,15 @@ class BatchPlan:
 
     @property
     def moves_held(self) -> bool:
-        """Whether tables are held, released or moved: then no single place in the batch describes what is applied."""
+        """Whether tables are held, released or moved: then no single Lsn within the batch describes what is applied."""
         return self.start.exceptions != self.end.exceptions
 
 
 def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) -> BatchPlan:
-    """Returns the batch between two states: each table's log between its places in the two.
+    """Returns the batch between two states.
 
-    Changes before a table has joined the task are left out. All changes of a table without a key that is not copied yet
-    are left out, too.
+    It has, for each table, the log between the table's places in the two states. Changes before a table has joined the
+    task are left out. All changes of a table without a key that is not copied yet are left out, too.
     """
     uncarried, begun = end.uncarried, JoinedTables(end.copy)
     apart = frozenset({*start.exceptions, *end.exceptions}) - uncarried
@@ -124,7 +129,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
         if start.at(name) < end.at(name):
             ranges.setdefault((start.at(name), end.at(name)), set()).add(name)
     slices: list[LogSlice] = []
-    cut = False  # since the last slice, rows were left out that a longer slice would contain
+    cut = False  # whether rows were left out since the last slice that a longer slice would contain
     carried: set[TableName] = set()
     origins: set[str] = set()
     row_events = 0
@@ -195,7 +200,10 @@ def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
 
 
 def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bool) -> None:
-    """Adds a slice, or extends the last one; where they are `cut`, the bytes between the two become a gap of it."""
+    """Adds a slice, or extends the last one.
+
+    If rows between the two were `cut`, the bytes between them become a gap.
+    """
     if entry.prepared is not None and entry.transaction.xa is not None:
         at = entry.transaction.xa.at
         slices.append(
@@ -221,9 +229,9 @@ def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bo
 
 
 def _is_far(one: LogSlice, other: LogSlice) -> bool:
-    """Whether bytes between the two may have to be read, to know where the second one is in the source's log.
+    """Whether bytes between two slices may have to be read to find the place of the second one in the source's log.
 
-    They may have the event that names the next log file.
+    These bytes may have the event that names the next log file.
     """
     first, second = one.begin, other.begin
     is_same_file = (first.change_no, first.log_index) == (second.change_no, second.log_index)

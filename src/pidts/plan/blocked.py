@@ -1,7 +1,7 @@
-"""Finds tables that wait before a statement, because it also names other tables that have not reached it yet.
+"""Finds tables that wait before a statement because other tables that the statement names have not reached it yet.
 
-The planner only holds these tables. This module reports them to operators and to shard groups: if the statement removes
-a blocked table, the shard group does not have to wait for this table, since the target has all of its rows.
+The planner only holds these tables. This module finds them for operators and for shard groups: if the statement removes
+a blocked table, the shard group need not wait for this table, since the target has all of its rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class BlockedStatement:
     tables: frozenset[TableName]
     """The known tables that are blocked; if there are none, the new tables."""
     others: frozenset[TableName]
-    """The known tables that have to reach the statement first, since they are held at an earlier place."""
+    """The known tables that have to reach the statement first: they are held at an earlier place."""
     leaving: frozenset[TableName]
     """The blocked tables that no longer exist after the statement."""
     holds_all: bool = False
-    """Whether the rest of the log waits, too, because the statement may concern any table."""
+    """Whether all tables wait, because the statement may concern any table."""
 
 
 def blocked_statements(
@@ -73,7 +73,7 @@ def _of_all(
 ) -> list[BlockedStatement]:
     """Returns the blocked statements of tables that are not held.
 
-    They may be blocked although the planner has planned no batch that holds them.
+    Such tables may be blocked although the planner has planned no batch that holds them.
     """
     found: list[BlockedStatement] = []
     begun, held = JoinedTables(state.copy), set(state.exceptions)

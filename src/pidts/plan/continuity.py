@@ -1,16 +1,16 @@
 """Decides whether an entry of the relay follows the last applied one, repeats an earlier one, or shows a break.
 
-Every entry names the one before it (`prev_lsn`), and the relay keeps entries as the source wrote them. So each entry
-has to be compared only with the last one. There are three kinds of breaks, which are handled differently:
+Every entry names the previous one (`prev_lsn`), and the relay keeps entries as the source wrote them. So each entry has
+to be compared only with the last entry. There are three kinds of breaks, which are handled differently:
 
 - a *repeat*: everything up to the entry's end is applied already. The entry would change nothing, so it is skipped;
-- *loss*: the entry begins after a missing part of the log. The log after this part must not be applied;
+- *loss*: the entry begins after a missing part of the log. The log after the missing part must not be applied;
 - *disorder*: the missing part follows later, or the entry begins before the place that was reached and ends after it.
-  The counterexample that this prevents: of two changes of one row the later one is applied first.
+  Otherwise the later of two changes of one row could be applied first.
 
 Two cases are no break. Reading may begin within an entry, at the Lsn of a row, or of a mark that is now part of a
-longer entry. And if there are no bytes between the last place and an entry's first event, it does not matter which
-predecessor the entry names.
+longer entry. And if there are no bytes between the last place and an entry's first event, the entry follows, whatever
+predecessor it names.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from itertools import islice
 from pidts.model import Halted, LogEntry, Lsn, Transaction, Where
 
 _LOOK_AHEAD = 100_000
-"""The most entries that are searched for the missing part, to find the kind of a break."""
+"""The most entries in which the missing part is searched, to find the kind of a break."""
 _ADVICE = (
-    "This part of the log is fetched again from the source once. If the error comes back: check the disk "
+    "This part of the log is received again from the source once. If the error comes back: check the disk "
     "and the memory, then empty this folder and start again from the target's checkpoint"
 )
 
@@ -39,15 +39,15 @@ class Verdict(Enum):
 
 
 class Discontinuity(Halted):
-    """The error that the relay has a break here; if the place is known, all entries up to it are sound."""
+    """The error for a break in the relay. If the place is known, all entries up to this place are intact."""
 
     @property
     def after(self) -> Lsn | None:
-        """Returns the last sound place; None if it is not known yet."""
+        """Returns the end of the last intact entry; None if it is not known yet."""
         return Lsn.parse(self.where.position) if self.where.position else None
 
     def at(self, after: Lsn) -> Discontinuity:
-        """Returns the same error at a known place."""
+        """Returns the same error with this place."""
         where = Where(source=self.where.source, position=str(after), file=self.where.file)
         return Discontinuity(self.code, self.what, where=where, todo=self.todo)
 
@@ -69,7 +69,7 @@ def followed(
     where: Callable[[LogEntry], Where],
     on_repeat: Callable[[LogEntry], None] = lambda _: None,
 ) -> Iterator[LogEntry]:
-    """Yields every entry that follows the one before it, beginning after `after`; raises at the first break."""
+    """Yields the entries after `after`, each of which follows the previous one; raises at the first break."""
     last, inside = after, True
     found = iter(entries)
     for entry in found:
@@ -87,7 +87,10 @@ def followed(
 
 
 class UpToBreak:
-    """Yields entries up to a break, and stores the break instead of raising it: entries before it can be applied."""
+    """Yields entries up to a break.
+
+    Stores the break and does not raise it, so that the entries before it can be applied.
+    """
 
     def __init__(self, entries: Iterable[LogEntry]) -> None:
         self._entries = entries

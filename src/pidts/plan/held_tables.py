@@ -1,4 +1,4 @@
-"""Moves held tables towards the place that all other tables will have reached.
+"""Moves held tables towards the place that all other tables will have reached after the batch.
 
 If a schema change concerns tables of several groups of held tables, these groups wait for each other before the schema
 change, and continue as one group. A group is split if some of its tables have to wait for a schema change.
@@ -20,10 +20,10 @@ from pidts.plan.work import NOTES, JoinedTables, Log, Size, WorkKind, WorkOf, af
 def origin_of_held(
     state: PlanState, log: Log, work_of: WorkOf, done: Collection[Lsn], kept: Collection[TableName]
 ) -> str | None:
-    """Returns the zone of the next change of a held table; None if no held table has a change to get.
+    """Returns the zone of the next change of a held table; None if no held table has a change left.
 
-    Held tables choose the batch's zone first. Otherwise they would wait as long as other tables have changes of another
-    zone.
+    The held tables decide first from which zone the batch's changes come. Otherwise they would wait as long as other
+    tables have changes of another zone.
     """
     for group in state.held:
         tables = group.tables.difference(kept)
@@ -53,7 +53,7 @@ class Groups:
         kept: frozenset[TableName] = frozenset(),
         origin: str | None = None,
     ) -> None:
-        """Takes the zone from which the batch's changes come; None: it has no changes yet."""
+        """`origin`: the zone from which the batch's changes come; None: it has no changes yet."""
         self.copy = copy
         self.held: list[Held] = []
         self.bytes = 0
@@ -80,7 +80,7 @@ class Groups:
                 self.has_moved = True
 
     def _walk(self, group: Held, log: Log, goal: Lsn, left: deque[Held]) -> Held | None:
-        """Returns the group after the batch, or None if it has caught up; adds tables that were split off to `left`."""
+        """Returns the group after the batch; None if it has caught up. Adds tables that were split off to `left`."""
         if group.halted or (group.due is not None and group.due not in self._done):
             return group
         if (staying := group.tables & self._kept) and group.due is not None:
@@ -118,7 +118,7 @@ class Groups:
             self.bytes += size.bytes
 
     def _over_its_own(self, group: Held, log: Log, due: Lsn) -> Held:
-        """Moves the group past the one change that was made for all of its tables, and no further."""
+        """Moves the group past the schema change that was made for all of its tables, and no further."""
         for entry in log(group.lsn, due):
             if entry.transaction.lsn == due:
                 self.copy = after_ddl(self.copy, JoinedTables(self.copy).work(self._work_of(entry), due), due)

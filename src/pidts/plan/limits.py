@@ -9,7 +9,7 @@ _LEAST_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one batch and of its copy; a batch may exceed them by one transaction, which is never cut.
+    """The limits of one batch and of its copy. A batch may exceed them by one transaction, since none is cut.
 
     The limits apply separately to each group of tables that catch up.
     """
@@ -17,19 +17,21 @@ class Limits:
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """Less than the most log that the driver applies without a Spark job: a batch may be larger by one entry."""
+    """This is less than the most log that the driver applies without a Spark job, since a batch may be larger by one
+    entry.
+    """
     chunk_rows: int = 20_000
-    """The rows of a table's first chunk; fewer if rows are long, or of unknown length."""
+    """The number of rows of a table's first chunk; fewer if rows are long, or if their length is not known."""
     most_rows: int = 200_000
     """The most rows of any chunk."""
     chunks: int = 4
-    """The number of large tables that are copied at a time."""
+    """The number of large tables that are copied at the same time."""
     threads: int = 4
     """The number of chunks that are read at the same time."""
     follows: bool = True
-    """Whether anybody waits for the log's changes while a copy is under way."""
+    """Whether changes in the log are awaited while a copy is under way."""
     rate: int | None = None
-    """The most rows per second that are read, of all tables together."""
+    """The most rows per second that are read, for all tables together."""
     idle_entries: int = 10_000
     """The number of other tables' transactions after which the position moves although no table needs it."""
     idle_bytes: int = 8 << 20

@@ -6,9 +6,9 @@ Six rules make everything after the planner simple:
 - a batch never crosses a schema change of its tables, so one structure per table holds within a batch;
 - a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
   written before it is done;
-- a chunk is written by the batch whose log covers its whole window, or it is read again; `pidts.plan.copy.state` has
-  the only exception, for batches that end before a change of another zone;
-- all changes of a batch come from one zone, since the batch is one transaction, whose mark names the zone;
+- the batch whose log covers a chunk's whole window writes the chunk, or the chunk is read again;
+  `pidts.plan.copy.state` has the only exception, for batches that end before a change of another zone;
+- all changes of a batch come from one zone, since the batch is one transaction, and its mark names the zone;
 - equal arguments give equal plans.
 
 A schema change takes these steps. The batch that ends before the schema change names it as *due*. The driver runs it
@@ -18,20 +18,21 @@ tables of the schema change are held at their place. All other tables continue, 
 held tables have caught up.
 
 A schema change that names held and other tables waits until the held ones have caught up. A schema change whose tables
-are unknown waits for all held tables, and all other tables wait with it. The exception is a schema change that only
-creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables is run
-when they reach it, in the same way. If these are in several groups, the first one to reach it waits for the others, and
-they continue as one group.
+are not known waits for all held tables, and all other tables wait, too. The exception is a schema change that only
+creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables is run in
+the same way when they reach it. If these tables are in several groups, the first group to reach it waits for the other
+groups, and they continue as one group.
 
 A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
-rows (`Held.halted`). It is unknown how long this takes, so other tables do not wait until it has caught up. A statement
-that names halted tables and other tables waits for the halted ones, and the other tables are held before it.
+rows (`Held.halted`). It is not known how long this takes, so other tables do not wait until the table has caught up. If
+a statement names halted tables and other tables, it waits for the halted tables, and the other tables are held before
+it.
 
-The copy reads when the batch leaves little of the log unread: if a reading begins with a backlog, its window contains
-the backlog. The copy progresses even if the source writes without pause: as long as batches keep up with the source,
-the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits to reach the end
-of a window. Only waiting rows are dropped if their window is too long, since the whole window has to be in memory. They
-are read again in smaller pieces, until the window is short enough.
+The copy reads rows when little of the log is left after the batch: if a reading begins with a backlog, its window
+contains the backlog. The copy progresses even if the source writes without pause: as long as batches keep up with the
+source, the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits to reach
+the end of a window. Only waiting rows are dropped if their window is too long, since the whole window has to be in
+memory. They are read again in smaller pieces, until the window is short enough.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ def next_state(
     """Returns the state after the next batch, or None if there is nothing to do yet.
 
     `staged` has the chunks of `state.open_requests`. `done` are the schema changes of `state.dues` that have been run;
-    `halted` are those that have failed and wait for an operator. `kept` are tables that are held for now, because a
-    schema change of the target table that they share with other tables is under way. Up to `goal` the position moves
-    even without changes to apply, so that a caller who waits for this place sees that it is reached.
+    `halted` are those that have failed and wait for an operator. `kept` are tables that are held for now: a schema
+    change of a target table that they share with other tables is under way. Up to `goal` the position moves even
+    without changes to apply, so that a caller which waits for this place sees that it is reached.
     """
     copy = {name: replace(one, reading=None, kept=None) for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()
@@ -102,9 +103,9 @@ def next_state(
 
 
 def _windows(staged: Mapping[TableName, StagedChunk]) -> tuple[Lsn | None, Lsn | None]:
-    """Returns the ends of two windows: that of loaded chunks, and that of waiting chunks.
+    """Returns the ends of two windows: the window of loaded chunks, and the window of waiting chunks.
 
-    A batch extends to the end of the second one only while it is smaller than `copy_bytes`.
+    A batch extends to the end of the second window only while it is smaller than `copy_bytes`.
     """
     read = [chunk for chunk in staged.values() if chunk.request.phase is not Phase.FINISH]
     loaded, waiting = ([chunk.high for chunk in read if bool(chunk.waiting) is waits] for waits in (False, True))
@@ -116,7 +117,7 @@ def _touched(log: Log, table: TableName, low: Lsn, high: Lsn) -> bool:
         transaction = entry.transaction
         if transaction.prev_lsn >= high:
             return False
-        # Transactions in one entry of the log have the same tables, and the first of them is before `high`.
+        # Transactions in one entry have the same tables, and the first of them is before `high`.
         if transaction.row_events and table in transaction.tables:
             return True
     return False
@@ -171,7 +172,7 @@ class _Main:
 
     @property
     def is_in_window(self) -> bool:
-        """Whether the batch has to go on because it is going to settle a chunk."""
+        """Whether the batch has to continue because it will settle a chunk."""
         if self._window is not None and self.lsn < self._window:
             return True
         waits = self._waiting_window is not None and self.lsn < self._waiting_window
@@ -210,7 +211,7 @@ class _Main:
     def _keep(self) -> None:
         """Holds the `kept` tables from this place on.
 
-        A due schema change has begun for all of its tables, so they cross it together first.
+        If a due schema change has begun for all of its tables, these tables first pass it together.
         """
         if self._free:
             self.held.append(Held(self._free, self.lsn))
@@ -243,7 +244,7 @@ class _Main:
         return False
 
     def _stays(self, group: Held) -> bool:
-        """Whether it is unknown how long the group stays at its place."""
+        """Whether it is not known how long the group stays at its place."""
         return group.halted or group.due in self._halted or not group.tables.isdisjoint(self._kept)
 
     def _carries(self, transaction: Transaction, work: Work) -> bool:

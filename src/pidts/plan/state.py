@@ -1,10 +1,10 @@
 """The state of a task: which changes are applied, and the contents of the batch that led to it.
 
-A position is one Lsn and its exceptions. Tables whose schema change takes long are *held* at an earlier Lsn, in
-disjoint groups; all other tables continue. So every table has its own position, `PlanState.at(table)`. The target has a
-change of a table if and only if the change's Lsn is not after that position. A batch carries each table's log between
-its position before and its position after. A worker that was ahead of others when the task was interrupted leaves out
-the log before its own position.
+A task's position is one Lsn and exceptions from it. Tables whose schema change takes long are *held* at an earlier Lsn,
+in disjoint groups: these are the waiting tables that operators see. All other tables continue. So every table has its
+own position, `PlanState.at(table)`. The target has a change of a table if and only if the change's Lsn is not after
+that position. A batch has each table's log between the table's position before the batch and its position after it. A
+worker that was ahead of others when the task was interrupted leaves out the log before its own position.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Held:
 
     tables: frozenset[TableName]
     lsn: Lsn
-    """The target has all their rows and schema changes up to this place, and none after it."""
+    """The target has all of the tables' rows and schema changes up to this place, and none after it."""
     due: Lsn | None = None
     """The schema change that they wait for; None if they only have to catch up."""
     halted: bool = False
@@ -52,7 +52,7 @@ class PlanState:
 
     @property
     def unfinished(self) -> frozenset[TableName]:
-        """Returns the tables whose copy is not complete after the batch that led here."""
+        """Returns the tables whose copy is not complete after the batch that led to this state."""
         return frozenset(name for name, state in self.copy.items() if not state.done)
 
     @property
@@ -62,7 +62,7 @@ class PlanState:
 
     @property
     def open_requests(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests that are not settled: those that the batch read, and those that it kept."""
+        """Returns the requests that are not settled: requests that the batch read, and requests that it kept."""
         kept = (state.kept for state in self.copy.values() if state.kept is not None)
         return (*self.reading, *kept)
 
@@ -83,9 +83,9 @@ class PlanState:
 
     @property
     def uncarried(self) -> frozenset[TableName]:
-        """Returns the tables whose changes the batch that led here left out.
+        """Returns the tables whose changes were left out of the batch that led to this state.
 
-        They have no key, and were not copied before.
+        These tables have no key, and were not copied before.
         """
         whole = {request.table for request in self.settled if request.whole}
         return frozenset({*whole, *(name for name, state in self.copy.items() if not state.is_carried)})
@@ -100,9 +100,9 @@ class PlanState:
         return state is None or state.since is None or lsn > state.since
 
     def joined(self, copy: Mapping[TableName, CopyState]) -> PlanState:
-        """Returns the state with tables whose copy begins, or begins again, each after its `since`.
+        """Returns the state with further tables, whose copy begins, or begins again; each joins after its `since`.
 
-        Requests of one run have unique numbers, so a table that begins again continues counting.
+        Requests of one run have unique numbers, so a table that begins again continues the numbers.
         """
         begun = {
             name: replace(state, reads=self.copy[name].reads, settled=self.copy[name].settled)
@@ -114,7 +114,7 @@ class PlanState:
         return replace(self, copy={**self.copy, **begun}, held=tuple(group for group in held if group.tables))
 
     def halting(self, names: Collection[TableName]) -> PlanState:
-        """Returns the state with these tables halted at their present places, each as a group of its own."""
+        """Returns the state in which these tables are halted at their present places, each as a separate group."""
         others = (replace(group, tables=group.tables - set(names)) for group in self.held)
         alone = (Held(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
         return replace(self, held=(*(group for group in others if group.tables), *alone))
@@ -123,16 +123,16 @@ class PlanState:
         """Returns the state with which a restart begins.
 
         It has no chunks that were read but not written, since they are read again. It has no due schema change, since
-        the log shows which one comes next.
+        the log shows which schema change is next.
         """
         copy = {name: replace(state, reading=None, kept=None) for name, state in self.copy.items() if not state.done}
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:
-        """Returns the checkpoint's text in addition to the Lsn; empty if nothing is copied and no table is held.
+        """Returns the text that a checkpoint has besides the Lsn; empty if nothing is copied and no table is held.
 
-        `dealing` says how rows are assigned to workers, if the tables' structures do not say it. `copied_at` is the
-        state whose copy this is, if that state is at an earlier place. Equal states of one run have equal texts,
+        `dealing` says how rows are assigned to workers, if the tables' structures do not show it. `copied_at` is the
+        state to which the copy belongs, if that state is at an earlier place. Equal states of one run have equal texts,
         however their held tables are grouped.
         """
         copy = self.durable().copy
@@ -152,7 +152,7 @@ class PlanState:
         return cls(lsn, _copy_from_json(data["copy"]), _places_from_json(data["held"], lsn))
 
     def to_json(self) -> str:
-        """Returns the state as one text, since Spark's offsets contain only flat values."""
+        """Returns the state as one text: Spark's offsets contain only flat values."""
         return json.dumps(
             {
                 "lsn": str(self.lsn),
@@ -179,7 +179,7 @@ class PlanState:
 
 
 def run_of(copy_json: str) -> int:
-    """Returns the run in which a checkpoint was stored; 0 if it does not matter or is unknown."""
+    """Returns the run in which a checkpoint was stored; 0 if it makes no difference or is not known."""
     data = json.loads(copy_json) if copy_json else []
     return data["run"] if isinstance(data, dict) else 0
 
@@ -191,7 +191,7 @@ def dealing_of(copy_json: str) -> str:
 
 
 def copied_at(copy_json: str) -> PlanState | None:
-    """Returns the place of the copy in a checkpoint, if the checkpoint itself is further than that; otherwise None."""
+    """Returns the state to which a checkpoint's copy belongs, if the checkpoint is after that state; otherwise None."""
     data = json.loads(copy_json) if copy_json else {}
     found = data.get("copied_at") if isinstance(data, dict) else None
     if found is None:
@@ -201,7 +201,7 @@ def copied_at(copy_json: str) -> PlanState | None:
 
 
 def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[Held, ...]:
-    """Returns the tables that are before `lsn` as groups: tables at one place continue together."""
+    """Returns groups of the tables that are before `lsn`: tables at the same place continue together."""
     groups: dict[Lsn, set[TableName]] = {}
     for name, at in places.items():
         if at < lsn:
@@ -218,7 +218,7 @@ def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) ->
 
 
 def furthest(end: PlanState, other: PlanState) -> PlanState:
-    """Returns, table by table, the further of two states; the copy is that of `end`."""
+    """Returns a state in which each table has the later of its two places; the copy is the copy of `end`."""
     lsn = max(end.lsn, other.lsn)
     names = {*end.exceptions, *other.exceptions}
     return PlanState(lsn, end.copy, held_at({name: max(end.at(name), other.at(name)) for name in names}, lsn))

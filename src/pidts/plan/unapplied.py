@@ -1,8 +1,8 @@
 """Finds the oldest transaction with the task's tables that the target does not have.
 
-After a task's place the log may have only transactions of other tables. Then the place does not move for some time
-(`Limits.idle_entries`), although the target lacks nothing. So a target's lag is not the distance between two places in
-the log, but the age of the first transaction that has to be applied.
+After the place that a task has reached, the log may have only transactions of other tables. Then the task's place does
+not move for some time (`Limits.idle_entries`), although the target lacks nothing. So a target's lag is not the distance
+between two places in the log, but the age of the first transaction that has to be applied.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Unapplied:
         self._found: LogEntry | None = None
 
     def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:
-        """Returns the first entry whose changes the tables at the task's place lack; None if they lack none.
+        """Returns the first entry with changes that tables at the task's place lack; None if they lack no change.
 
-        The log is read only after the end of the previous search, up to `received` at least. Tables that are held at
+        The log is read from the end of the previous search on, at least up to `received`. Tables that are held at
         earlier places are not considered.
         """
         if self._found is not None and self._found.transaction.lsn > state.lsn:

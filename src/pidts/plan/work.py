@@ -1,4 +1,4 @@
-"""Describes what each transaction in the log means for a task, and limits the amount of log in a batch."""
+"""Describes what each transaction in the log means for a task. Limits the amount of log in a batch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pidts.plan.copy.state import CopyState, Phase
 from pidts.plan.limits import Limits
 
 Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
-"""Returns the relay's entries after a place, in order: up to a place that is the end of an entry, or, for None, all."""
+"""Returns the relay's entries after one place, up to another place, in order. The second place ends an entry; None: all
+entries.
+"""
 
 
 NOTES = "*"
-"""In place of a zone: the transaction has notes about changes that were left out. No zone has this name."""
+"""Used instead of a zone's name: the transaction has notes about changes that were left out. No zone has this name."""
 
 
 class WorkKind(Enum):
-    """The kinds of meaning that a transaction has for the task."""
+    """What a transaction means for the task."""
 
     NOTHING = "nothing"
     ROWS = "rows"
@@ -32,28 +34,29 @@ class Work:
 
     kind: WorkKind
     tables: frozenset[TableName] | None = None
-    """The task's tables that a DDL names, by all of their names; None: it may concern any table."""
+    """The task's tables that a DDL names, with their names before and after it. None: it may concern any table."""
     schemas: tuple[str, ...] = ()
     """The schemas whose tables a DDL may concern, if it does not name its tables."""
     gone: tuple[TableName, ...] = ()
     gone_schemas: tuple[str, ...] = ()
     renamed: tuple[tuple[TableName, TableName], ...] = ()
-    """The names before and after the whole statement."""
+    """Pairs of names, before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed: the progress of a copy by the old key is invalid."""
+    """Tables whose key may have changed: if they are being copied by the old key, the progress is not valid any more.
+    """
     comes_back: bool = False
     """Whether the rows came from a zone whose changes the task does not pass on.
 
-    They are left out, and no slice extends over them.
+    The rows are left out, and no slice extends over them.
     """
     origin: str = ""
     """The other zone from which the rows came, if its changes are passed on; empty: the source's own zone.
 
-    `NOTES`: only the notes of the transaction are read. They are in a batch without rows, because the batches after it
-    have to find them.
+    `NOTES`: only the notes of the transaction are read. They are in a batch without rows, because later batches have to
+    find them.
     """
     is_returned: bool = False
-    """Whether the rows came from the target's zone, which gets back removed rows; no slice extends over them."""
+    """Whether the rows came from the target's zone: only removed rows return to it. No slice extends over them."""
 
     def touches(self, held: Collection[TableName]) -> bool:
         """Whether the transaction may concern one of these tables."""
@@ -92,14 +95,14 @@ class Size:
 
 
 class JoinedTables:
-    """Leaves out changes of a table from before it joined the task."""
+    """Leaves out those changes of a table that are from before the table joined the task."""
 
     def __init__(self, copy: Mapping[TableName, CopyState]) -> None:
         self._since = {name: state.since for name, state in copy.items() if state.since is not None}
         self._latest = max(self._since.values(), default=None)
 
     def work(self, work: Work, lsn: Lsn) -> Work:
-        """Returns the part of the work for tables that have joined."""
+        """Returns the part of the work that concerns tables which have joined."""
         if self._latest is None or lsn > self._latest or work.tables is None:
             return work
         tables = frozenset(name for name in work.tables if self.has(name, lsn))
@@ -108,13 +111,13 @@ class JoinedTables:
         return work if len(tables) == len(work.tables) else replace(work, tables=tables)
 
     def late(self, lsn: Lsn) -> frozenset[TableName]:
-        """Returns the tables that join only after this place, so that changes at it are not theirs."""
+        """Returns the tables that join only after this place: a change at this place does not belong to them."""
         if self._latest is None or lsn > self._latest:
             return frozenset()
         return frozenset(name for name, since in self._since.items() if lsn <= since)
 
     def has(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether the table has joined before this place, so that a change at it belongs to the table."""
+        """Whether the table has joined before this place: a change at this place belongs to the table."""
         since = self._since.get(table)
         return since is None or lsn > since
 

@@ -1,4 +1,4 @@
-"""Assigns each change to a worker: all changes of one row always to the same one, in every process.
+"""Assigns each change to a worker. All changes of a row are assigned to the same worker, in every process.
 
 If an update gives its row another key, the two keys may belong to two workers: one worker gets a delete, the other an
 insert. Rows of a table with secondary unique keys may exchange values with any other row, so one worker gets the whole
@@ -7,9 +7,9 @@ table.
 A number computed from the key determines the worker. Two keys that some server treats as equal must get the same
 number. Otherwise two workers would write one row: one worker deletes 'A' while another inserts 'a', and on a target
 that ignores case, chance decides whether the row exists afterwards. Only the server knows what a collation treats as
-equal ('ss' and 'ß', 'e' and 'é', 'AE' and 'Æ'). So text is included only under a binary collation, which ignores at
-most trailing spaces. The other columns of the key distribute the rows, and if a key has only other text, one worker
-gets the whole table.
+equal ('ss' and 'ß', 'e' and 'é', 'AE' and 'Æ'). So the number includes a text only if its collation is binary: such a
+collation ignores at most trailing spaces. The key's other columns distribute the rows. If a key has only texts with
+other collations, one worker gets the whole table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from pidts.reduce.identity import identities
 from pidts.reduce.split_update import Lacking, halved_bitmaps
 
 TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
-"""Why the INSERT half of an update may lack values: the worker of the old key removes the row at another time."""
+"""The reason why the INSERT half of an update may lack values: the worker of the old key removes the row at another
+time.
+"""
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3
 _PRIME_INVERSE = pow(_PRIME, -1, 2**64)
@@ -38,7 +40,7 @@ def buckets(
 ) -> list[ChangeBatch | None]:
     """Splits a batch into `count` parts, each in log order; None for a part without changes.
 
-    Parts of one batch can be reduced and written independently: no row of the target is in two of them. `watched` as
+    Parts of one batch can be reduced and written independently: no row of the target is in two of them. `watched` is as
     for `net_changes`, `lack` as for `halved_bitmaps`.
     """
     if count < 1:
@@ -68,7 +70,7 @@ def buckets(
 
 
 def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
-    """Returns the upper half of the hash, scaled to 0 ... count - 1."""
+    """Returns the upper half of the hash, scaled to a number from 0 to count - 1."""
     half = pa.scalar(32, pa.uint64())
     upper = pc.shift_right(key_hash(columns, seed), half)
     return pc.shift_right(pc.multiply(upper, pa.scalar(count, pa.uint64())), half)
@@ -98,12 +100,12 @@ def _halved(
 
 
 def table_number(table: Table) -> int:
-    """Returns a number from the table's name, for a table whose key has no column by which rows can be distributed."""
+    """Returns a number computed from the table's name, for a table whose key has no column that can distribute rows."""
     return zlib.crc32(str(table.name).encode())
 
 
 def spreads(column: Column) -> bool:
-    """Whether only equal bytes are equal values for servers in this column (apart from trailing spaces, -0 and 0)."""
+    """Whether servers treat only equal bytes of this column as equal values (apart from trailing spaces, -0 and 0)."""
     return not column.type.is_text or (column.type.collation or "").endswith("_bin")
 
 

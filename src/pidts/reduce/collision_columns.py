@@ -1,12 +1,12 @@
 """Finds columns by which two rows of the target can collide although their identities differ.
 
 A row whose value changes in one of these columns is removed before anything is written. The *target's* keys decide
-which columns these are: the target may have other keys than the source, or keys that treat more values as equal. For a
-key over prefixes, the whole columns are watched: if the prefix changes, they change, too. For a key over an expression,
-or over some of the rows, all columns of the table are watched.
+which columns these are: the target may have other keys than the source, or keys that treat more values as equal. If a
+key has prefixes of columns, the whole columns are watched: if a prefix changes, its column changes, too. If a key has
+an expression, or only some of the rows, all columns of the table are watched.
 
-A key over whole columns is not watched if it contains all columns of the identity: two rows with equal values in it are
-the same row.
+A key over whole columns is not watched if it has all columns of the identity: two rows with equal values in such a key
+are the same row.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class UniqueKey:
 
 
 def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tuple[str, ...]:
-    """Returns the columns to watch for `keys`, in the table's order; without `keys`, for the table's own unique keys.
+    """Returns the columns to watch for `keys`, in the table's order. Without `keys`: for the table's own unique keys.
 
-    The log may lack the value of a generated column, and a column that only the target has may be generated there: for
-    a key over one of these, all columns are watched.
+    The log may lack the value of a generated column, and a column that only the target has may be generated there. If a
+    key has such a column, all columns are watched.
     """
     if not table.identity:
         return ()

@@ -23,7 +23,7 @@ class ColumnPresence:
     has_after: _Mask
     copied: _Mask
     halved: _Mask
-    """Inserts that were the second half of an update: their missing values are in a row that is gone."""
+    """INSERTs that were the second half of an UPDATE: their missing values are in a row that is already removed."""
     before: _Mask
     after: _Mask
 
@@ -48,7 +48,7 @@ def column_presence(batch: ChangeBatch) -> ColumnPresence:
 
 
 def with_whole_keys(batch: ChangeBatch) -> ChangeBatch:
-    """Gives each after image the key that it leaves out because the update did not change it.
+    """Adds the key to each after image that leaves it out because the update did not change the key.
 
     A batch needs this before its changes are assigned to workers by their keys. Other values are completed later, when
     the target can be read.

@@ -1,8 +1,7 @@
 """Finds the row that each change concerns: the identity columns of its images, prepared for comparing and grouping.
 
-Identities are compared by the bytes of their values, never by the column's collation. So in a case-insensitive key
-there may be two identities that are one for the server. This is harmless because a target removes rows before it
-writes:
+Identities are compared by the bytes of their values, never by the column's collation. So two identities may be the same
+key for the server, if its collation ignores case. This is harmless because a target removes rows before it writes:
 
     row 'A' exists;  UPDATE 'A' -> 'a', UPDATE 'a' -> 'A'      deletes {'a'}, upserts {'A'}
     row 'a' exists;  DELETE 'a', INSERT 'A'                    deletes {'a'}, upserts {'A'}
@@ -27,7 +26,7 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Halted, Op, Where, image_column
 
 _GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
-"""The operations behind which the row does not exist."""
+"""The operations after which the row does not exist."""
 _WITH_BEFORE: Final = _GONE | {int(Op.UPDATE)}
 
 
@@ -38,7 +37,7 @@ class Identities:
     before: list[pa.Array]
     after: list[pa.Array]
     current: list[pa.Array]
-    """The key after the change: that of the written or of the deleted row."""
+    """The key after the change: the key of the written row, or of the deleted row."""
     deleted: pa.BooleanArray
     """Whether the row is gone after the change, or a repair has not found it on the source."""
     moved: pa.BooleanArray
@@ -76,12 +75,15 @@ def identities(batch: ChangeBatch) -> Identities:
 
 
 FEW: Final = 64
-"""The most changes that are handled one by one: for so few, calls of Arrow cost more."""
+"""The most changes that are handled one by one: for so few changes, calls of Arrow take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class FewKeys:
-    """The keys of a few changes as Python's values; texts are their bytes, which sort in the same order."""
+    """The keys of a few changes as Python's values.
+
+    Texts are represented by their bytes, which sort in the same order.
+    """
 
     ops: list[int]
     before: list[tuple[Any, ...]]
@@ -100,7 +102,7 @@ class FewKeys:
 def few_keys(batch: ChangeBatch) -> FewKeys | None:
     """Returns the keys of a batch with few changes.
 
-    It returns None for many changes, for keys that Python compares in another way than Arrow, and for keys with a NULL.
+    Returns None for many changes, for keys that Python compares in another way than Arrow, and for keys with a NULL.
     """
     if not 0 < len(batch) <= FEW or batch.is_partial:
         return None
@@ -127,7 +129,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def brought(batch: ChangeBatch, keys: Identities) -> pa.BooleanArray:
-    """Returns which changes bring a row to a key at which its table had no row before."""
+    """Returns which changes give a row a key at which its table had no row before."""
     op = batch.rows.column("op")
     return any_of([pc.equal(op, int(Op.INSERT)), pc.equal(op, int(Op.COPY)), keys.moved])
 

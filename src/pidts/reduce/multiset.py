@@ -1,11 +1,11 @@
-"""Reduces a batch on a table without a key to the number of copies that each row gains or loses.
+"""Reduces a batch on a table without a key to the number of copies of each row that are added or removed.
 
 Such a table is a multiset. Each image of a change adds or removes one copy of a row, and the order does not matter: the
-sum for each distinct row is the whole effect. Rows that the log removes existed before the batch or came in it, so the
-target has at least as many copies as the sum removes.
+sum for each distinct row is the whole effect. A row that the log removes existed before the batch, or the batch added
+it. So the target has at least as many copies as the sum removes.
 
-Rows are distinguished by the bits of the source's images. Only for removed rows, 0.0 and -0.0 count as one value: for a
-target they are equal, so both would find the same rows.
+Rows are distinguished by the bits of the source's images. For removed rows, 0.0 and -0.0 count as one value: a target
+treats them as equal, so both would find the same rows.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Tab
 
 
 def _summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
-    """Returns, for each distinct row, the place of its last occurrence and the sum of its copies.
+    """Returns, for each distinct row, the index of its last occurrence and the sum of its copies.
 
-    The rows are in the order of those places.
+    The rows are in the order of these indexes.
     """
     by = [f"column{number}" for number in range(len(columns))]
     rows = pa.Table.from_arrays([*columns, copies, pa.arange(0, len(copies))], names=[*by, "copies", "place"])

@@ -14,14 +14,14 @@ from pidts.model import LoggedChanges, Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The number of changes of the source in a `NetChange`; an update that changes the key is one update."""
+    """The numbers of the source's changes in a `NetChange`. An update that changes the key counts as one update."""
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
     copied: int = 0
     stale: int = 0
-    """The changes that were set aside because the target has a newer row; they are in none of the other counts."""
+    """The changes that were set aside because the target has a newer row. The other counts do not include them."""
     removed: int = 0
     """The number of keys on the target, found by a repair, that the source does not have."""
     by_table: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -55,9 +55,10 @@ class Expected:
     changed: pa.Table
     """All columns of rows that `upserts` changes and `deletes` does not remove, in the order of `upserts`."""
     is_changed: pa.BooleanArray
-    """For each row of `upserts` whether it is among `changed`; all others are new, or are removed and written again."""
+    """For each row of `upserts` whether it is in `changed`. All other rows are new, or are removed and written again.
+    """
     absent: pa.Table
-    """The keys in `deletes` at which the target must have no row before, since the source had none."""
+    """The keys in `deletes` at which the target must not have a row before, since the source had none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +91,21 @@ class NetChange:
     safe: bool = False
     """Whether target rows that have a unique value of `upserts`, but another identity, are removed, as by REPLACE."""
     there: pa.Table | None = None
-    """Rows that the target has until this is written: the transaction has locked them. Values of `upserts` that a row
-    already has need not be written.
+    """Rows of the target that do not change before this change is written: the transaction has locked them. If a row
+    already has a value of `upserts`, the value need not be written.
     """
     expected: Expected | None = None
-    """The rows that the target must have before; it must have none at the other keys. None: any row is overwritten."""
+    """The rows that the target must have before. At the other keys it must have no row. None: any row is overwritten.
+    """
     is_new: pa.BooleanArray | None = None
-    """For each row of `upserts` whether the target must have no row with its key; None: any row is overwritten."""
+    """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table."""
     logged: tuple[LoggedChanges, ...] = ()
-    """The table's changes in the log, for a target with change tables; they write none of the table's rows."""
+    """The table's changes in the log, for a target with change tables. They are not written to the table itself."""
 
     def parted(self) -> tuple[pa.Table, pa.Table]:
-        """Returns the new rows, which the target must not have, and the other rows to write."""
+        """Returns the new rows, which the target must not have, and separately the other rows to write."""
         rows, is_new = self.upserts, self.is_new
         if is_new is None or not is_new.true_count:
             return rows.slice(0, 0), rows
@@ -113,10 +115,10 @@ class NetChange:
 
 
 def by_width(change: NetChange, owners: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:
-    """Splits the change by the columns that the rows' own tables have. The first part has all deletes.
+    """Splits the change: each part has rows whose own tables have the same columns. The first part has all deletes.
 
     The target fills the other columns: a new row gets the columns' defaults, an existing row keeps its values. `owners`
-    are the rows' places in `own`; None in `own` means all columns.
+    has for each row its index in `own`; None in `own` means all columns.
     """
     widths = [_names(change.table, names) for names in own]
     found: list[NetChange] = []

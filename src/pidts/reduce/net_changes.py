@@ -10,32 +10,33 @@ Therefore every row whose secondary unique values differ between the start and t
 even if it is written again. The remaining rows already have the unique values of the batch's end, and the source had
 all of these at once. So chains and rotations of any length need no special treatment.
 
-A row was new in the batch if its first change is an INSERT, or an UPDATE from another key. For a new row, nothing is
-removed. A copied row does not count as a first change: while a table is being copied, all its rows on the target came
-from the log or from an earlier chunk, so they are those that the source had at the start of the batch. A key that a
-repair has not found on the source does not count, either: if the log has no change of it, the row is removed, otherwise
-the log decides.
+A row was new in the batch if its first change is an INSERT, or an UPDATE from another key. For a new row, no row of the
+target is removed. A copied row does not count as a first change: while a table is being copied, all its rows on the
+target came from the log or from an earlier chunk, so they are those that the source had at the start of the batch. A
+key that a repair has not found on the source does not count, either: if the log has no change of it, the row is
+removed, otherwise the log decides.
 
 If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log, and may differ from
 the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed first:
-the remaining rows do not change in the batch, so they are right at its end.
+the remaining rows do not change in the batch, so they are as at the batch's end.
 
-Several tables of the source may be merged into one. A row then moves between two of them as an INSERT here and a DELETE
-there, in either order:
+Several tables of the source may be merged into one. If a row moves between two of them, this is an INSERT in one table
+and a DELETE in the other, in either order:
 
     INSERT INTO b SELECT * FROM a WHERE id=1;  DELETE FROM a WHERE id=1
 
-In one log for all tables, the DELETE would come last, and the row would be lost. So the net effect is computed for each
-row in each of the merged tables. The row exists in the end if one of the merged tables has it, and the target gets the
-row of the table that wrote it last. The INSERT and the DELETE may also be in different parts of a batch, see
-`pidts.apply.merge.moved_rows`. Merged tables must not hold the same row twice between two transactions: if a batch ends
-in between, the later DELETE removes the row. A target table with only one source table does not count as merged: if a
-row is inserted and deleted, it is removed all the same, since a chunk of its copy may have loaded it.
+If all tables were reduced as one table, the DELETE would be the last change, and the row would be lost. So the net
+effect is computed for each row in each of the merged tables. The row exists in the end if one of the merged tables has
+it, and the target gets the row of the table that wrote it last. The INSERT and the DELETE may also be in different
+parts of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the merged tables may have a
+row: if two had it, and a batch ended there, the later DELETE would remove the row. A target table with only one source
+table does not count as merged: if a row is inserted and deleted, its key is removed nevertheless, since a chunk of the
+copy may have loaded the row.
 
-The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not inherit
-values in these columns from another table's row, or from a row of a dropped table of the same name. So if a row *came*
-to its table in this part (by an INSERT, by an UPDATE from another key, or as a copied row), the target's row with its
-key is removed first, whichever table that row belongs to. A row that its table had before keeps its values in these
+The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
+in these columns from another table's row, or from a row of a dropped table of the same name. So if a row is new to its
+table in this part (by an INSERT, by an UPDATE from another key, or as a copied row), the target's row with its key is
+removed first, whichever table that row belongs to. If a row's table had it before, the row keeps its values in these
 columns.
 """
 
@@ -74,13 +75,14 @@ def net_changes(
 
     Batches of one table are in log order, except those of merged tables, which are sorted here. Copied rows come before
     all changes of the log, wherever they are in `batches`. `watched` has, for each table, the columns of the target's
-    keys that are not unique on the source, see `pidts.reduce.collision_columns`. `ahead` are tables of which the target
-    may have rows in a later state, `merged` are target tables with several source tables, which `upstream`
-    distinguishes, and `wider` are shared target tables with columns that these changes lack. `own` has, for tables with
-    a key, the columns that each source table really has, in lower case: its rows are written with only these. If a
-    table has several `NetChange`s, the first has the deletes of all. `expecting` are tables that are not merged: their
-    changes say which rows the target must have before. `inserting` are such tables, too: their changes say which rows
-    are new. The target has no rows of the keys that come in a batch, so none is removed of a key that comes and goes.
+    keys that are not unique on the source (`pidts.reduce.collision_columns`). `ahead` are tables of which the target
+    may have rows in a later state. `merged` are target tables with several source tables; the batches' `upstream`
+    distinguishes these. `wider` are shared target tables with columns that these changes lack. `own` has, for tables
+    with a key, the columns that each source table really has, in lower case: its rows are written with only these
+    columns. If a table has several `NetChange`s, the first one has all deletes. `expecting` are tables that are not
+    merged: their changes say which rows the target must have before. `inserting` are tables that are not merged,
+    either: their changes say which rows are new. The target has no rows with the keys that such a batch inserts, so if
+    the batch also deletes such a key, nothing is removed.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -144,7 +146,7 @@ def _check(part: ChangeBatch, table: Table) -> None:
     if part.table.arrow != table.arrow or part.table.identity != table.identity:
         raise Halted(
             "structures-differ",
-            "One batch holds changes of the table under two structures",
+            "One batch has changes of the table under two structures",
             where=Where(table=str(table.name)),
             todo="Tables that are merged into one must have the same columns, types and key",
         )
@@ -152,7 +154,7 @@ def _check(part: ChangeBatch, table: Table) -> None:
         is_partial = part.rows.column("partial").is_valid()
         raise Halted(
             "partial-row-image",
-            "Rows are incomplete in the log, and no step has completed them",
+            "Rows are incomplete in the log, and were not completed",
             where=Where(
                 table=str(table.name), position=str(Lsn.from_bytes(part.rows["lsn"].filter(is_partial)[0].as_py()))
             ),
@@ -171,14 +173,15 @@ def _keyed(
     expecting: bool,
     inserting: bool,
 ) -> tuple[NetChange, pa.Int64Array]:
-    """Reduces a batch on a table with a key; also returns the changes from which the written rows come."""
+    """Reduces a batch on a table with a key. Also returns, for each written row, the change that it comes from."""
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
     nets = _nets(batch, owner, by, wider=wider) if few is None else _as_columns(few, _few(few), by)
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
-    # The target has no row of a key that came and went, or it has another table's row or that of another program.
+    # If a key was inserted and deleted in the batch, the target has no row of it, or the row of another table or
+    # program.
     if owner is not None or inserting:
         removed = pc.and_(removed, nets.column("start").is_valid())
     if watched and ahead:
@@ -205,7 +208,7 @@ def _keyed(
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
 ) -> Expected:
-    """Returns, for each key that has one, the row before its first change."""
+    """Returns, for each key that had a row before its first change, this row."""
     table, start = batch.table, nets.column("start")
 
     def before(keys: pa.BooleanArray) -> pa.Table:
@@ -247,7 +250,7 @@ def _few(keys: FewKeys) -> list[_Net]:
     """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows."""
     size = len(keys.ops)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
-    """For each key its last place, and its first logged place, as numbered by `_order`."""
+    """For each key the numbers of its last change and of its first logged change, as `_order` gives them."""
     deleted, existed = [False] * size, [False] * size
     for place, (op, old, new) in enumerate(zip(keys.ops, keys.before, keys.after, strict=True)):
         gone, updated = op in _GONE, op == Op.UPDATE
@@ -329,7 +332,10 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
 def _events(
     batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str], *, wider: bool
 ) -> pa.Table:
-    """Returns the events of each key with their places in time; an update that moves a row is an event of two keys."""
+    """Returns the events of each key with their numbers by `_order`.
+
+    An update that moves a row is an event of two keys.
+    """
     order, logged = _order(batch, merged=owner is not None)
     columns = [*keys.current] if owner is None else [*keys.current, owner]
     if pc.any(keys.moved).as_py():
@@ -347,10 +353,10 @@ def _events(
 def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBatch) -> pa.Table:
     """Reduces each row's changes to their result.
 
-    The result has these columns. `last` is the place of the row's last change. `kept` is the same if the row exists
-    after it, else NULL. `start` is the place of its first change in the log if the row existed before it, else NULL.
-    `logged` says whether the log changes the row. If the target has more columns, `came` equals `kept` for rows that a
-    change brought, and is NULL for others.
+    The result has these columns. `last` is the number of the row's last change. `kept` is the same number if the row
+    exists after that change, else NULL. `start` is the number of its first change in the log if the row existed before
+    that change, else NULL. `logged` says whether the log changes the row. If the target has more columns, `came` equals
+    `kept` for rows that are new to their table, and is NULL for other rows.
     """
     size = len(batch)
     wider = "came" in events.column_names
@@ -372,7 +378,7 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
 
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
-    """Returns the results over all merged tables; `starts` is the number of tables that had the row at the start."""
+    """Returns one result for each key over all merged tables; `starts` counts the tables that had the row at first."""
     whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
     names = [*by, "last", "kept", "start", "logged", "starts"]
     if "came" in nets.column_names:
@@ -382,7 +388,7 @@ def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
 
 
 def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """Returns two columns with each change's place in time, as the number `2 * place + 1`.
+    """Returns two columns with a number for each change, which is higher for a later change: `2 * index + 1`.
 
     The second column is NULL for changes that were not logged. The even number below a change's number is the moment at
     which an update removes its row's old key. In merged tables, a key that a repair has not found on the source counts

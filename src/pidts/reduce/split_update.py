@@ -16,7 +16,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Explains why an INSERT half cannot be completed, and what helps, other than full row images."""
+    """The reason why an INSERT half cannot be completed, and what an operator can do besides full row images."""
 
     what: str
     todo: str
@@ -43,10 +43,10 @@ def halved_bitmaps(
 ) -> pa.BinaryArray:
     """Returns the bitmaps of the columns that the images of both halves have.
 
-    An INSERT half that lacks some columns keeps both bitmaps, which marks it as a half. Its missing values are in the
-    row with the old key, which is not available here, so it can never be completed. If `lack` is given, such a half
-    raises Halted. Only generated columns may be missing (MariaDB leaves them out of every update), since the target
-    computes them. `row` is the place of each change in the batch.
+    An INSERT half that lacks some columns keeps both bitmaps: this marks it as a half. Its missing values are in the
+    row with the old key. This row is not available here, so the half can never be completed. If `lack` is given, such a
+    half raises Halted. Only generated columns may be missing (MariaDB leaves them out of every update), since the
+    target computes them. `row` is the index of each change in the batch.
     """
     bitmaps = batch.rows.column("partial").take(row)
     if not batch.is_partial:

@@ -1,8 +1,8 @@
 """Decides from the state of the source's log whether the source will purge it before the replicator has read it.
 
 A server purges a file when the file's last event is older than a limit, when all files together are larger than another
-limit, or when an operator purges it; the last file stays. The open stream of a replica does not prevent this. The
-replica can continue reading while its connection is open, but after the next reconnect its position no longer exists.
+limit, or when an operator purges it; the last file stays. A replica that is reading the file does not prevent this. The
+replica can continue to read while its connection is open. After the next reconnect, its position no longer exists.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pidts.model import Position
 
 _SHARE = 4
-"""The replicator warns when a quarter of the limit, or less, is left."""
+"""The replicator warns when at most a quarter of the limit is left."""
 _FILES_BEHIND = 2
-"""If the replicator reads the oldest file, and is this many files behind, it warns: a purge by an operator would remove
-this file.
+"""If the replicator still reads the oldest file, and there are this many newer files, it warns: a purge by an operator
+would remove the oldest file.
 """
 
 
@@ -35,7 +35,7 @@ class SourceLogs:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryOutlook:
-    """How far the relay is behind the source's log, with a warning if the log may be lost."""
+    """How much of the source's log the relay lacks, with a warning if the source may purge this log."""
 
     behind_bytes: int
     """The bytes that the source has logged and the relay has not received."""
@@ -46,7 +46,7 @@ class ExpiryOutlook:
 def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlook:
     """Returns the outlook.
 
-    `reading`: the relay's place in the source's log; `event_time`: the time there (0: unknown).
+    `reading`: the relay's place in the source's log. `event_time`: the time at this place; 0 if it is not known.
     """
     names = [name for name, _ in logs.files]
     newest, oldest = logs.files[-1], logs.files[0]

@@ -1,10 +1,10 @@
 """Writes a heartbeat row to the source at intervals, if the task file asks for it.
 
-The time at which a heartbeat is committed is known by this machine's clock, with the precision of a round trip. So each
+This machine's clock gives the time at which a heartbeat is committed, with the precision of a round trip. So each
 heartbeat measures the lag of receiving, even on an otherwise idle source, and on a source whose events have times in
 whole seconds.
 
-The row is in the schema with the task's records. No task carries the tables of this schema.
+The row is in the schema that the task's records have on a target. No task replicates tables of this schema.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEARTBEAT_TABLE: Final = "heartbeat"
 _LOCK_SECONDS: Final = 5
 """The time that a heartbeat waits for a lock. A server keeps waiting even if the client has disconnected."""
 _AGAIN_SECONDS: Final = 60.0
-"""The interval, in seconds, after which a source that has refused a heartbeat is asked again."""
+"""If the source has refused a heartbeat, the next one is tried after this many seconds."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
@@ -38,7 +38,7 @@ class HeartbeatConfig:
 
 
 class Heartbeat:
-    """Writes the heartbeats of one task. If the source refuses them, it is followed without heartbeats."""
+    """Writes the heartbeats of one task. If the source refuses them, its log is received without heartbeats."""
 
     def __init__(self, config: HeartbeatConfig, source_id: str) -> None:
         self._config = config

@@ -54,8 +54,8 @@ class Observer:
         self._thread: Thread | None = None
         self._followed: tuple[Lsn, History, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
-        """Tables with unknown structures that a newly read catalogue did not contain, either. The catalogue is not read
-        again because of these tables.
+        """Tables whose structures are not known, and that a newly read catalogue did not have, either. The catalogue is
+        not read again because of them.
         """
         self._reported = ""
         self.outlook: ExpiryOutlook | None = None
@@ -113,7 +113,7 @@ class Observer:
             return
         reading = received.position(origin.log_base)
         if ends_before(files, reading):
-            return  # A distance to a place in another log means nothing; `LogWatch` handles this case.
+            return  # The two places are in different logs; `LogWatch` handles this case.
         logs = SourceLogs(files, expire_seconds(limits), int(limits.get("max_binlog_total_size", 0)), now)
         found = outlook(logs, reading, self._state().source_time)
         if found.warning and (self.outlook is None or self.outlook.warning != found.warning):
@@ -121,7 +121,7 @@ class Observer:
         self.outlook = found
 
     def _lacks_catalogue(self) -> bool:
-        """Whether a catalogue is needed: at the beginning, and after a statement that made a table unknown."""
+        """Whether a catalogue is needed: at the relay's beginning, and when a statement made a structure unknown."""
         if not is_stored(self._reader):
             self._followed = None
             return True

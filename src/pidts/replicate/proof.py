@@ -1,9 +1,9 @@
 """Proves that a server's log is the one in the relay, by checking that it has the relay's last event.
 
-Names do not prove this. The counterexample: a virtual machine is reset to yesterday's snapshot. It then has the same
-UUID and the same log file. By the time of the check, the file may have more bytes than were ever received, but the log
-after the snapshot belongs to another history. An event's bytes prove more: they contain its time, its place and a
-checksum over its content.
+Names do not prove this. A counterexample: a virtual machine is reset to yesterday's snapshot. It then has the same UUID
+and the same log file. By the time of the check, the file may have more bytes than the relay has received, but the log
+after the snapshot has other transactions. An event's bytes prove more: they contain its time, its place and a checksum
+over its content.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LastEvent:
 
 
 def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
-    """Returns the last event received from the current log; None if there is none, or it is too far in its file."""
+    """Returns the last event received from the current log; None if there is none, or if a dump cannot begin there."""
     origin: Origin = state.origin
     entry = reader.find(state.lsn)
     if entry is None or not entry.extent.size or entry.transaction.lsn.change_no != origin.change_no:
@@ -74,7 +74,7 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
 
     A task calls this before it reports completion. The task does not rely on its replicator, which may not have
     connected yet, may be frozen, or may belong to another task. If the source is another server, the replicator decides
-    what to do. Raises `source-went-back` if the source's log lacks log that the relay has received.
+    what to do. Raises `source-went-back` if the source's log does not have all log that the relay has received.
     """
     # The order of reading: the relay's last event, the end of the source's log, the source's event at the place of the
     # relay's last event. If the two events are the same, the end that was read between them belongs to the same log.
@@ -87,8 +87,8 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
         server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
         if not server.wrote(origin):
             return None
-        # This uses a server id of its own: a server ends the dump of a replica when another replica connects with the
-        # same id.
+        # This connection has its own server id: a server ends the dump of a replica when another replica connects with
+        # the same id.
         server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
     server = replace(server, has_last_event=has_last_event(source, reader, state, server, server_id))
     try:

@@ -1,13 +1,13 @@
 """Measures how long the source's log takes to reach the relay, to a few milliseconds, without the servers' clocks.
 
 `LogWatch` regularly asks the source for the end of its log. When the relay has reached this place, it has everything
-that was committed before the question. The time from the question to this moment is the lag of receiving. The lag is 0
-if the relay had reached the place before the question. The events' own times are not useful for this: they may be in
-whole seconds, or be the time at which a long statement began.
+that was committed before the query. The time from the query to this moment is the lag of receiving. The lag is 0 if the
+relay had reached the place before the query. The events' own times are not useful for this: they may be in whole
+seconds, or be the time at which a long statement began.
 
-While the place is not reached, the lag is at least the time since the question. Some servers count bytes that they
-never send (MySQL adds the header of an encrypted file), so the relay may never reach the place. So a heartbeat from the
-server counts, too: a server sends one when it has sent its whole log.
+As long as the relay has not reached the place, the lag is at least the time since the query. Some servers count bytes
+that they never send (MySQL adds the header of an encrypted file), so the relay may never reach the place. So a
+heartbeat from the server counts, too: a server sends one when it has sent its whole log.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ class SourceLogEnd:
 
     lsn: Lsn
     asked_at: float
-    """The time before the question, by a monotonic clock."""
+    """The time before the query, by a monotonic clock."""
     seconds: float
-    """The round trip of a query for which a server looks up nothing."""
+    """The round trip of a query that reads no table."""
     clock_ahead: float | None = None
     """How much the server's clock is ahead of this machine's, with a possible error of half a round trip."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLag:
-    """The known facts about the way from the source to the relay, with which arrivals are recorded."""
+    """The known delay and difference of clocks between source and relay; each arrival is recorded with them."""
 
     seconds: float | None = None
     clock_ahead: float | None = None
 
 
 class ReceiveLag:
-    """The lag of one stream. One thread feeds it."""
+    """The lag of one stream. One thread calls `look`."""
 
     def __init__(self, arrived: Callable[[Lsn], float | None]) -> None:
         """`arrived` returns when the log up to an Lsn came, by this machine's clock."""
@@ -52,10 +52,10 @@ class ReceiveLag:
     def look(
         self, end: SourceLogEnd | None, received: Lsn | None, data_at: float, heard_at: float, now: float, wall: float
     ) -> None:
-        """Compares the source's last answer with the received log.
+        """Updates the lag: compares the source's last answer with the received log.
 
-        `data_at` is when log last arrived, `heard_at` when the source last sent anything complete, including
-        heartbeats.
+        `data_at` is the time when log last arrived, `heard_at` the time when the source last sent anything complete,
+        including heartbeats.
         """
         if end is not None and end is not self._end:
             self._end, self._is_open = end, True
@@ -77,7 +77,7 @@ class ReceiveLag:
         return self._lag
 
     def known(self, now: float) -> KnownLag:
-        """Returns the facts known at this moment."""
+        """Returns the facts that are known at this moment."""
         return KnownLag(self.seconds(now), self._end.clock_ahead if self._end is not None else None)
 
     def to_status(self, now: float) -> dict[str, float | None]:

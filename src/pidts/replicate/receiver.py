@@ -1,4 +1,4 @@
-"""Stores one connection's raw events in the relay, divided into transactions and files."""
+"""Stores one connection's raw events in the relay, and divides them into transactions and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pidts.binlog.blocks.scan import BlockScan, Run
 
 _WAITING = 512 << 10
-"""If a burst has at least this size, more data is probably waiting, so flushing is postponed."""
+"""If a burst of events has at least this size, more data is probably waiting, so flushing is postponed."""
 _FILE_HEAD = len(MAGIC)
 """The offset of the first event in a log file. The last entry of a file ends at this offset of the next file."""
 _SYNC_BYTES = 8 << 20
@@ -38,7 +38,7 @@ class Receiver:
         arrivals: ArrivalWriter | None = None,
         lag: Callable[[], KnownLag] = KnownLag,
     ) -> None:
-        """`lag` returns the facts with which arrivals are recorded; without `arrivals`, none are recorded."""
+        """`lag` returns the facts that are recorded with each arrival. Without `arrivals`, no arrival is recorded."""
         self._writer, self._resume, self._where = writer, resume, where
         self._arrivals, self._lag = arrivals, lag
         start = resume.start
@@ -138,7 +138,7 @@ class Receiver:
         return run
 
     def _scan(self) -> BlockScan | None:
-        """Returns the block scanner, or None if events need individual attention, as at the start of a file."""
+        """Returns the block scanner; None if the next events have to be read one by one, as at the start of a file."""
         if self._scanner is None or self._begin_segment or self._received_before is not None:
             return None
         if self._blocks is None or self._blocks.scanner is not self._scanner:
@@ -188,8 +188,8 @@ class Receiver:
             return min(now, self.commit_time - lag.clock_ahead)
         if lag.seconds is not None:
             return now - lag.seconds
-        # The event has only the second of its execution. The commit is not before this second, so the second's end is
-        # taken.
+        # The event has only the second of its execution. The commit is not before this second, so the end of the second
+        # is used.
         return min(now, self.event_time + 1.0) if self.event_time else now
 
     def _store(self, raw: bytes | memoryview, event: Event) -> None:
@@ -216,17 +216,18 @@ class Receiver:
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
-        """Whether the relay already has this event: a server that is asked by GTID sends a file from its beginning."""
+        """Whether the relay already has this event: if asked by GTID, a server sends a file from its beginning."""
         if (event.log_index, event.end) <= (received.log_index, received.offset):
             return True
         self._received_before = None
         return False
 
     def _new_format(self, raw: bytes | memoryview, event: Event) -> None:
-        """Handles the FORMAT_DESCRIPTION event, which a file begins with, and also a dump in the middle of a file."""
+        """Handles the FORMAT_DESCRIPTION event. A file begins with it, and so does a dump from the middle of a file."""
         self._mark()
         if self._scanner is not None and self._scanner.in_transaction:
-            # The file ends within a transaction: the server died while it wrote it, so it was never committed.
+            # The file ends within a transaction: the server died while it wrote the transaction, so the transaction was
+            # never committed.
             self._writer.sync()
             self._writer.rollback()
             self._scanner = None
@@ -243,7 +244,8 @@ class Receiver:
             check_same_file(state.format_event, self._format, self._where)
         self._begin_segment = not same_file
         if state is None and self._resume.begin_lsn is not None:
-            # This is recorded, so that a restart continues here, and not at the end that the server's log has then.
+            # This place is recorded, so that a restart continues here, and not at the end that the server's log has
+            # then.
             self._begin(self._resume.begin_lsn)
 
     def _open(self, event: Event) -> None:
@@ -277,7 +279,7 @@ class Receiver:
 
 
 def _received_before(writer: RelayWriter, resume: Resume) -> Lsn | None:
-    """Returns the end of the log that the relay already has, if the server may send parts of it again."""
+    """Returns the end of the log in the relay, if the server may send parts of this log again."""
     state, begin = writer.state, resume.begin
     if begin is not None:
         known, change_no = resume.begin_lsn, begin.change_no

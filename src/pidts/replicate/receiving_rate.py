@@ -1,4 +1,4 @@
-"""Measures how a replicator's thread spends its time: it waits for the source, computes, or else waits for its disk."""
+"""Measures how a replicator's thread spends its time. It waits for the source, computes, or waits for its disk."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _READ_SECONDS = 0.5
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _ANSWER_SECONDS = 60.0
-"""The time limit for answers before a stream begins; after it, the connection counts as lost."""
+"""The time limit for answers before a stream begins. After this time, the connection counts as lost."""
 _MAY_BE_DAMAGE = frozenset({"unknown-packet", "source-refused"})
 """The codes of errors in a stream that damaged bytes may cause, in addition to decoding errors."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
@@ -77,15 +77,16 @@ class ReplicatorConfig:
     start: Position | str | Applied | None = None
     """The beginning of an empty relay: a position, a GTID set, a target's checkpoint, or None for the log's end."""
     use_gtid: bool = False
-    """Whether to resume by GTID, which is possible even on another server."""
+    """Whether to continue by GTID, which is possible even on another server."""
     segment_bytes: int = 128 << 20
     heartbeat: float = 1.0
     patience: float = 30.0
-    """The seconds to wait for a server that has taken over, but lacks transactions received from its predecessor."""
+    """The seconds to wait for a server that has taken over, but still lacks transactions received from its predecessor.
+    """
     look_every: float = 60.0
     """The seconds between two checks of the source's log files, and of its tables if needed."""
     written_heartbeat: HeartbeatConfig | None = None
-    """If None, nothing is ever written to the source."""
+    """The heartbeats to write; if None, nothing is ever written to the source."""
 
 
 class Replicator:
@@ -107,7 +108,7 @@ class Replicator:
         self._folder = Folder.of(config.relay, config.source.source_id)
         self._signature: Signature = None
         self._damaged_at: tuple[Lsn | None, str] | None = None
-        """When damaged bytes last arrived: the end of the relay, and the end of the undamaged part of the stream."""
+        """The end of the relay, and the end of the undamaged part of the stream, when damaged bytes last arrived."""
         self._observer = Observer(config.source, config.relay, config.look_every, self.state)
 
     def state(self) -> ReplicatorState:
@@ -117,7 +118,7 @@ class Replicator:
     def run(self, stop: StopEvent) -> None:
         """Replicates until `stop` is set. Raises errors that an operator has to decide about."""
         while not stop.is_set():
-            # If a reader has requested a cut, the loop comes here again: opening the relay makes the cut.
+            # If a reader has requested a cut, the loop begins again: opening the relay makes the cut.
             try:
                 writer = RelayWriter.open(
                     self._config.relay, self._config.source.source_id, segment_bytes=self._config.segment_bytes
@@ -195,7 +196,9 @@ class Replicator:
         )
         with stream:
             if stream.server.identity != server.identity:
-                raise Transient("source-changed", "the source was replaced while we connected", where=self._where)
+                raise Transient(
+                    "source-changed", "the source was replaced while the replicator connected", where=self._where
+                )
             # The process keeps one server id, so that the server ends an earlier dump of this replicator.
             self._server_id = stream.server_id
             address = f"{self._config.source.host}:{self._config.source.port}"
@@ -218,7 +221,7 @@ class Replicator:
                 self._check_log(writer)
                 if self._is_new_damage(error, writer.lsn, receiver.place):
                     what = f"damaged bytes arrived from the source after {receiver.place}: {error.what}"
-                    next_step = "Nothing to do now: they are asked for again on a new connection"
+                    next_step = "Nothing to do now: the bytes are received again on a new connection"
                     raise Transient("source-damaged", what, where=self._where, todo=next_step) from error
                 raise
             receiver.sync()
@@ -241,7 +244,7 @@ class Replicator:
         """Receives events as long as the log that the server sends is still the source's present log."""
         origin = todo.begin or (writer.state.origin if writer.state else None)
         if origin is None:
-            raise AssertionError("neither a beginning nor anything to go on from")
+            raise AssertionError("there is no place at which to begin or to continue")
         events, size = self.state().events, self.state().bytes
         rate = ReceivingRate()
         written = self._config.written_heartbeat
@@ -282,9 +285,9 @@ class Replicator:
         return {"behind_bytes": found.behind_bytes if found else None, "warning": found.warning if found else ""}
 
     def _is_new_damage(self, error: PidtsError, received: Lsn | None, place: str) -> bool:
-        """Whether the network may have damaged the bytes.
+        """Whether the network may have damaged the bytes, so that another attempt makes sense.
 
-        If the same damage comes twice, the server itself sends it.
+        If the same damage arrives twice, the server itself sends it.
         """
         if not (isinstance(error, DecodeError) or error.code in _MAY_BE_DAMAGE):
             return False
@@ -302,7 +305,7 @@ class Replicator:
         return False
 
     def _check_log(self, writer: RelayWriter) -> None:
-        """Raises if the received log is not in the source's log any more. The stream may still be open."""
+        """Raises if the source's log does not have the received log any more. The stream may still be open."""
         try:
             self._ask(writer, beside=True)
         except Transient as error:
@@ -315,7 +318,7 @@ class Replicator:
     def _ask(self, writer: RelayWriter, *, beside: bool = False) -> tuple[Resume, SourceState]:
         """Asks the server about itself and decides where to resume.
 
-        `beside` says that a stream is open. A second dump with the same server id would end this stream.
+        `beside`: a stream is open. A second dump with the same server id would end this stream, so another id is used.
         """
         config, state, start = self._config, writer.state, self._config.start
         with closing(connect(config.source, answer_within=_ANSWER_SECONDS)) as connection:
@@ -369,5 +372,5 @@ class Replicator:
             return
         self._behind_since = self._behind_since or monotonic()
         if monotonic() - self._behind_since >= self._config.patience:
-            todo = "It lost transactions that it had sent: choose another server, or start a new full copy."
+            todo = "The server lost transactions that it had sent: choose another server, or start a new full copy."
             raise Halted(SOURCE_WENT_BACK, error.what, where=error.where, todo=todo) from error

@@ -1,10 +1,10 @@
 """Decides where to continue, and whether continuing on this server is safe.
 
-It is a pure decision over the relay's state and the server's answers. The counterexample that it prevents: the source
-is restored from yesterday's backup, and has the same address. Its log files have the same names, and soon the same
-lengths. Continuing at the old position would join two different histories without any error.
+It is a pure decision over the relay's state and the server's answers. It prevents this error: the source is restored
+from yesterday's backup, and has the same address. Its log files have the same names, and soon the same lengths.
+Continuing at the old position would join two different logs without any message.
 
-The cases, with the checks of the server's log before the decision:
+The cases, with what the check of the server's log has found:
 
 1. The same server, and its log has our last event (`proof`): continue, by position or by GTID.
 2. The same server, but its log ends before that event or has another event there: it has lost transactions. Halt.
@@ -29,7 +29,7 @@ from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
-"""The code of the only temporary error here. The replicator waits only for a limited time until it ends."""
+"""The code of the only temporary error here. The replicator waits only for a limited time for the end of this error."""
 SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
 _FAR = 2**32
@@ -83,20 +83,20 @@ class Resume:
     begin: Origin | None = None
     """The origin of a new part of the relay, for an empty relay or another server; otherwise None."""
     begin_lsn: Lsn | None = None
-    """The Lsn before the new part; None if it is known only when the first event has come."""
+    """The Lsn before the new part; None if only the first event shows it."""
     gtid_set: str | None = None
     """The GTIDs executed up to this place."""
     repeats: Lsn | None = None
-    """The place up to which the new part may repeat changes of the part before it; None if it repeats none."""
+    """The place up to which the new part may repeat changes of the previous part; None if it repeats none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The target's checkpoint of a source, from which an empty relay begins after the old one was lost."""
+    """The target's checkpoint of a source. An empty relay begins there if the old relay was lost."""
 
     lsn: Lsn
     position: str
-    """The position in the log of the server that was read at that time; empty if unknown."""
+    """The position in the log of the server that was read at that time; empty if it is not known."""
     gtid_set: str
 
 
@@ -119,7 +119,7 @@ def first_start(server: SourceState, start: Position | str | None, gtid_set: str
 def start_again(server: SourceState, applied: Applied, found: str | None, *, use_gtid: bool, where: Where) -> Resume:
     """Returns where an empty relay of a task with a checkpoint continues.
 
-    `found`: the server's GTIDs at its position.
+    `found`: the server's GTIDs at the checkpoint's position.
     """
     place = Position.parse(applied.position) if applied.position else None
     if place is not None and place.base == server.log_base:
@@ -179,20 +179,25 @@ def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
     if state.position is not None:
         _check_not_behind(state.position, server, where)
     if server.has_last_event is False:
-        raise _went_back(f"the event before {state.position} is not the one that was received", where)
+        raise _went_back(f"the event before {state.position} is not the event that was received", where)
     return True
 
 
 def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
-    """Refuses an outdated relay: the task has continued with another relay, over more servers than this relay knows."""
+    """Refuses an outdated relay: the task has continued with another relay, after more failovers than this one has."""
     if origin.change_no < applied.lsn.change_no:
-        what = f"the source was replaced {applied.lsn.change_no} times, and this relay knows only {origin.change_no}"
+        what = (
+            f"the source was replaced {applied.lsn.change_no} times, and this relay has only {origin.change_no} of them"
+        )
         todo = "The task has run with another relay since: empty this relay's folder and start again"
         raise Halted("relay-outdated", what, where=where, todo=todo)
 
 
 def has_executed(applied: str, found: str | None) -> bool:
-    """Whether the GTIDs `found` include all of a checkpoint's (`applied`). Also True if one of the two is unknown."""
+    """Whether the GTIDs `found` include all GTIDs of a checkpoint (`applied`).
+
+    Also True if one of the two is not known.
+    """
     if not applied or found is None:
         return True
     try:
@@ -206,12 +211,12 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
     """Refuses another server while a part of the old server's log has to be fetched again.
 
     Tasks may have applied some of this part at places in the old log. From the new server, the same changes would come
-    with other places.
+    with other Lsns.
     """
     ends = [one.to for one in refetches.done if one.to > state.lsn]
     if ends:
-        what = f"the log from {state.lsn} to {max(ends)} has to be fetched again, and another server has taken over"
-        todo = "Point the source back to the old server until the relay has it. If that one is gone, copy again"
+        what = f"the log from {state.lsn} to {max(ends)} has to be received again, and another server has taken over"
+        todo = "Point the source back to the old server until the relay has this log. If it is gone, copy again"
         raise Halted("relay-gap", what, where=where, todo=todo)
 
 
@@ -222,7 +227,7 @@ def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
     the event may differ: a server clears fields of it when it is asked to start in the middle of the file.
     """
     if _WRITER.unpack_from(known) != _WRITER.unpack_from(seen) or known[_VERSION] != seen[_VERSION]:
-        raise _went_back("the log file of this name is not the one that was read before", where)
+        raise _went_back("the log file of this name is not the file that was read before", where)
 
 
 def _check_not_behind(position: Position, server: SourceState, where: Where) -> None:
@@ -256,13 +261,13 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
         raise Halted("other-server", str(error), where=where, todo=todo) from None
     executed = parse_gtid_set(server.executed or "", server.is_mariadb)
     if not _is_within(received, executed):
-        what = f"this server has not executed all that was received from the last one: {received} (it has {executed})"
+        what = f"this server lacks transactions that were received from the last server: {received} (it has {executed})"
         raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it to catch up")
     return received
 
 
 def _is_of(applied: Applied, found: str | None, server: SourceState, *, exactly: bool) -> bool:
-    """Whether a position may be the checkpoint's: the GTIDs before it include the checkpoint's, if that has any.
+    """Whether a position may be the checkpoint's position: the GTIDs before it include all GTIDs of the checkpoint.
 
     A checkpoint's set may lack transactions from before its task began, but not the last transactions before the
     checkpoint. So if another server may have taken over (`exactly`), the last transaction of each server UUID or domain
@@ -290,12 +295,12 @@ def _is_within(received: GtidSet, executed: GtidSet) -> bool:
 
 
 def _needs_gtid(state: RelayState, server: SourceState, where: Where) -> Halted:
-    what = f"this is another server ({server.identity}) than the one that was read before ({state.origin.server})"
+    what = f"this is another server ({server.identity}) than the server that was read before ({state.origin.server})"
     return Halted("other-source", what, where=where, todo=_by_gtid(server, known=state.gtid_set is not None))
 
 
 def _by_gtid(server: SourceState, *, known: bool = True) -> str:
-    todo = "Positions of one server mean nothing on another. Point the source back"
+    todo = "A position of one server means nothing on another server. Point the source back"
     if not server.gtid_mode:
         return f"{todo}; this server writes no GTIDs, so nothing else can be done but a new full copy"
     if not known:

@@ -1,17 +1,17 @@
 """Finds, without GTIDs, the place in a standby's log that corresponds to the received end of its source's log.
 
-The samples (`pidts.relay.standby_samples`) give a place in the standby's log; everything before it was received. From
-this place on, the standby's log is read once. Each of its transactions is looked up among the received ones, by its
-identity (`pidts.binlog.transaction_identity`):
+The samples (`pidts.relay.standby_samples`) give a place in the standby's log: all changes before this place were
+received. From this place on, the standby's log is read once. Each of its transactions is looked up among the received
+transactions, by its identity (`pidts.binlog.transaction_identity`):
 
 - From the sampled place on, the first transactions of the standby's log were all received. The relay continues after
-  these. So nothing comes twice, unless the standby has committed in another order than its source. Then transactions
-  may come again, up to the place at which all received transactions have been found. This place is recorded
+  them. So nothing comes twice, unless the standby has committed in another order than its source. Then transactions may
+  come again, up to the place at which all received transactions have been found. This place is recorded
   (`pidts.relay.repeats`), and rows before it are written in safe mode.
 - If the standby's log ends before all received transactions have been found, the standby lacks some of them. It may
-  still get them.
-- If transactions have no identity (MySQL before 8.0.1), or the relay does not have them any more, the relay continues
-  at the sampled place. Everything after this place may have been received before.
+  still get these transactions.
+- If transactions have no identity (MySQL before 8.0.1), or the relay does not have the received transactions any more,
+  the relay continues at the sampled place. Everything after this place may have been received before.
 
 Crash points: this module writes nothing. Until the first event of the standby's log is in the relay, a restart finds
 the same samples and searches again. Each search records the place up to which changes may repeat, and the furthest
@@ -62,12 +62,12 @@ class StandbyStart:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The received transactions, as far back as they are needed."""
+    """The received transactions among which the standby's transactions are looked up."""
 
     all: Counter[Identity]
     awaited: Counter[Identity]
-    """The transactions that the standby's log must have after the sampled place, since the standby cannot have written
-    them before it.
+    """The transactions that the standby's log must have after the sampled place: the standby cannot have written them
+    earlier.
     """
 
 
@@ -90,17 +90,17 @@ def standby_start(
     origin, received, where = reader.origin, reader.received, source.where
     samples = read_samples(reader.folder.path, f"{source.host}:{source.port}")
     if origin is None or received is None or samples is None or (samples.source, samples.standby) != (origin, identity):
-        raise _impossible("its log was not compared with the source's while both were there", where)
+        raise _impossible("its log was not compared with the source's log while both servers answered", where)
     if received.change_no != origin.change_no:
-        raise _impossible("nothing was received yet from the source that took over last", where)
+        raise _impossible("nothing was received yet from the server that took over last", where)
     usable = samples.usable(received.position(origin.log_base))
     if not usable:
-        raise _impossible(f"what is known of its log is behind {received}, which was received last", where)
+        raise _impossible(f"the known places in its log are all after {received}, which was received last", where)
     change_no = origin.change_no + 1
     sample, awaited = _awaited(reader, usable, received)
     start = sample.standby
     if start.offset > logs.get(start.file, -1) or start.offset >= _FAR:
-        raise _impossible(f"it does not have its log from {start} on any more", where)
+        raise _impossible(f"it does not have its own log from {start} on any more", where)
     if awaited is None:
         return StandbyStart(start, whole_stretch(change_no))
     walk = _Walk(source, start, server_id)
@@ -124,8 +124,9 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
 
     A transaction counts if the server itself committed it after the received end of its log. It does not count if the
     next source's log has it: a standby may have got a transaction that the relay did not get. A transaction without an
-    identity always counts. The result is None if there is none, or if this server was never read, so that there is
-    nothing to compare. If the whole log was searched, `looked` advances, and the next call reads only new transactions.
+    identity always counts. The result is None if there is no such transaction, or if this server was never read: then
+    there is nothing to compare. If the whole log was searched, `looked` advances, and the next call reads only new
+    transactions.
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
@@ -137,7 +138,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
     with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)
         if info.identity != ended.origin.server:
-            return None  # the server was set up anew
+            return None  # the server was installed again
         ((own, *_),) = query(session, "SELECT @@GLOBAL.server_id")
         beside = replica_id(session, f"{server.source_id} beside", info)
         number = max(numbers)
@@ -177,8 +178,7 @@ class _Walk(Iterator[Begun]):
         self._walker = LogWalker(start.file, start.offset)
         self._events = log_events(source, start, server_id)
         self._has_gtid_events = False
-        """Whether each transaction begins with a GTID event. A MySQL before 5.7 writes such events only if it uses
-        GTIDs.
+        """Whether each transaction begins with a GTID event. MySQL before 5.7 writes such events only if it uses GTIDs.
         """
         self.server_id = 0
         """The id of the server that first executed the last transaction."""
@@ -204,7 +204,7 @@ class _Walk(Iterator[Begun]):
 
 
 def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
-    """Returns the last sample after which transactions were received, with these transactions (None: not known).
+    """Returns the last sample after which transactions were received, and these transactions (None: not known).
 
     There must be such transactions: otherwise the log of a lagging standby would look like a complete one.
     """
@@ -228,10 +228,10 @@ def _back_to(
     awaited: Counter[Identity],
     first: Identity,
 ) -> Counter[Identity]:
-    """Returns `awaited` and earlier received transactions, back to the transaction `first`, if the relay has it.
+    """Returns `awaited` and earlier received transactions, back to the transaction `first` if the relay has it.
 
-    `first` is the standby's first transaction after the sampled place. If the standby lags, it writes after this place
-    also transactions that the source wrote before its own sampled place.
+    `first` is the standby's first transaction after the sampled place. If the standby lags, its log has, after this
+    place, also transactions that are before the sampled place in the source's log.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]
@@ -274,9 +274,9 @@ def _identities(reader: RelayReader, after: Lsn, to: Lsn) -> Counter[Identity] |
 def aligned(
     begun: Iterable[Begun], end: Callable[[], Position], known: Known, change_no: int, where: Where
 ) -> StandbyStart:
-    """Returns the place after the first transactions, all of which were received; raises if an awaited one is missing.
+    """Returns the place after those first transactions that were all received; raises if an awaited one is missing.
 
-    `begun` are the standby's transactions from the sampled place on. When these are read, `end` returns their end.
+    `begun` are the standby's transactions from the sampled place on. When they have been read, `end` returns their end.
     """
     left, awaited = known.all.copy(), known.awaited.copy()
     place: Position | None = None
@@ -291,7 +291,7 @@ def aligned(
         left[identity] -= 1
         awaited -= Counter([identity])
     if awaited:
-        what = f"this server lacks {awaited.total()} transactions that were received from the last one"
+        what = f"this server lacks {awaited.total()} transactions that were received from the last server"
         raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it to catch up")
     return StandbyStart(place or end(), Lsn.at(end(), change_no) if repeats else None)
 

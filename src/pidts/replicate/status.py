@@ -19,13 +19,13 @@ RELAY_FULL: Final = "relay-full"
 
 _INTERVAL = 1.0
 _RESTING_INTERVAL = 5.0
-"""The interval of writing the status while nothing arrives and the source has nothing to send."""
+"""The interval, in seconds, of writing the status while the source has nothing to send."""
 _BLOCK = 4096
 """The file is padded to whole blocks of this size, so that a later status fits into it even on a full disk."""
 _READS, _BETWEEN_READS = 5, 0.02
 _SIGN_OF_LIFE_SECONDS = 30.0
-"""After this time without a new status, a replicator counts as silent. It writes its status every few seconds, and its
-pauses between attempts are shorter than this.
+"""After this time without a new status, a replicator counts as silent. A replicator writes its status every few
+seconds, and its pauses between attempts are shorter than this time.
 """
 _START_SECONDS = 600.0
 """The time in which a starting replicator may compute without receiving anything."""
@@ -41,14 +41,16 @@ class ReplicatorState:
     received: Lsn | None = None
     """The Lsn of the last durable entry in the relay."""
     position: str = ""
-    """The same place as file and offset."""
+    """The Lsn `received`, as file and offset."""
     source_time: int = 0
     """The time at which the source executed the last received event, in seconds since 1970 UTC; 0 before the first."""
     events: int = 0
     bytes: int = 0
     """The events and the bytes received since this process started."""
     behind_bytes: int | None = None
-    """The bytes that the source had logged and the relay had not received at the last check; None before it."""
+    """The bytes that the source had logged and the relay had not received at the last check; None before the first
+    check.
+    """
     unreceived_bytes: int | None = None
     """The same as `behind_bytes`, but at the last check by `LogWatch`, which checks more often."""
     lag_seconds: float | None = None
@@ -60,7 +62,7 @@ class ReplicatorState:
     bytes_a_second: float | None = None
     """The bytes received per second, since the previous status."""
     round_trip_seconds: float | None = None
-    """The time that the source takes for the shortest answer."""
+    """The round trip of a query that reads no table."""
     clock_ahead_seconds: float | None = None
     """How much the source's clock is ahead of this machine's, with a possible error of half a round trip."""
     warning: str = ""
@@ -68,7 +70,7 @@ class ReplicatorState:
     error: PidtsError | None = None
     """The reason why the replicator is not connected, or why it stopped."""
     failing_since: float = 0.0
-    """The time since which it has failed without interruption, in seconds since 1970; 0 if it does not fail."""
+    """The time since which every attempt has failed, in seconds since 1970; 0 if attempts succeed."""
     pid: int = field(default_factory=os.getpid)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +84,7 @@ class ReplicatorState:
 
 
 class StatusFile:
-    """Writes the state to a file: once a second, less often when idle, at once if connection or error changed."""
+    """Writes the state to a file: once a second, less often when idle, at once if `connected` or `error` changes."""
 
     def __init__(self, path: Path, source_id: str) -> None:
         self._path = path
@@ -92,7 +94,7 @@ class StatusFile:
         self.state = ReplicatorState(source_id)
 
     def update(self, **changes: Any) -> None:
-        """Changes the state, and writes it if it is due, or if connection or error changed."""
+        """Changes the state. Writes it if it is due, or if `connected` or `error` has changed."""
         before = self.state
         fails = changes.get("error", before.error) is not None
         self.state = replace(before, **changes, failing_since=(before.failing_since or time()) if fails else 0.0)
@@ -102,7 +104,7 @@ class StatusFile:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next update is written even if connection and error stay the same."""
+        """Whether the next update is written even if `connected` and `error` stay the same."""
         rests = self.state.connected and self.state.events == self._written_events and not self.state.unreceived_bytes
         return monotonic() - self._written_at >= (_RESTING_INTERVAL if rests else _INTERVAL)
 
@@ -207,7 +209,7 @@ class NotReceiving:
 
 
 def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
-    """Returns why a source's log is not received; None if it is, or if this machine does not know.
+    """Returns why a source's log is not received; None if it is received, or if this machine cannot find out.
 
     A replicator that has not written its status for half a minute is stuck or dead.
     """
@@ -222,9 +224,9 @@ def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
     if is_silent(status):
         error = PidtsError(
             "replicator-silent",
-            "the replicator has not said anything for more than half a minute",
+            "the replicator has not written its status for more than half a minute",
             where=Where(source=source_id),
-            todo="See replicator.log in the relay's folder, and whether its process is stopped.",
+            todo="See replicator.log in the relay's folder. Is the replicator's process stopped?",
         )
         return NotReceiving(error, heard_at, heard_at)
     return None

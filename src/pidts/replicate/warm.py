@@ -1,7 +1,7 @@
 """`python -m pidts.replicate.warm`: compiles the kernels ahead of time, so that no first use waits for the compiler.
 
-It sends a few invented transactions through a socket into a relay, and reads them from there; it also reads a row as a
-full copy does. It removes the machine code of files that have changed since it was compiled.
+It sends a few invented transactions through a socket into a relay, and reads them from the relay. It also reads a row
+as a full copy does. It removes the machine code of files that have changed since their compilation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FORMAT = struct.pack("<H50sIB", 4, b"10.11.0-MariaDB", 0, HEADER_SIZE) + bytes(
 
 
 def warm() -> int:
-    """Compiles the kernels and returns the number of rows that came through."""
+    """Compiles the kernels. Returns the number of rows that were read."""
     group = [
         (EventType.MARIADB_GTID, b"\1" + bytes(18)),
         (EventType.TABLE_MAP, _MAP),

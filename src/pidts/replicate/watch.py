@@ -1,13 +1,13 @@
 """Checks every few seconds, on a separate connection, whether the log that is read is still the source's log.
 
-The counterexample that it prevents: RESET MASTER on the source while a replica reads. The server keeps the dump of a
-file that no longer exists alive with heartbeats. Everything committed from then on goes into a new file. So the stream
-looks like that of a source on which nothing happens.
+It finds this: RESET MASTER on the source while a replica reads. The server keeps the dump of a file that no longer
+exists alive with heartbeats. Everything that is committed from then on goes into a new file. So the stream looks like
+the stream of an idle source.
 
 Two observations are suspicious: the log ends before the received place, or the log grows and nothing arrives. The
 received place is noted before the log's end is read, so the first observation is never made in a log that only grows.
-The second one is normal for a short time. Neither observation is a proof: after a second check on a new connection, the
-replicator compares the logs.
+The second observation is normal for a short time. Neither observation is a proof. So a second check is made on a new
+connection, and then the replicator compares the logs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _EVERY = 2.0
 _CONFIRM = 0.5
 _AFTER_FAILURE = 10.0
 _AFTER_FALSE_ALARM = 60.0
-"""The seconds without a new suspicion after a false alarm, since a stream may be slow for other reasons."""
+"""The seconds after a false alarm in which no new suspicion arises: a stream may be slow for other reasons."""
 _SHARE = 50
-"""Checks take at most one fiftieth of the time: they are made less often on a server that answers slowly because it has
-ten thousand files.
+"""Checks take at most one fiftieth of the time: a server with ten thousand files answers slowly, and is checked less
+often.
 """
 _ANSWER_SECONDS = 10.0
 _END_SECONDS = 1.0
@@ -48,13 +48,13 @@ class StreamCheck:
     reading: Position
     """The end of the relay at that time."""
     bytes: int
-    """The bytes received by then."""
+    """The bytes that were received up to that time."""
     logs: tuple[tuple[str, int], ...]
     """The source's files and their sizes, oldest first; never empty."""
 
 
 def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
-    """Whether a log whose files were listed after `reading` was received ends before `reading`."""
+    """Whether a log ends before `reading`; its files were listed after `reading` was received."""
     newest = Position(logs[-1][0], 4)
     size = dict(logs).get(reading.file)
     # A server that cannot open a file reports a size of 0.
@@ -158,7 +158,7 @@ class LogWatch:
         if ends_before(logs, reading):
             return True
         if before is not None and asked_at < self._before_at + _CONFIRM:
-            self._before = before  # heartbeats are so frequent that every stream pauses between two of them
+            self._before = before  # between two frequent heartbeats, every stream pauses
             return False
         self._before_at = asked_at
         if before is None or logs == self._dismissed or asked_at < self._quiet_until:
@@ -166,7 +166,7 @@ class LogWatch:
         return is_stalled(before, now)
 
     def _measure(self, logs: Sequence[tuple[str, int]], reading: Position, asked_at: float) -> None:
-        """Notes how far the relay is behind, and the difference of the clocks, for measuring the lag."""
+        """Notes how many bytes the relay lacks, and the difference of the clocks, for measuring the lag."""
         assert self._session is not None, "_look() has connected"  # noqa: S101
         began, here = monotonic(), time()
         there = float(query(self._session, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])

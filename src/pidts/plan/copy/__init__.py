@@ -1,1 +1,1 @@
-"""Decides how a full copy progresses: which key ranges are read next, and when a read range is settled."""
+"""Decides how a full copy progresses: which key ranges are read next, and when a range need not be read again."""

@@ -1,9 +1,9 @@
 """Decides which tables are read next, and how many rows of each.
 
 A chunk should take half a second and little memory, however large its rows are. So each chunk determines the size of
-the next one. One job reads for some seconds: the log waits for it, but a shorter job would spend more time on its start
-than on its rows. If nobody waits for the log, the job is longer. Many small tables share one job. Only a few large
-tables are read at a time, so that tables are finished one after the other.
+the next one. One job reads for some seconds. The log waits for the job, but a shorter job would spend more time on its
+start than on its rows. If nobody waits for changes in the log, the job is longer. Many small tables share one job. Only
+a few large tables are read at a time, so that tables are finished one after the other.
 
 Large tables without a key come last, because all others would wait for the single task that reads such a table.
 """
@@ -23,9 +23,9 @@ _GROWTH = 8
 _WAITING_GROWTH = 2
 """If the window of a waiting request was too long, the request is read again with half the rows."""
 _ENOUGH_ROWS = 10_000
-"""The number of rows below which a smaller chunk is not faster, because the round trip takes the time."""
+"""With fewer rows than this, a smaller chunk is not faster: most of its time is the round trip."""
 _UNKNOWN_ROWS = 2_000
-"""The rows of a first chunk, if the length of rows is unknown."""
+"""The number of rows of a first chunk if the length of rows is not known."""
 _CHUNKS_PER_SLOT = 8
 _CHUNKS_ALONE = 24
 _LEAST_WEIGHT = 1 / 16
@@ -34,13 +34,13 @@ _UNKNOWN_WEIGHT = 1 / 4
 _MOST_REQUESTS = 256
 _JOB_SECONDS = 3.0
 _SLOW_ROWS = 500
-"""The number of rows below which a request is not worth its cost, if the rate is limited."""
+"""If the rate is limited, a request with fewer rows than this is not worth its cost."""
 
 
 def next_limit(chunk: StagedChunk, limits: Limits) -> int:
     """Returns the number of rows in the table's next chunks."""
     asked = chunk.request.limit
-    if chunk.largest * 2 < asked:  # the time of a short last chunk shows little about speed
+    if chunk.largest * 2 < asked:  # the time of a short last chunk does not show how fast rows are read
         return asked
     by_time = chunk.largest * _CHUNK_SECONDS / max(chunk.seconds, 1e-3)
     by_bytes = chunk.largest * _CHUNK_BYTES / max(chunk.bytes, 1)
@@ -68,7 +68,7 @@ class _Share:
     weight: float
     """The share of a table in a job: the cost of its first chunk, as a part of the job."""
     wanted: int
-    """The chunks that would be left to read, if this is known."""
+    """The number of chunks that are left to read, as far as it is known."""
 
 
 def ask(
@@ -91,8 +91,8 @@ def _request(name: TableName, state: CopyState, parts: int, limits: Limits, lsn:
         limit = min(MOST_REREADS, _rows(state, limits))
         return ChunkRequest(name, state.reads, state.after, (str(lsn),), limit, phase=state.phase, mode=state.mode)
     whole = state.keyless
-    # A request that repeats an earlier one has a single chunk. With more chunks, all rows that the earlier one may have
-    # loaded would have to be in memory.
+    # A request that repeats an earlier one has a single chunk. With more chunks, all rows that the earlier request may
+    # have loaded would have to be in memory.
     again = state.reads > state.settled
     alone = whole or again or state.waits or state.phase is not Phase.ROWS or not state.limit
     count = 1 if alone else min(parts, state.parts or parts)
@@ -147,7 +147,7 @@ def _share(name: TableName, state: CopyState, limits: Limits, slots: int) -> _Sh
     if not state.limit or state.keyless:
         left = state.estimate or int(limit * _UNKNOWN_WEIGHT)
         return _Share(name, max(_LEAST_WEIGHT, min(1.0, left / limit)), 1)
-    # An estimate may be wrong by half, so some rows always count as left.
+    # An estimate may be wrong by half, so some rows are always assumed to be left.
     left = max(state.estimate - state.rows, state.estimate // 10) if state.estimate else slots * limit
     return _Share(name, max(_LEAST_WEIGHT, min(1.0, left / limit)), max(1, -(-left // limit)))
 

@@ -1,7 +1,7 @@
-"""Settles the requests that were carried out, once the log has passed their windows.
+"""Settles requests whose rows were read, once the log has passed their windows: then their rows count as copied.
 
 A request is settled if its whole window is in the batch and its table is not held. If batches carry the changes of only
-one zone, a request may be kept for a later batch, see `pidts.plan.copy.state`. All others are read again.
+one zone, a request may be kept for a later batch (`pidts.plan.copy.state`). All other requests are read again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ONE_PIECE_BYTES = 8 << 20
 """A batch with more log than this may be reduced and written in several parts."""
 
 Touched = Callable[[TableName, Lsn, Lsn], bool]
-"""Whether the log has rows of a table after one place, up to another."""
+"""Whether the log has rows of a table after one place, up to another place."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Settling:
     settled: list[ChunkRequest] = field(default_factory=list)
     written: list[ChunkRequest] = field(default_factory=list)
     behind: list[Held] = field(default_factory=list)
-    """Tables without a key that were settled at an earlier place than the batch's end."""
+    """Tables without a key that were settled at a place before the batch's end."""
     _names: set[TableName] = field(default_factory=set)
 
     def settle(self, staged: Mapping[TableName, StagedChunk], touched: Touched) -> None:
@@ -52,8 +52,8 @@ class Settling:
             elif chunk.high > self.end and self.keeps and not chunk.altered:
                 self._keep(name, before, chunk, touched)
             elif chunk.waiting and not chunk.altered and self.size > self.limits.copy_bytes:
-                # The next request is also smaller if the batch ends before the window does: a request of the same size
-                # would take the same time, in which the source would write as much log again.
+                # The next request is also smaller if the batch ends before the window does. A request of the same size
+                # would take the same time, and the source would write as much log again in this time.
                 self.copy[name] = slower(before, chunk.request, self.limits)
             elif chunk.high <= self.end:
                 self._settle(name, before, chunk, touched)
@@ -72,9 +72,9 @@ class Settling:
             self.copy[name] = slower(replace(before, waits=True), request, self.limits)
 
     def _was_changed(self, name: TableName, chunk: StagedChunk, touched: Touched) -> bool:
-        """Whether rows may have changed after they were read, by the part of the window that is in this batch.
+        """Whether the part of the window in this batch may change rows after they were read.
 
-        False if the whole window is in this batch: it then reduces the rows together with their changes.
+        False if the whole window is in this batch: then the batch reduces the rows together with their changes.
         """
         is_whole = chunk.low is None or self.begin <= chunk.low
         return not is_whole and touched(name, self.begin, chunk.high)
@@ -123,7 +123,7 @@ class Settling:
         return after
 
     def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
-        # Requests before the first waiting one were dropped, but may have loaded rows, which are ahead until all rows
+        # Requests before the first waiting one were dropped. They may have loaded rows: these are ahead until all rows
         # are read.
         is_mixed = after.waits and after.phase is Phase.ROWS
         self.copy[name] = after if is_mixed else replace(after, settled=after.reads)

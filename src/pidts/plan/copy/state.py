@@ -1,48 +1,50 @@
 """The progress of a table's full copy, and the requests that continue it.
 
-A request is read in one batch, after that batch's changes are on the target, and the next batch settles it. It reads
-one or several neighbouring *chunks* at the same time. Its *window* is the log from `low` to `high`: the rows were read
-after everything in the first batch had happened on the source (`low`), and before the position that the source had
-after the reading (`high`). The batch that settles the request starts before the window and is made to end after it, so
-all changes that it writes from the log are newer than the rows read. A request that cannot be settled is read again.
-This happens if a schema change is in the window, or if the window is too long to be reduced in memory.
+A request is read in one batch, after that batch's changes are on the target, and the next batch *settles* it: then its
+rows count as copied. A request reads one or several neighbouring *chunks* at the same time. Its *window* is the log
+from `low` to `high`. The rows were read after everything in the first batch had happened on the source (`low`), and
+before the position that the source had after the reading (`high`). The batch that settles the request starts before the
+window and is made to end after it, so all changes that it writes from the log are newer than the rows that were read. A
+request that cannot be settled is read again. This happens if a schema change is in the window, or if the window is too
+long to be reduced in memory.
 
-Rows that are not on the target yet are loaded as soon as they are read, in a transaction of their own, while no worker
-has passed `low`; see `pidts.apply.load`. If the target already has one of its rows, or one of its unique values, the
-chunk is not loaded and waits (`waiting`). The batch that settles the request reduces the chunk's rows together with the
-log of the window, where each change replaces the copied row. In both cases, a row that was deleted after it was read is
-gone when that batch is done. A row that was not changed in the window still has the values that were read.
+Rows that are not on the target yet are loaded as soon as they are read, in a transaction of their own, as long as no
+worker has passed `low` (`pidts.apply.load`). If the target already has a row of a chunk, or a unique value of such a
+row, the chunk is not loaded and waits (`waiting`). The batch that settles the request reduces the chunk's rows together
+with the log of the window, where each change replaces the copied row. In both cases, a row that was deleted after it
+was read is gone when that batch is done. A row that was not changed in the window still has the values that were read.
 
-So between loading and settling a row may be *ahead*: it contains a change that comes only later in the log. Readers of
-the target see this while a copy is under way. Writes during this time may find that a row still has a unique value that
-it will lose later:
+So between loading and settling a row may be *ahead*: it contains a change that is only later in the log. Readers of the
+target see such rows while a copy is under way. Writes during this time may find that a row still has a unique value
+that it will lose later:
 
     the target, at 100, has (1, u=a)        the source: row 1 gets u=b at 110 and u=c at 120, row 2 gets u=b at 130
     read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken
 
 A batch that settles loaded rows first removes all rows that it changes. The other rows do not change in the batch, so
-they are right already. A batch that ends earlier, or is written in several parts, also removes other rows that have a
-unique value of a written row (`CopyState.ahead`). Later log writes the removed rows again, or they are read again.
+they are already as at the batch's end. A batch that ends earlier, or is written in several parts, also removes other
+rows that have a unique value of a written row (`CopyState.ahead`). Later log writes the removed rows again, or they are
+read again.
 
 A table without a key is read as a whole, from one snapshot. None of its changes is carried before this request is
 settled. The request only counts if the log has no change of the table from `low` to `high`. Then the table is at
-`high`, and continues from there by itself until it has caught up with the others.
+`high`, and continues from there alone until it has caught up with the other tables.
 
 A table under repair (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched for
 rows that the source does not have (`Phase.EXTRAS`). If other sources have rows there, too (`CopyMode.OWN`), their rows
 are not examined, and are never removed.
 
-A batch may record keys whose rows the log does not have completely, see `pidts.apply.rows.partial_images`. Before a
-table is finished, the target is asked for these records. If there are any, their keys are read like a chunk
-(`Phase.REREAD`), from the first record up to the place of the present state: all workers have written their records up
-to there. A request names the places in the log between which records are read. A worker that was ahead in an earlier
-run may have written later records already, and other workers may still write records before those. Then the target is
-asked again.
+A batch may record keys whose rows the log does not have completely (`pidts.apply.rows.partial_images`). Before a table
+is finished, the target is asked for these records. If there are any, their keys are read like a chunk (`Phase.REREAD`),
+from the first record up to the Lsn of the present state: all workers have written their records up to this Lsn. A
+request names the places in the log between which records are read. A worker that was ahead in an earlier run may
+already have written later records, and other workers may still write records before these. Then the target is asked
+again.
 
 If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a window, before a change of
 another zone. While two zones write, no batch after a reading covers its whole window. From the first such batch on, the
 table's requests *wait* (`CopyState.waits`): none of their rows is loaded ahead of the log, and a request is *kept*
-during several batches, until one reaches its `high`. That batch settles it in one of two cases:
+during several batches, until a batch reaches its `high`. That batch settles it in one of two cases:
 
 - The batch begins at or before `low`. So it covers the whole window, as usual.
 - The log has no change of the table from `low` to `high`. So the rows were the same at each place between the two, also
@@ -50,18 +52,18 @@ during several batches, until one reaches its `high`. That batch settles it in o
 
 Each batch examines its own part of the window, since the earlier log may be purged. If a batch does not reach `high`,
 and has a change of the table in its part, the request ends: it is read again, with fewer rows, so that its window is
-shorter. Otherwise a row that was read, then deleted by an earlier batch, would come back when a later batch writes it.
-Requests before the first waiting one may have loaded rows; these are ahead until all rows are read. Until a kept
-request is settled, batches treat its rows like those of a dropped request: they are not on the target, and will be
-read. So images may be partial, and a task may die between any two of its workers.
+shorter. Otherwise a row that was read, and then deleted by an earlier batch, would exist again after a later batch has
+written it. Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are
+read. Until a kept request is settled, batches treat its rows like those of a dropped request: they are not on the
+target, and will be read. So images may be partial, and a run may die when only some of its workers have committed.
 
 The first request also finds the highest key. A row may move to a higher key before the reading. So a batch that keeps
-the request has to know the highest key (`upto`), and does not leave that row to the copy.
+the request needs the highest key (`upto`), and does not leave the moved row to the copy.
 
-A table without a key is loaded at once even then, since no batch changes it until it is settled.
+Even then, a table without a key is loaded at once, since no batch changes it until it is settled.
 
-Every table ends with `Phase.FINISH`. The state after the batch that ended a table's copy names the table once more as
-done; later states do not name it. So a task with thousands of tables pays only for those that it is copying.
+Every table ends with `Phase.FINISH`. The state after the batch that ended a table's copy has the table once more, as
+done; later states do not have it. So a task with thousands of tables pays only for those that it is copying.
 """
 
 from __future__ import annotations
@@ -80,18 +82,18 @@ MOST_REREADS = 1000
 
 
 class CopyMode(StrEnum):
-    """How a copy treats existing rows of the target, by what is known about them when the copy begins."""
+    """How a copy treats existing rows of the target. This depends on what is known about them when the copy begins."""
 
     NEW = "new"
     """The table has no rows."""
     REPAIR = "repair"
-    """The table has rows, and it is unknown whether they are right."""
+    """The table has rows, and it is not known whether they equal the source's rows."""
     ADD = "add"
-    """The table has rows, and the source lacks some of them or has them under other keys: rows are added, none is
-    removed.
-    """
+    """The table has rows that the source lacks or has under other keys: rows are added, and no row is removed."""
     OWN = "own"
-    """The target table also has rows of other tables; only those that are this table's, by their key, are examined."""
+    """The target table also has rows of other tables. Only rows whose key shows that they are this table's are
+    examined.
+    """
 
 
 class Phase(StrEnum):
@@ -103,7 +105,7 @@ class Phase(StrEnum):
     REREAD = "reread"
     """Recorded keys, whose rows the log did not have completely, are read again in the order of their records."""
     FINISH = "finish"
-    """No rows are read: the keys and counters are made that are better made after all rows are copied."""
+    """No rows are read: keys and counters are made that are better made after all rows are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class ChunkRequest:
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether any number of batches may pass before it is settled."""
+        """Whether any number of batches may be applied before the request is settled."""
         return self.waits or self.whole or self.mode is not CopyMode.NEW or self.phase is not Phase.ROWS
 
     def to_json(self) -> dict[str, Any]:
@@ -166,7 +168,7 @@ class ChunkRequest:
 class StagedChunk:
     """A request that was carried out and waits to be settled.
 
-    `altered` says that the source refused to read these columns: the table has changed, and the log has the change.
+    `altered`: the source has refused to read these columns, since the table has changed; the log has this change.
     """
 
     request: ChunkRequest
@@ -179,9 +181,9 @@ class StagedChunk:
     altered: bool = False
     low: Lsn | None = None
     waiting: int = 0
-    """The number of rows that the settling batch has to write; the target has the others already."""
+    """The number of rows that the settling batch has to write; the target already has the other rows."""
     bytes: int = 0
-    """The memory of the largest chunk; with its rows and seconds it determines the next chunk's size."""
+    """The memory of the largest chunk. Together with its rows and seconds, it determines the next chunk's size."""
     largest: int = 0
     """The number of rows in that chunk."""
     seconds: float = 0.0
@@ -201,22 +203,23 @@ class CopyState:
     reading: ChunkRequest | None = None
     """The request that was read in the batch that led to this state."""
     kept: ChunkRequest | None = None
-    """A request that was read earlier, and whose window's end the batch that led here has not reached."""
+    """A request that was read earlier; the batch that led to this state has not reached the end of its window."""
     mode: CopyMode = CopyMode.NEW
     phase: Phase = Phase.ROWS
     limit: int = 0
-    """The right number of rows for a chunk, from the last chunks; 0: no chunk was read yet."""
+    """The number of rows for the next chunk, computed from the last chunks; 0: no chunk was read yet."""
     estimate: int = 0
     """The number of all rows, as the source estimated when the copy began; 0 if it could not."""
     since: Lsn | None = None
-    """The place up to which the log does not concern the table: it joined there, or was copied as a whole as of there.
+    """The place up to which the log does not concern the table: the table joined at this place, or was copied as a
+    whole as of this place.
     """
     keyless: bool = False
     """Whether the table has no key: then it is copied as a whole, and its changes are carried only after that copy."""
     settled: int = 0
     """Each request with a lower number is settled, or a settled request overwrites the rows that it may have loaded."""
     ahead: bool = False
-    """Whether the target's rows may contain changes later than the batch, while the batch is written or after that."""
+    """Whether the target's rows may contain changes after the batch's end, while the batch is written or later."""
     parts: int = 0
     """The most chunks in a request, so that waiting rows fit into memory; 0: any number."""
     row_bytes: int = 0
@@ -226,7 +229,7 @@ class CopyState:
 
     @property
     def is_read(self) -> bool:
-        """Whether all rows, except those of recorded keys, were read before the batch that led here.
+        """Whether all rows, except rows of recorded keys, were read before the batch that led to this state.
 
         In a phase after `ROWS` that has no key yet, the batch may have settled the last rows.
         """
@@ -238,7 +241,7 @@ class CopyState:
         return self.done or not self.keyless or self.phase is not Phase.ROWS
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values, without initial ones: thousands of tables may not have begun."""
+        """Returns plain values. Leaves out initial values: the copy of thousands of tables may not have begun."""
         data: dict[str, Any] = {
             "after": self.after,
             "upto": self.upto,
