@@ -7,22 +7,22 @@ Each attempt reads the changes of a long batch from the log again. These cases c
 
 1. An error of the target (deadlock, lost connection): the transaction is gone. The committer begins another
    transaction, locks the checkpoint and reads the log again from the first part.
-2. The process dies (SIGKILL, out of memory): the server rolls back when it sees the connection end. Spark runs the task
-   again, which waits for the checkpoint's lock until the server is done, finds the old position and starts over.
-   Rolling back millions of rows may last longer than the lock timeout; then the attempt fails, and the next attempt
-   waits.
+2. The process dies (SIGKILL, out of memory): the server rolls back when it sees the connection end. Spark runs its task
+   again. The second attempt waits for the checkpoint's lock until the server is done, finds the old position and starts
+   over. Rolling back millions of rows may last longer than the lock timeout; then the attempt fails, and a further
+   attempt waits.
 3. The JVM or the driver dies: the server rolls back in the same way. The next run's claim waits for this, and then
    reads the checkpoint.
-4. A second copy of the task runs (speculation, or the first one was believed dead): it waits for the lock. If the first
-   copy has committed, the second one finds the new position and writes nothing; if the first copy has failed, the
+4. A second copy of Spark's task runs (speculation, or the first copy was assumed dead): it waits for the lock. If the
+   first copy has committed, the second one finds the new position and writes nothing; if the first copy has failed, the
    second one does the work.
 
 With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
 which is inside the transaction. Everything else in that checkpoint (GTID, position, copies) stays what it was before
 the batch, as if nothing of the batch had happened. A restart plans the same transaction again, and each worker leaves
-out the changes up to its own checkpoint. Every row of the log has a place of its own, so none is lost or written twice,
-even without a key. Cuts depend only on the log and N. A repeated task finds for each part whether it was committed, and
-continues after the last one.
+out the changes up to its own checkpoint. Every row of the log has its own Lsn, so no row is lost or written twice, even
+without a key. Cuts depend only on the log and on the number N of rows in a part. A repeated task finds for each part
+whether it was committed, and continues after the last one.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _ORDINARY_BYTES = 64 << 20
 """The bytes of one part if the whole batch is in memory anyway: long sorted parts are written faster."""
 
 _FEW = 64
-"""The most rows that are handled one by one: for so few, calls of Arrow cost more."""
+"""The most rows that are handled one by one: for so few rows, calls of Arrow take longer."""
 
 _TRIES_AFTER_REFUSAL = 3
-"""The most times that changes are prepared again after a refusal: a program may have taken another unique value."""
+"""How often changes are prepared again after a refusal: each time, a program may have taken another unique value."""
 
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""
@@ -69,7 +69,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
     before, after = commit.before[worker], commit.after[worker]
     if (ordered and ordered[0].order == Blob.COPIED) or _settles(before, after):
         # A copied row must be reduced together with all its changes in the log. Rows that were loaded ahead of the log
-        # already have the unique values of the batch's end, which no earlier part of the batch may meet.
+        # already have the unique values of the batch's end. No earlier part of the batch may collide with these values.
         stretches = [Stretch([blob.changes for blob in ordered])]
     else:
         stretches = [
@@ -100,9 +100,9 @@ def apply_long(
     split_rows: int | None = None,
     tables: Collection[TableName] = (),
 ) -> Counts:
-    """Does the same as `apply` for changes that are too long for memory; `split_rows` allows several transactions.
+    """Does the same as `apply` for changes that do not fit into memory. `split_rows` allows several transactions.
 
-    `tables` are those that have changes.
+    `tables` are the tables with changes.
     """
     before, after = commit.before[worker], commit.after[worker]
     lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
@@ -180,7 +180,7 @@ def _floor(before: Checkpoint) -> Floor:
 
 
 def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
-    """Returns the source tables whose full copy is not complete after this batch, by the names in their rows."""
+    """Returns the source tables whose full copy is not complete after this batch, keyed by the source's names."""
     copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
     return {name: state for name, state in copies.items() if not state.done}
 
@@ -213,7 +213,7 @@ class _Work:
         copied: Collection[TableName] = (),
         origin: str = "",
     ) -> None:
-        """Takes the record of lagging members; `cut` replaces `lagging` once a transaction was cut into parts."""
+        """`cut` replaces `lagging` as soon as a transaction was cut into parts."""
         self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
         self._uneven, self._cut = lagging, cut or lagging
@@ -229,7 +229,7 @@ class _Work:
         return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterator[Stretch]:
-        """Yields the changes without those that this worker committed in an earlier run, when it was ahead."""
+        """Yields the changes, except changes that this worker committed in an earlier run, when it was ahead."""
         for stretch in self._stretches():
             floor = self._floor
             yield stretch if floor is None else replace(stretch, changes=[_behind(floor, b) for b in stretch.changes])
@@ -239,12 +239,13 @@ class _Work:
         return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
 
     def made_anew(self, refusal: Halted, expecting: Expecting) -> bool:
-        """Whether the next attempt prepares the changes by other rules, after the target has refused a row.
+        """Whether the next attempt prepares the changes with other rules, after the target has refused a row.
 
-        Where the target has compared rows, one of them differs, or another change is refused because of one that does.
-        If it has refused a new row for which it had no row when rows were read, another program has inserted that row
-        since then: rows are read once more. If the target refuses one again, the last attempt overwrites what it has.
-        The error may also come before an attempt has prepared anything: then `expected` is that of the attempt before.
+        If the target has compared rows, one of them differs, or a change is refused because another row differs. If the
+        target has refused a new row, but had no such row when rows were read, another program has inserted this row
+        since then: rows are read once more. If the target refuses such a row again, the last attempt overwrites the
+        target's row. The error may also come before an attempt has prepared anything: then `expected` is the set of the
+        previous attempt.
         """
         if self.expected and self._rules.expects:
             expecting.refused(refusal.where.table if refusal.where.table in self.expected else "")
@@ -263,7 +264,7 @@ class _Work:
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
         self._sum, self._by_table, self.expected = Counts(), Counter(), set()
         if self._rules.looks_for_locks:
-            # The copy has made the rows of these tables equal to the source's.
+            # The copy has made the rows of these tables equal to the source's rows, so their locks end.
             for table in filter(None, map(self._rules.filters.target_name, self._copied)):
                 session.meta.row_locks.forget(self._rules.task, self._rules.source, table)
         for part in parts(self.newer(), self._part_bytes):

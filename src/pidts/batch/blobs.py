@@ -1,4 +1,4 @@
-"""Packs changes for the way from the task that decodes them to the worker that writes them."""
+"""Packs changes that the Spark task which decodes them sends to the worker which writes them."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""More than the number of batches in one slice: a blob's order is its slice's place, then its own place in the slice.
+"""More than the number of blobs in one slice: a blob's `order` is its slice's number times this, plus its own number.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Changes of one table for one worker; `order` is their place in the batch."""
+    """Changes of one table for one worker. `order` sorts the blobs of a batch by the log."""
 
     worker: int
     order: int
     changes: ChangeBatch
 
     COPIED: ClassVar[int] = 0
-    """The place of all copied rows."""
+    """The `order` of all copied rows."""
 
     @staticmethod
     def first_order(number: int) -> int:
-        """Returns the place of the first changes of a log slice."""
+        """Returns the `order` of the first changes of a log slice."""
         return (1 + number) * _PLACES
 
     @property
     def slice(self) -> int:
-        """Returns a number for the slice, in the order of slices; copied rows have a number of their own."""
+        """Returns the number of the slice, in the order of slices. Copied rows have a separate number."""
         return self.order // _PLACES
 
     def pack(self) -> bytes:
@@ -50,7 +50,7 @@ class Blob:
 
     @classmethod
     def unpack(cls, worker: int, order: int, data: bytes) -> Blob:
-        """Returns the blob of such data; the inverse of `pack`."""
+        """Returns the blob from `data`; the inverse of `pack`."""
         with pa.ipc.open_stream(data) as reader:
             about = reader.schema.metadata
             rows = reader.read_next_batch().replace_schema_metadata(None)

@@ -1,4 +1,4 @@
-"""Everything that a task of Spark needs to know; it is sent with the job, not in files or arguments."""
+"""Everything that a Spark task needs. It is sent with the job, not in files or arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pidts.source import SourceConfig
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The context of one run of a task; DDL changes it with the structures, and each batch changes `copying`."""
+    """The context of one run of a task. A schema change replaces `structures`, and each batch replaces `copying`."""
 
     task: str
     source: SourceConfig
@@ -32,13 +32,13 @@ class JobContext:
     dialect: Dialect
     """The dialect in which the source reads its own statements."""
     charsets: Mapping[str, tuple[str, str]]
-    """Each schema's default charset and collation, which a CREATE TABLE inherits."""
+    """Each schema's default charset and collation: a CREATE TABLE inherits them."""
 
     split_rows: int | None = None
     """`pidts.split-transactions`: larger transactions are committed in parts."""
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    """The columns that must be compared because of the target's own keys, by the target's names; only for several
-    workers.
+    """The columns that must be compared because of the target's own keys, keyed by the target's table names. Only
+    several workers need them.
     """
 
     rules: Rules = field(default_factory=Rules)
@@ -62,8 +62,8 @@ class JobContext:
         """Returns each worker's part of these changes.
 
         Halts if one worker would get a partial row whose other columns only another worker has, unless the copy reads
-        that row again. At this moment no worker has written anything of the batch: all workers are at one place, so an
-        operator can change their number.
+        that row again. At this moment no worker has written anything of the batch. So all workers are at one place, and
+        an operator can change their number.
         """
         read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
         watched = self.watched.get(batch.table.name, ())
@@ -78,7 +78,10 @@ class JobContext:
         return sha256(repr(decides).encode()).hexdigest()[:16] if decides else ""
 
     def committer(self) -> Committer:
-        """Returns a committer with its own connection to the target; use it only while this context is valid."""
+        """Returns a committer with its own connection to the target.
+
+        It may be used only while this context is valid.
+        """
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
 
@@ -89,9 +92,9 @@ class JobContext:
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
-    """Returns `JobContext.watched`; one worker needs none, since it asks the target when it writes.
+    """Returns `JobContext.watched`. If there is one worker, this is empty: it asks the target when it writes.
 
-    Tables whose own unique keys already assign all rows to one worker need none, either. The target gets these keys
+    Tables whose own unique keys already assign all rows to one worker are left out, too. The target gets these keys
     only after the full copy, but rows are assigned by them from the beginning.
     """
     if workers == 1:

@@ -1,9 +1,9 @@
-"""Decodes the part of a batch that a pointer names into blobs, each with one table's changes for one worker.
+"""Decodes the part of a batch that a pointer names. The results are blobs: each has one table's changes for one worker.
 
 The driver and a Spark job use the same function. A long batch is never in memory as a whole: each attempt of each
-worker reads it from the log. Decoding is many times faster than writing to any target. So each worker decodes the whole
-batch and keeps only its own changes, instead of getting decoded changes from others. Nothing is stored on disk, nothing
-passes through the JVM, and an interrupted worker begins again without the others.
+worker reads it from the log. Decoding is many times faster than writing to any target. So no worker gets decoded
+changes from others: each decodes the whole batch and keeps only its own changes. Nothing is stored on disk, nothing
+passes through the JVM, and an interrupted worker begins again independently of the others.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ READ_BYTES = 4 << 20
 Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _BLOB_BYTES = 8 << 20
-"""The most bytes of one blob: a larger row in a shuffle costs the JVM several times its size at once."""
+"""The most bytes of one blob: while Spark shuffles a row, the JVM needs several times the row's size."""
 
 
 def decode(context: JobContext, pointer: Pointer, relay: RelayReader | None = None) -> Iterator[Blob]:
-    """Yields the blobs of the part that a pointer names; a caller with many pointers passes one reader for all."""
+    """Yields the blobs of the part that a pointer names.
+
+    A caller with many pointers passes one reader for all of them.
+    """
     if pointer.log is not None:
         first = Blob.first_order(pointer.log.number)
         batches = chain.from_iterable(decode_log(context, pointer.log, relay))
@@ -71,7 +74,10 @@ def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> 
 
 
 def decode_log(context: JobContext, piece: LogSlice, relay: RelayReader | None = None) -> Iterator[list[ChangeBatch]]:
-    """Yields the changes of a slice, of any table; each list has the changes after those of the list before."""
+    """Yields the changes of all tables in a slice.
+
+    The changes of each list are after the changes of the previous list.
+    """
     if relay is None:
         with closing(RelayReader(context.relay, context.source.source_id)) as own:
             yield from decode_log(context, piece, own)
@@ -86,7 +92,7 @@ def decode_log(context: JobContext, piece: LogSlice, relay: RelayReader | None =
 
 
 def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
-    """Yields the same changes before rules are applied, but without those that the filters leave out."""
+    """Yields the same changes before mappings and routes are applied, without changes that the filters leave out."""
     extent, facts = piece.extent, log_facts(context, relay, piece)
     if extent.size <= AT_ONCE:
         yield decode_slice(read_at_once(relay, piece), **facts)
@@ -95,7 +101,7 @@ def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iter
 
 
 def read_at_once(relay: RelayReader, piece: LogSlice) -> bytes:
-    """Returns the bytes of a slice without its gaps. A slice that is too large for this has none."""
+    """Returns the bytes of a slice without its gaps. Only slices that are small enough for this have gaps."""
     return b"".join(map(relay.read, piece.parts)) if piece.gaps else relay.read(piece.extent)
 
 
@@ -121,7 +127,7 @@ def _structures(context: JobContext, piece: LogSlice) -> dict[TableName, Table]:
 
 
 def _early_filter(context: JobContext, table: Table) -> EarlyFilter | None:
-    """Returns the filter of the table's changes."""
+    """Returns the filter that decoding applies to the table's changes."""
     early_filter = context.rules.early_filter(table)
     if early_filter is None:
         return None
@@ -135,7 +141,7 @@ def _ruled(context: JobContext, table: Table, rule: Callable[[*LookedAt], Ruled]
     def halting(*arguments: *LookedAt) -> Ruled:
         try:
             return rule(*arguments)
-        except ConfigError as error:  # the log has brought a structure to which a rule cannot be applied
+        except ConfigError as error:  # a rule cannot be applied to a structure that the log has
             where = Where(source=context.source.source_id, table=str(table.name))
             raise Halted(error.code, error.what, where=where, todo=error.todo) from None
 

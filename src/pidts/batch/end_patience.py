@@ -1,9 +1,9 @@
-"""Says how long an attempt that ends may wait for the batch that it has begun.
+"""Decides how long an attempt that ends may wait for the batch that it has begun.
 
-If the process goes on, the attempt waits without a limit: the next attempt must not meet a batch of this one. If the
-process is going to end, the batch ends with the process. The process may be asked to end at any moment of the wait. The
-counterexample: an attempt ends because the task file has changed, and its batch waits for a lock on the target. Then
-the run is asked to end, and waits for as long as the lock is held.
+If the process continues, the attempt waits without a limit: the next attempt must not find a running batch of this one.
+If the process is going to end, the batch ends with the process. The process may be asked to end at any moment of the
+wait. What would happen without this module: an attempt ends because the task file has changed, and its batch waits for
+a lock on the target. Then the run is asked to end, and waits as long as somebody has the lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class EndPatience:
     """The patience of one attempt's end."""
 
     def __init__(self, leaves: Callable[[], bool], seconds: float) -> None:
-        """Takes a function that says whether the process is going to end, and the seconds to wait from then on."""
+        """`leaves` says whether the process is going to end; from then on, the attempt waits `seconds`."""
         self._leaves, self._seconds = leaves, seconds
         self._until: float | None = None
 

@@ -1,4 +1,4 @@
-"""Makes sure that the task knows the structure of every table with rows in a batch."""
+"""Checks that the task has the structure of every table with rows in a batch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _log = structlog.get_logger(__name__)
 
 
 class KnownTables:
-    """Checks one batch after the other: rows of an unknown table must not be left out silently.
+    """Checks one batch after the other: rows of a table without a structure must not be left out silently.
 
     Rows of MariaDB's sequences are left out, and a log line names each sequence once.
     """
 
     def __init__(self, relay: RelayReader, meaning: Meaning, todo: str) -> None:
-        """`todo` says what an operator can do about a table that the task does not know."""
+        """`todo` says what an operator can do about a table without a structure."""
         self._sequences, self._meaning, self._todo = SequencesOfRelay(relay), meaning, todo
         self._left_out: set[TableName] = set()
 
     def demand(self, context: JobContext, plan: BatchPlan) -> None:
-        """Raises if the batch has rows of an unknown table."""
+        """Raises if the batch has rows of a table whose structure the task does not have."""
         for name in sorted(plan.tables):
             if not self._meaning.allow(name) or name in context.structures or self._is_sequence(name, context, plan):
                 continue

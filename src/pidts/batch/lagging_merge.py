@@ -1,20 +1,21 @@
 """Determines which merged tables have lagging members in a batch, and when the record of their keys is removed.
 
-A merged table is *lagging* while one of its source tables is held at an earlier place on any worker, see
-`pidts.apply.merge.moved_rows`. A merged table is also lagging, for the rest of a batch, if one of its transactions does
-not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows it may be in two parts.
+A merged table is *lagging* while one of its source tables is held at an earlier place on any worker
+(`pidts.apply.merge.moved_rows`). A merged table is also lagging, for the rest of a batch, if one of its transactions
+does not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows it may be in two
+parts.
 
 Each commit of a lagging table updates the record; commits of other tables do not. So the record must be empty before a
-table becomes lagging again: otherwise an old entry of a key that has moved on meanwhile would count. `forget_moves`
-removes the record:
+table becomes lagging again: otherwise an old entry would count although its key has moved again. `forget_moves` removes
+the record:
 
 1. After a batch that leaves no member of the table lagging on any worker. All workers have committed, and the next
    batch has not begun.
-2. Crash between that batch and step 1: each run begins with step 1, if its workers are at one place, at the end of a
+2. Crash between that batch and case 1: each run begins as in case 1, if its workers are at one place, at the end of a
    transaction.
-3. Crash between two workers' commits of that batch: the workers are at different places. As long as this is so, the
-   next run removes nothing and treats all merged tables as lagging. Then step 1 follows.
-4. A run that was taken over reaches step 1 late: it checks the epoch under a checkpoint's lock and is refused. The next
+3. Crash between two workers' commits of that batch: the workers are at different places. As long as they are, the next
+   run removes nothing and treats all merged tables as lagging. Then case 1 follows.
+4. A run that was replaced reaches case 1 late: it checks the epoch under a checkpoint's lock and is refused. The next
    run's claim waited for that lock.
 
 None of this is needed if the target's key separates the members' rows, or if no table is routed.
@@ -51,7 +52,7 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     if not noted:
         return None
     before, after = (_state(one[worker]) for one in (commit.before, commit.after))
-    # If a member is held only from this batch on, its changes in this batch are also applied before those of others.
+    # If a member is held only from this batch on, its changes in this batch are also applied before changes of others.
     moving = {name for name in {*before.exceptions, *after.exceptions} if before.at(name) < after.at(name)}
     return Lagging(rules.task, rules.source, noted, frozenset(map(filters.target_name, moving)) & noted | parted)
 
@@ -66,7 +67,7 @@ def lagging_targets(rules: Rules, checkpoints: Iterable[Checkpoint]) -> frozense
 
 
 class KeptMoves:
-    """Removes one run's record of moved keys when it is no longer needed."""
+    """Removes the record of moved keys when it is no longer needed; for one run."""
 
     def __init__(self, context: JobContext, checkpoints: Collection[Checkpoint], sleep: Sleep) -> None:
         self._is_due, self._sleep = True, sleep

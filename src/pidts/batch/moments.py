@@ -1,4 +1,4 @@
-"""Finds GTID and time of changes by their places in the log, for people who look at held changes."""
+"""Finds GTID and time of changes by their Lsns, for people who look at held changes."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class RelayMoments:
                     if at == len(order):
                         break
         except PidtsError:
-            return found  # the changes are held even without their moments
+            return found  # the changes are held even if GTIDs and times cannot be found
         return found

@@ -1,6 +1,6 @@
 """Translates the statements of online schema change tools into their effect on the task's own tables.
 
-These tools work on additional tables.
+These tools work on additional tables: shadow tables.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ class Followed:
     """A statement in the form in which the task follows it."""
 
     statement: Statement | None
-    """The statement; None: it is only remembered, and has no other effect."""
+    """The statement; None: the statement is only recorded (`shadows`), and has no other effect."""
     text: str
-    """The text that filters are applied to: for a swap, the statements about the shadow table."""
+    """The text to which filters are applied. If a shadow table replaces a table, this is the text of the statements on
+    the shadow table.
+    """
     structures: Mapping[TableName, Table | None]
     shadows: Mapping[TableName, Shadow | None]
 
 
 def online_of(allow: AllowList) -> OnlineDdl:
-    """Returns the online schema changes that an allow-list names; their statements are not known yet."""
+    """Returns the names of online schema changes from an allow-list; their statements are not known yet."""
     return OnlineDdl(allow.shadow, allow.trash, allow.case_sensitive)
 
 
@@ -84,7 +86,7 @@ def _only(statement: Statement, is_ours: IsOurs) -> Statement:
 
 
 def _moving(pairs: Sequence[tuple[TableName, TableName]], is_ours: IsOurs) -> Iterator[tuple[TableName, TableName]]:
-    """Yields the rename steps of tables that are the task's before or after the statement, without names in between."""
+    """Yields the renames of tables that are the task's before or after the statement, without intermediate names."""
     first: dict[TableName, TableName] = {}
     steps = []
     for old, new in pairs:

@@ -1,10 +1,10 @@
 """Cuts a worker's changes into parts that fit into memory; each part is reduced and written by itself.
 
-The result is the same wherever a history is cut, as long as its parts are written in the order of the log. So each part
+The result is the same wherever the log is cut, as long as its parts are written in the order of the log. So each part
 has the changes of all tables between two places, and tables are never written one after the other. All changes before
-the last one of a part are in this part or in an earlier one, so a commit could be made at each cut. The exception are
-rows that move between tables of one merged table: there the halves of one transaction need each other, see
-`lagging_merge`.
+the last change of a part are in this part or in an earlier one, so a commit could be made at each cut. The exception is
+a row that moves between members of one merged table: its two changes in one transaction need each other
+(`lagging_merge`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Stretch:
 
     changes: Sequence[ChangeBatch]
     inside: bool = False
-    """Whether it is a piece of one large transaction. Otherwise it ends at a transaction's end."""
+    """Whether this is a piece of one large transaction. Otherwise it ends at a transaction's end."""
     behind_cut: bool = False
     """Whether the part has a piece of a large transaction, or follows one."""
 
     @property
     def size(self) -> int:
-        """Returns its size in bytes."""
+        """Returns the size of the changes in bytes."""
         return sum(byte_size(batch.rows) for batch in self.changes)
 
     def __len__(self) -> int:
@@ -41,12 +41,12 @@ class Stretch:
 
     @property
     def end(self) -> Lsn:
-        """Returns the place of its last change."""
+        """Returns the Lsn of the last change."""
         return max(Lsn.from_bytes(batch.rows["lsn"][-1].as_py()) for batch in self.changes)
 
 
 def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None = None) -> Iterator[Stretch]:
-    """Joins neighbours up to the size limit; a single stretch above the limit is not cut.
+    """Joins neighbouring stretches up to the size limit. A single stretch above the limit is not cut.
 
     With `most_rows` a large transaction is cut between rows.
     """
@@ -63,7 +63,7 @@ def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None =
             cut = cut or stretch.inside
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)
-        cut = cut or stretch.inside  # also if no change of the stretch is left
+        cut = cut or stretch.inside  # even if the stretch has no changes
     if waiting:
         yield Stretch(waiting, behind_cut=cut)
 

@@ -12,7 +12,7 @@ from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The work of one Spark task. At most one field is set; a pointer without one only makes every worker run."""
+    """The work of one Spark task. At most one field is set. A pointer with no field set makes every worker run."""
 
     log: LogSlice | None = None
     write: ChunkRequest | None = None

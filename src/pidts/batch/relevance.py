@@ -45,12 +45,12 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Classifies transactions by the tables that the task carries."""
+    """Classifies transactions by the tables that the task replicates."""
 
     allow: AllowList
     dialect: Dialect
     events: EventFilter = field(default_factory=EventFilter)
-    """The filter for statements that are not understood; all others are filtered when they are run."""
+    """The filter for statements that cannot be parsed. All other statements are filtered when they are run."""
     marks_in: str = ""
     """The meta schema in which a transaction marks the other zone that it came from.
 
@@ -59,15 +59,15 @@ class Meaning:
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task passes on; it leaves out the changes of all further zones."""
     returns_to: str = ""
-    """The target's zone, which gets back the removals that its own changes have caused; see
-    `pidts.apply.rows.convergence`.
+    """The target's zone. Rows that were removed because of this zone's own changes return to it
+    (`pidts.apply.rows.convergence`).
     """
     reads_notes: bool = False
-    """Whether the task follows the notes of changes that tasks into the source have left out; see
-    `pidts.apply.locks.left_out`.
+    """Whether the task reads the notes about changes that tasks into the source have left out
+    (`pidts.apply.locks.left_out`).
     """
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
-    """Returns the work for rows of these tables. It is cached, since most transactions change the same tables."""
+    """The work for rows of these tables. It is cached, since most transactions change the same tables."""
 
     def __call__(self, entry: LogEntry) -> Work:
         """Returns the planner's description of an entry."""
@@ -95,17 +95,20 @@ class Meaning:
         return self._rows.setdefault(tables, work)
 
     def _statement(self, text: str, schema: str) -> Statement:
-        """Parses a statement without its modes, which the index does not have; only ANSI_QUOTES could hide names."""
+        """Parses a statement without its SQL modes, which the index does not have.
+
+        Only ANSI_QUOTES could hide names.
+        """
         statement = classify(text, schema, dialect=self.dialect)
         if isinstance(statement, Unknown):
             return classify(text, schema, dialect=replace(self.dialect, ansi_quotes=True))
         return statement
 
     def of_statement(self, statement: Statement) -> Work:
-        """Returns the work of a statement; one that is not understood counts as DDL, and stops its batch.
+        """Returns the work of a statement. A statement that cannot be parsed counts as DDL, and ends the batch.
 
-        A statement about the shadow of a table counts as one about the table. When the shadow gets the table's name,
-        the statements that altered it are unknown here, so its key may have changed.
+        A statement about the shadow table of a table counts as a statement about the table. When the shadow table gets
+        the table's name, the statements that have altered it are not known here, so the key may have changed.
         """
         parts = online_of(self.allow).parted(statement)
         work = self._of_real(parts.rest) if parts.rest is not None else _NOTHING
@@ -166,7 +169,10 @@ class Meaning:
                 return Work(WorkKind.DDL)
 
     def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Work:
-        """Returns the renames one after the other, since names can be swapped through a third name."""
+        """Returns the work of a RENAME.
+
+        The renames are followed one after the other: names can be swapped through a third name.
+        """
         first_names: dict[TableName, TableName] = {}
         for old, new in pairs:
             first_names[new] = first_names.pop(old, old)

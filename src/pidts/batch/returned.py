@@ -1,6 +1,7 @@
-"""Selects, from changes that return to their own zone, the removed rows: `pidts.apply.rows.convergence`.
+"""Selects the removed rows from changes that return to their own zone (`pidts.apply.rows.convergence`).
 
-A row that a task removes and writes again in one transaction is not removed. So the last change of a key decides.
+A row that a task removes and writes again in one transaction does not count as removed. So the last change of a key
+decides.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pidts.reduce.identity import identities
 def only_removed(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
     """Returns the DELETEs after which the row is not written again.
 
-    Each DELETE has its row as the after image, too. This image is not written; it distinguishes these DELETEs from
-    those of the source's own zone.
+    Each DELETE has its row as the after image, too. This image is not written. It distinguishes these DELETEs from
+    DELETEs of the source's own zone.
     """
     return [found for batch in batches if len(found := _removed(batch))]
 

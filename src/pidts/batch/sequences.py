@@ -1,4 +1,4 @@
-"""Recognizes the names of MariaDB's SEQUENCE objects in a log; tasks leave out their state and their statements.
+"""Recognizes the names of MariaDB's SEQUENCE objects in a log. Tasks leave out the rows and statements of sequences.
 
 The log has the state of a sequence as rows of a table with the sequence's name, and RENAME TABLE, ALTER TABLE and DROP
 TABLE accept a sequence, too. The relay's record of structures says which names are sequences at a place in the log.
@@ -25,7 +25,7 @@ from pidts.schema.evolve.sequences import sequences_before
 
 
 class SequencesOfRelay:
-    """Looks names up in the relay's record, usually in ascending order of places."""
+    """Looks names up in the relay's record of structures, usually in the order of the log."""
 
     def __init__(self, relay: RelayReader) -> None:
         self._relay = relay
@@ -60,7 +60,7 @@ def sequences_of(
 ) -> frozenset[TableName]:
     """Returns a statement's names that belong to sequences before or after it; `known` are the task's tables.
 
-    Only MariaDB has sequences, and the record is asked only where the task does not know a named table.
+    Only MariaDB has sequences, and the record is read only if the statement names a table that is not among `known`.
     """
     if not dialect.mariadb or not _speaks_of_others(statement, known):
         return frozenset()
@@ -86,7 +86,10 @@ def _speaks_of_others(statement: Statement, known: Collection[TableName]) -> boo
 
 
 def _tables_behind(statement: Statement, known: Collection[TableName]) -> set[TableName]:
-    """Returns names that the statement gives to tables of the task, and that a sequence may have had before."""
+    """Returns names that the statement gives to tables of the task.
+
+    Before the statement, a sequence may have had such a name.
+    """
     if not isinstance(statement, RenameTable):
         return set()
     return {ends for begun, ends in _moves(statement.pairs) if begun in known}

@@ -1,9 +1,10 @@
 """Finds the source table of a row that is written to a merged table.
 
-Several source tables may have changed the row in the batch: a key may move between tables. Or a row is inserted and
-removed in one table, while another table, which is held at an earlier place, still has a row with this key. A row that
-is written belongs to a table in which it exists after that table's last change of it; if there are several such tables,
-to the one with the latest change. A row that is to be removed belongs to the table with the latest change of it.
+Several source tables may have changed the row in the batch. A key may have moved between tables. Or a row was inserted
+and removed in one table, while another table, which is held at an earlier place, still has a row with this key. A row
+to write belongs to a table that has the row after the table's last change of it. If there are several such tables, the
+row belongs to the table with the latest change. A row to remove belongs to the table with the latest change of this
+row.
 """
 
 from __future__ import annotations

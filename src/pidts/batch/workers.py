@@ -1,28 +1,29 @@
 """The positions of a task's workers, from one batch to the next.
 
-A batch moves all workers from one state to the next, each in a transaction of its own. So after a crash some of them
-are at the state before a batch and some at the state after it. If the next run cut its batches differently, and crashed
-too, some may be further ahead. Every worker's row has its whole state: the main Lsn, the places of held tables, the
-progress of the copy. Then:
+A batch moves all workers from one state to the next, each in a transaction of its own. So after a crash some workers
+are at the state before a batch, and some at the state after it. If the next run cuts its batches differently, and
+crashes, too, some workers may be even further ahead. The checkpoint row of every worker has the worker's whole state:
+the main Lsn, the places of held tables, the progress of the copy. Then:
 
 - a run begins at the state that all workers have reached, table by table (`slowest`);
-- a worker leaves out a batch's changes of a table up to its own place for this table, and never goes back (`furthest`);
+- a worker leaves out a batch's changes of a table up to its own place for this table, and its checkpoint never goes
+  back (`furthest`);
 - a chunk of a copy counts as written when all workers have it.
 
-The progress of a copy that all workers have cannot be found by comparing keys, whose order only the source knows. So a
-row says in which run it was stored, and every worker stores a row in the first batch of a run, which writes no chunk.
-Therefore, of the latest run's rows, the one with the lowest batch has the progress that all workers have. The
-counterexample: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk again, the
-other two workers record it, and the run crashes before the first one does. By the number of the batch alone, the first
+The progress of a copy that all workers have cannot be found by comparing keys: only the source can tell their order. So
+a checkpoint row says in which run it was stored, and every worker stores a row in the first batch of a run, which
+writes no chunk. Therefore, of the latest run's rows, the one with the lowest batch has the progress that all workers
+have. An example: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk again.
+The other two workers record it, and the run crashes before the first worker does. With batch numbers alone, the first
 worker would seem to be the slowest.
 
-A worker that is ahead stores the copy of a batch that ended before its own place. Between the end of that batch and the
-worker's place, a table may have been renamed or dropped, which the stored copy does not show yet. So the row says at
-which place that batch ended (`copied_at`), and a run that uses this row's copy begins there. The counterexample: two of
-three workers have a RENAME, and the run crashes; the next run begins before the RENAME, and crashes in the first batch
-after it. Then all three are at the RENAME, but the third one's copy still has the old name. The row's GTID set and
-position are those of that batch, too. If no table is being copied, a run begins at the earliest of these places, whose
-GTID set is known.
+A worker that is ahead stores the copy progress of a batch that ended before its own place. Between the end of that
+batch and the worker's place, a table may have been renamed or dropped, and the stored progress does not show this yet.
+So the row says at which place that batch ended (`copied_at`), and a run that uses this row's progress begins there. An
+example: two of three workers have a RENAME, and the run crashes; the next run begins before the RENAME, and crashes in
+the first batch after it. Then all three are at the RENAME, but the progress in the third worker's row still has the old
+name. The row's GTID set and position are as of the end of that batch, too. If no table is being copied, a run begins at
+the earliest of these places, whose GTID set is known.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from pidts.plan import PlanState, copied_at, dealing_of, furthest, run_of, slowe
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The checkpoints that the workers of one batch write with their rows: for each worker before and after."""
+    """The checkpoints of all workers before and after one batch.
+
+    Each worker writes its new checkpoint with its rows.
+    """
 
     before: tuple[Checkpoint, ...]
     after: tuple[Checkpoint, ...]
@@ -58,8 +62,8 @@ class Workers:
 
         While workers are at different places, each row must go to the same worker as before. If the target has got a
         unique key meanwhile, all rows of a table that two workers shared may belong to one of them now. This worker
-        would leave out changes that the other one has not committed yet, so the function raises an error. `dealing`
-        None: the caller writes nothing.
+        would leave out changes that the other worker has not committed yet, so the function raises an error. If
+        `dealing` is None, the caller writes nothing.
 
         All workers continue counting from the same number. Otherwise their numbers would differ after a batch in which
         one worker has nothing to store, and the worker with the higher number could lack a chunk.
@@ -95,7 +99,7 @@ class Workers:
 
 
 def _stored_with(checkpoint: Checkpoint) -> PlanState:
-    """Returns the end of the batch with which a row was stored; the row's own place may be further."""
+    """Returns the end of the batch with which a checkpoint row was stored. The row's own place may be after it."""
     return copied_at(checkpoint.copy) or PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)
 
 
@@ -104,8 +108,8 @@ def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
 
     A worker may be further than its row's position: within a transaction that is committed in parts, or ahead of others
     since an earlier run. Then the source cannot send its log from the worker's Lsn, but it can send it from the
-    position. If held tables are at an earlier place, only the place itself is known, in the log of the server that the
-    checkpoint names.
+    position. If waiting tables are at an earlier place, only this place itself is known, in the log of the server that
+    the checkpoint names.
     """
     slowest = min(checkpoints, key=lambda one: _stored_with(one).needs)
     place = _stored_with(slowest)

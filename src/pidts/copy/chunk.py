@@ -23,17 +23,18 @@ Read = Callable[[Session, str], pa.Table]
 class Chunk:
     """Rows in their state at some moment between `low` and `high`.
 
-    They contain every transaction up to `low`, and none after `high`. `low` is at or after the end of the log when the
-    reading began, and so at or after everything that the relay had received by then.
+    They contain every transaction up to `low`, and none after `high`. `low` is not before the end that the log had when
+    the reading began. So it is not before anything that the relay had received by then.
     """
 
     server: str
-    """The server that answered. Behind the same address, it may be another server than the one whose log is read."""
+    """The server that answered. At the same address, this may be another server than the server whose log is read."""
     rows: pa.Table
     low: Position
     high: Position
     altered: bool = False
-    """Whether the table has another structure than expected. Then there are no rows; the log has the change."""
+    """Whether the table has another structure than expected. Then there are no rows, and the log has the schema change.
+    """
 
 
 def read_range(config: SourceConfig, table: Table, wanted: Range) -> Chunk:
@@ -49,7 +50,7 @@ def read_keys(config: SourceConfig, table: Table, keys: pa.Table, *, whole: bool
 
 
 def find(connection: Session, table: Table, keys: pa.Table, *, whole: bool = False) -> pa.Table:
-    """Finds the rows that have one of these identities now; returns their identities or, if `whole`, the whole rows.
+    """Finds the rows that have one of these identities now. Returns their identities or, if `whole`, the whole rows.
 
     `keys` has the identity's columns, and may have others. The server decides equality: under a collation that ignores
     case, `A` finds the row `a`, which is returned as `a`. Only `read_keys` also returns the place in the log.

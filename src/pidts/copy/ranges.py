@@ -1,4 +1,4 @@
-"""Divides a table into neighbouring ranges of its keys, in the order of its server.
+"""Divides a table into neighbouring ranges of its keys, in the server's order of keys.
 
 A boundary is a key that some row had at some moment. The rows between two boundaries may change: inserted, deleted or
 moved rows make a range larger or smaller, and each key always belongs to the same range.
@@ -29,9 +29,9 @@ class Range:
 
 
 def highest(connection: Session, table: Table) -> KeyValues | None:
-    """Returns the highest key, None for an empty table.
+    """Returns the highest key; None for an empty table.
 
-    If a row with a higher key is inserted later, the log has this INSERT after the end that it has now.
+    If a row with a higher key is inserted later, the log has this INSERT after its present end.
 
     Raises `StructureChanged` if the table does not have the structure of `table`.
     """
@@ -48,7 +48,7 @@ def highest(connection: Session, table: Table) -> KeyValues | None:
 def ranges(
     connection: Session, table: Table, after: Sequence[Any] | None, upto: Sequence[Any] | None, size: int, count: int
 ) -> list[Range]:
-    """Returns up to `count` neighbouring ranges of `size` rows after `after`; the very last one ends at `upto`.
+    """Returns up to `count` neighbouring ranges of `size` rows after `after`. No range goes beyond `upto`.
 
     There is always at least one range, which may be empty. If the structure has changed, reading the range shows this.
     """

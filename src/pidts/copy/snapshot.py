@@ -1,8 +1,8 @@
-"""Reads a whole table in its state at one moment, which is the only way to copy a table without a key.
+"""Reads a whole table in its state at one moment. This is the only way to copy a table without a key.
 
-All rows come from one snapshot, with bounded memory, however long this takes. The two positions are those before and
-after the start of the snapshot. They are not those before and after the whole reading, since a busy table always
-changes while it is read.
+All rows come from one snapshot, with bounded memory, however long this takes. The two log positions are read before and
+after the start of the snapshot. Positions before and after the whole reading would be useless, since a busy table
+always changes while it is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidts.source.rows import stream_rows
 from pidts.source.structures import quoted_table
 
 _LOCK_SECONDS = 2
-"""The time limit for the lock: while it waits for earlier transactions, later writers wait for it."""
+"""The time limit for the lock: while it waits for earlier transactions, later writers wait for the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Snapshot:
 
 @contextmanager
 def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
-    """Opens a snapshot. Leaving the block ends the snapshot, even if not all rows were read."""
+    """Opens a snapshot. The end of the `with` block ends the snapshot, even if not all rows were read."""
     with closing(connect(config)) as connection:
         server = server_info(connection)
         low = _open(connection, server, table)

@@ -1,1 +1,1 @@
-"""The full copy's part of a batch: splitting a table into pieces, loading, settling and finishing them."""
+"""The full copy's part of a batch: cuts requests into pieces, loads pieces, and finishes tables."""

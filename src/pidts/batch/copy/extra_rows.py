@@ -1,10 +1,10 @@
 """Finds rows that only the target has, by reading the target's keys in its own order.
 
-The target is read first. No batch is under way, so its rows are those of the task's checkpoint. The source is asked
-afterwards, at the checkpoint's position or later. So if the source lacks a row, either the row never belonged on the
-target, or it was deleted before the source's answer. In the second case the log up to the answer's position has the
-deletion. If the row is inserted again later, the log has that INSERT, too. The batch that settles the request has all
-of that log.
+The target is read first. No batch is under way, so the target's rows are as of the task's checkpoint. The source is
+asked afterwards, at the checkpoint's position or later. So if the source lacks a row, either the row never belonged on
+the target, or it was deleted before the source's answer. In the second case the log up to the answer's position has the
+DELETE. If the row is inserted again later, the log has that INSERT, too. The batch that settles the request has all of
+that log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Extras:
     absent: pa.Table
     """The keys that the source does not have."""
     last_key: str
-    """The last key; empty if there are no more."""
+    """The last checked key; empty if there are no more keys."""
     altered: bool = False
 
 
@@ -55,14 +55,14 @@ def read_extras(
     target_table: Table,
     own: Mapping[str, str] = MappingProxyType({}),
 ) -> Extras:
-    """Checks up to `limit` keys of `target_table`, only those of rows that have the column values in `own`."""
+    """Checks up to `limit` keys of `target_table`: keys of rows that have the column values in `own`."""
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
     # The server sorts ENUM and SET by number but compares them as text: such keys are read all at once.
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
-    for name, value in own.items():  # if the collation ignores case, this includes rows of other tables
+    for name, value in own.items():  # if the collation ignores case, the server has also returned rows of other tables
         keys = keys.filter(pc.equal(keys.column(name), value))
     chunk = read_keys(config, narrow, keys.select(list(narrow.identity)))
     found = chunk.rows.select(list(narrow.identity))
@@ -76,8 +76,8 @@ def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table
     """Returns the keys for which the source has no row.
 
     A source whose collation ignores case or accents may return the row 'a' for the key 'A'. The target is then asked
-    for 'a'. If it returns its row 'A', both collations treat the keys as equal: 'A' is that row and stays. Otherwise
-    the target has a separate row 'a', and 'A' is an extra row.
+    for 'a'. If it returns its row 'A', both collations treat the keys as equal: 'A' is the source's row, and stays.
+    Otherwise the target has a separate row 'a', and 'A' is an extra row.
     """
     missing = keys.filter(pa.array(~_among(table, keys, found)))
     others = found.filter(pa.array(~_among(table, found, keys)))

@@ -2,21 +2,21 @@
 
 `finish` creates the keys that are better created after all rows are copied, and sets counters above the highest value.
 `start_over`: a schema change that touches keys makes a copy begin again. Then the copied rows are removed first. Some
-of them may have been read after the change: they were loaded ahead, and are settled only after it. Together with
-earlier rows they may violate the source's keys, and creating those keys would fail. So before the change names the
-keys, the table is emptied and gets all of them, including those that `finish` would create.
+of them may have been read after the schema change: they were loaded ahead of the log, and are settled only after the
+change. Together with earlier rows they may violate the source's keys, and creating those keys would fail. So before the
+change names the keys, the table is emptied and gets all of them, including those that `finish` would create.
 
 Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
 DDL is part of a transaction, all statements are one transaction, which locks a checkpoint's row last to check the
-epoch. A run that was taken over ends with `Fenced` before it can commit. A batch of the next run locks checkpoints
-first and then the table: so one of the two may get a deadlock error, and tries again. Elsewhere a second run waits for
-the table's lock until the first one ends. Statements for later are run once: if the run ends before them, they are left
-to the server.
+epoch. A run that another run has replaced ends with `Fenced` before it can commit. A batch of the next run locks
+checkpoints first and then the table: so one of the two may get a deadlock error, and tries again. Elsewhere a second
+run waits for the table's lock until the first one ends. Statements that may run later are run at most once. If the run
+ends before it has run them, the server does their work later by itself.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
-are read after it. So a run that begins after a crash reaches the change first, and starts over again. `start_over`
-checks under the schema change's own lock whether the change is done. So a run that was taken over cannot empty the
-table later.
+are read after it. So a run that begins after a crash reaches the change first, and empties the table again.
+`start_over` checks under the schema change's own lock whether the change is done. So a run that was replaced cannot
+empty the table later.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 
 def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
-    """Finishes a table, however long that takes; returns the statements that may run later.
+    """Finishes a table, however long this takes. Returns the statements that may run later.
 
     Returns None if recorded keys have to be read first.
     """
@@ -57,10 +57,10 @@ def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
 
 
 class Finishing:
-    """Finishes several tables; the limit for reading tables at the same time applies here, too.
+    """Finishes several tables at the same time: as many as may be read at the same time.
 
-    Creating a key may take hours. So a run that ends does not wait for the threads: it calls `begin_no_more` and leaves
-    the running statement to the server.
+    Creating a key may take hours. So a run that ends does not wait for the threads: it calls `begin_no_more`, and
+    running statements go on in the server.
     """
 
     def __init__(self, context: JobContext, requests: Iterable[ChunkRequest]) -> None:
@@ -73,7 +73,7 @@ class Finishing:
         self.later: list[str] = []
         """The statements that may run after all others."""
         self.unread: set[ChunkRequest] = set()
-        """The requests whose tables have keys to read first."""
+        """The requests whose tables have recorded keys that have to be read first."""
         count = min(self._waiting.qsize(), context.copy_threads)
         self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
         for thread in self._threads:
@@ -88,7 +88,7 @@ class Finishing:
         return not any(thread.is_alive() for thread in self._threads)
 
     def begin_no_more(self) -> None:
-        """Drops the tables that no thread has begun, so that no thread begins one of them during the next attempt."""
+        """Removes the tables that no thread has begun, so that no thread begins one of them during the next attempt."""
         self._begins_no_more = True
 
     def _work(self) -> None:
@@ -122,7 +122,10 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
 
 
 def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
-    """Runs all in one transaction, or under a lock on which other runs wait; returns the statements for later."""
+    """Runs all statements in one transaction, or under a lock for which other runs wait.
+
+    Returns the statements for later.
+    """
     with closing(context.target.connect()) as session:
         if session.schema.transactional_ddl:
             session.begin()

@@ -1,25 +1,25 @@
 """Loads chunks of a full copy from the source to the target: the work of one task of the copy's Spark job.
 
-The process that has read a chunk also loads it, in a transaction of its own, see `pidts.apply.load`. While one chunk is
-loaded, the next is read. These cases cover a break:
+The process that has read a chunk also loads it, in a separate transaction (`pidts.apply.load`). While one chunk is
+loaded, the next chunk is read. These cases cover a break:
 
 1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the Spark task again, or
    the request ends with the run. In both cases the rows of the request are read again.
 2. After the COMMIT, before the request is settled: the chunk's rows are on the target, but no record says so. The next
-   reader of the chunk (this task, another copy of it, the next run) finds the rows there, and its own rows wait for the
-   batch that settles the request. That batch has the log of everything that happened since: it removes a row that was
-   deleted in between, and changes a row that was changed.
-3. A copy of the task that was believed dead wakes up: as long as the request is not settled, this copy acts as in case
-   2. Once the request is settled, the checkpoints on the target are of a later batch, and the copy is refused.
+   reader of the chunk (this Spark task, another copy of it, the next run) finds the rows there, and the rows that it
+   has read wait for the batch that settles the request. That batch has the log of everything that has happened since:
+   it removes a row that was deleted in between, and changes a row that was changed.
+3. A copy of the Spark task that was assumed dead continues: as long as the request is not settled, this copy acts as in
+   case 2. Once the request is settled, the checkpoints on the target are of a later batch, and the copy is refused.
 4. While COMMIT is under way and the answer is lost: the next attempt sees whether the rows are there.
 
 A table without a key is loaded as a whole, by the first attempt that reaches it. All later attempts find the result of
 that attempt, and return it.
 
-In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. The table is
-under repair, so it has rows already. Other batches come before the one that settles the request (`ChunkRequest.waits`).
-The table has a version column, so the target has to be asked, row by row, which version is newer. Or the target refuses
-rows for another reason.
+In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. (1) The table
+is under repair, so it has rows already. (2) Other batches are applied before the batch that settles the request
+(`ChunkRequest.waits`). (3) The table has a version column, so the target has to be asked for each row which version is
+newer. (4) The target refuses rows for another reason.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class RequestedChunk:
 
     request: ChunkRequest
     batch: int
-    """The number of the batch that asks for it, which is the last one committed on the target."""
+    """The number of the batch that asks for the chunk: the last batch that was committed on the target."""
     limit: int
-    """The number of rows that it is expected to have; at most this many of the target's keys are checked."""
+    """The number of rows that the chunk is expected to have. At most this many of the target's keys are checked."""
     range: Range | None = None
     """The range of its rows; None if it is not defined by keys of the source."""
 
@@ -86,15 +86,15 @@ class Fetched:
     waiting: int = 0
     bytes: int = 0
     reading: float = 0.0
-    """The seconds that reading it took."""
+    """The seconds that reading the piece took."""
     seconds: float = 0.0
-    """The seconds that the piece took in all, without the time that does not depend on its size."""
+    """The seconds that the whole piece took, without the time that does not depend on its size."""
     altered: bool = False
     last_key: str = ""
-    """The last of the target's own keys, or of its records, that was read; empty if there are no more."""
+    """The last of the target's keys, or of its records, that was read; empty if there are no more."""
 
     def to_json(self) -> str:
-        """Returns the result as one text, for the way from the task to the driver."""
+        """Returns the result as one text, which the Spark task returns to the driver."""
         seconds = {"reading": round(self.reading, 4), "seconds": round(self.seconds, 4)}
         return json.dumps(asdict(self) | {"low": str(self.low), "high": str(self.high), **seconds})
 
@@ -138,7 +138,7 @@ def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
 
 @cache
 def warm() -> None:
-    """Loads compiled code once in a process, so that loading it does not count as time for a chunk."""
+    """Loads compiled code once in a process, so that the time for this is not counted for a chunk."""
     if compiled():
         table = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
         cells = Cells(table, Where())
@@ -151,7 +151,7 @@ def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
         origin = relay.origin
     if origin is None or (server, context.change_no) != (origin.server, origin.change_no):
-        what = f"rows were read from {server}, while the log comes from {origin.server if origin else 'nowhere'}"
+        what = f"rows were read from {server}, but the log comes from {origin.server if origin else 'no server yet'}"
         raise Transient("source-moved", what, where=context.source.where)
     return [Lsn.at(place, context.change_no) for place in places]
 
@@ -195,7 +195,7 @@ def _asked(context: JobContext, piece: RequestedChunk, low: Lsn) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class _OpenSession:
-    """A session that stays open, with the tables whose structures it knows."""
+    """A session that stays open, with the tables whose structures it has read."""
 
     target: Target
     epoch: int
@@ -236,7 +236,7 @@ def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
 
 
 def close_kept() -> None:
-    """Closes the session that this thread keeps open for its next chunk."""
+    """Closes the session that this thread has kept open for its next chunk."""
     kept, _kept.session = _kept.session, None
     if kept is not None:
         kept.session.close()
@@ -267,7 +267,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
 
 
 class _Counted:
-    """Yields rows without the copy's rate limit and counts them: other tables and both servers wait for these rows."""
+    """Yields rows and counts them. There is no rate limit: other tables and both servers wait for these rows."""
 
     def __init__(self, batches: Iterable[pa.Table]) -> None:
         self._batches = batches
@@ -285,8 +285,8 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
         read = partial(read_extras, context.source, session, table, limit=piece.limit)
-        # The transaction that removes rows asks again, because tables that joined meanwhile have rows in the target
-        # table.
+        # The transaction that removes rows asks again, because tables that have joined meanwhile may have rows in the
+        # target table.
         if request.mode is not CopyMode.OWN:
             found = read(request.after, target_table=table.renamed(target_table))
             is_alone = target_table not in merged(rules, context.structures) and (
@@ -305,7 +305,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
-    """Reads rows by recorded keys; the rows wait, since their batch may record more keys."""
+    """Reads rows by recorded keys. The rows wait, since the batch that settles them may record more keys."""
     with closing(context.target.connect()) as session:
         keys, last, is_more = recorded_keys(session, context.task, context.source.source_id, table, piece.request)
     chunk = read_keys(context.source, table, keys, whole=True)
@@ -317,7 +317,7 @@ def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _again(work: Callable[[], Answer]) -> Answer:
-    """Repeats the work after errors, until it is time to report the error."""
+    """Repeats the work after errors, until the time for attempts is over."""
     retry, began = Retry(), time.monotonic()
     for attempt in count(1):
         try:

@@ -19,7 +19,7 @@ from pidts.plan.copy.state import KeyValues
 from pidts.source import Session, StructureChanged, connect, log_end, query, server_info
 
 _BURST_SECONDS = 2.0
-"""The time for which the rows that the rate allows may be read at once."""
+"""The rows that the rate allows for this many seconds may be read at once."""
 _LEAST_ROWS = 100
 _ALIKE = 1.5
 _AT_A_TIME = 4
@@ -100,14 +100,14 @@ class RequestCutter:
         return [cut(requests[0])] if len(requests) == 1 else list(self._pool.map(cut, requests))
 
     def look_ahead(self, context: JobContext, cuts: Sequence[CutRequest]) -> None:
-        """Begins to find the next boundaries while the pieces are read."""
+        """Begins to search the next boundaries while the pieces are read."""
         for cut in cuts:
             part = cut.pieces[-1].range if cut.pieces else None
             if part is None or part.is_last:
                 continue
             table, after, upto = context.structures[cut.request.table], _plain(part.upto), cut.upto
-            # The next request is assumed to have the most pieces: otherwise only small requests would follow a small
-            # one.
+            # The next request is assumed to have as many pieces as possible: otherwise a small request would only be
+            # followed by small ones.
             most = max(len(cut.pieces), _MOST_PER_THREAD * context.copy_threads)
             task = self._pool.submit(_boundaries, context, table, after, upto, cut.pieces[0].limit, most)
             self._ahead[table, after, upto] = task
@@ -135,7 +135,7 @@ def _cut(
         return CutRequest(
             request, (RequestedChunk(request, batch, limit if most is None else min(limit, most)),), request.upto
         )
-    least = context.target.piece_rows  # where few rows are read at once
+    least = context.target.piece_rows  # a piece has at least so many rows
     limit = request.limit if most is None else min(request.limit, most, max(least, most // request.parts))
     parts = min(request.parts, most_parts)
     if most is not None:
@@ -165,8 +165,8 @@ class _Lazy:
     def session(self) -> Session:
         if self._session is None:
             self._session = connect(self._context.source)
-            # A schema change on the source may wait for other sessions. The log and the end of the run must not wait
-            # for it.
+            # A schema change on the source may wait for other sessions. Neither the log nor the end of the run may wait
+            # for the schema change.
             query(self._session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return self._session
 
@@ -202,12 +202,12 @@ def _by_keys(
 
 
 def _looked_up(known: Future[tuple[int, list[Range]]] | None, limit: int, parts: int) -> list[Range]:
-    """Returns the boundaries found in advance, if their distances are about right and there are enough of them."""
+    """Returns the boundaries that were found in advance, if they are enough and about as far apart as wanted."""
     if known is None:
         return []
     try:
         size, found = known.result()
-    except Exception:  # noqa: BLE001 - whoever asks again will meet it again, and tell
+    except Exception:  # noqa: BLE001 - the next search meets the error again, and reports it
         return []
     fits = limit / _ALIKE <= size <= limit * _ALIKE and (len(found) >= parts or found[-1].is_last)
     return found[:parts] if fits else []
@@ -218,7 +218,7 @@ def _plain(key: Sequence[object] | None) -> KeyValues | None:
 
 
 class Pace:
-    """Limits how many rows are read in a second."""
+    """Limits the number of rows that are read in a second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._free_at = clock, 0.0
@@ -228,11 +228,11 @@ class Pace:
         return max(_LEAST_ROWS, int(rate * _BURST_SECONDS)) if rate else None
 
     def wait(self) -> float:
-        """Returns the seconds until more may be read."""
+        """Returns the seconds until more rows may be read."""
         return max(0.0, self._free_at - self._clock())
 
     def now(self) -> float:
-        """Returns the time, for `took`."""
+        """Returns the present time, for `took`."""
         return self._clock()
 
     def took(self, rows: int, rate: int, began: float) -> None:

@@ -1,23 +1,24 @@
 """Finds the recorded keys of a copied table that are read again next.
 
 A batch records a key, in the transaction of its rows, if neither the log nor the target has the whole row that came to
-this key (see `pidts.apply.rows.partial_images`). The key is then read like a chunk: after the batch, and settled by the
-batch that has all of the log up to the reading. So a record is a request to read a key. Reading a key once too often is
-harmless. If the row has moved to another key since, that key is recorded, too. These cases cover a break:
+this key (see `pidts.apply.rows.partial_images`). The key is then read like a chunk: it is read after the batch, and a
+later batch, which has all log up to the reading, settles it. So a record is a request to read a key. Reading a key once
+too often is harmless. If the row has got another key since then, that key is recorded, too. These cases cover a break:
 
 1. Before the COMMIT of the batch that records: nothing happened, and the repeated batch records again.
-2. Between that COMMIT and the settling: the record is still there, and its key is read again.
-3. After the settling on some workers only: the next run begins with the copy state that all workers have reached. In
-   this state the record still has to be read.
-4. A record is removed only by a request whose `after` is at or after it. All workers have settled that place by then: a
-   request is carried out when all workers have its state. A late removal removes nothing else.
+2. Between that COMMIT and the COMMIT of the batch that settles the key: the record still exists, and the key is read
+   again.
+3. After only some workers have settled the key: the next run begins with the copy state that all workers have reached.
+   In this state the record still has to be read.
+4. A record is removed only by a request whose `after` is at or after it. By then all workers have settled this part: a
+   request is carried out when all workers have its state. So a late removal removes nothing else.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
 the place that all workers have reached; no new record will be at or before that place.
 
 A schema change that concerns the key makes the copy begin again. Earlier records may have other columns or types than
-the key has now: these are passed over. The other earlier records name keys that the new copy reads anyway: these keys
-are read twice.
+the key has now: these records are skipped. The other earlier records have keys that the new copy reads in any case:
+these keys are read twice.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _RECORDS = 100
 def recorded_keys(
     session: TargetSession, task: str, source: str, table: Table, request: ChunkRequest
 ) -> tuple[pa.Table, str, bool]:
-    """Returns keys to read, the place of the last record with them, and whether there may be more records."""
+    """Returns keys to read, the place of the last record with such keys, and whether there may be more records."""
     names, upto = list(table.identity), _place(request.upto)
     keys, last = table.arrow.empty_table().select(names), _place(request.after)
     records = _next(session, task, source, request, _RECORDS)
@@ -53,7 +54,7 @@ def recorded_keys(
 
 
 def has_recorded_keys(session: TargetSession, task: str, source: str, request: ChunkRequest) -> bool:
-    """Whether records are left after the last settled one, or a worker that is ahead may be writing some."""
+    """Whether there are records after the last settled one, or a worker that is ahead may be writing such records."""
     return bool(_next(session, task, source, request, 1))
 
 

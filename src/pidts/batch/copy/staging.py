@@ -1,12 +1,12 @@
-"""Stores requests of a full copy between the batch that carries them out and the batch that settles them.
+"""Stores results of a full copy's requests, from the batch that carries them out to the batch that settles them.
 
 A request leaves one small JSON file with the result for the planner. Rows that the target did not accept at once are
-stored next to that file, one Arrow file per chunk. They stay until the batch that settles the request reduces them with
-its log.
+stored next to that file, one Arrow file per chunk. They stay until the batch that settles the request reduces them
+together with its log.
 
-A file gets its name only when it is complete, and the JSON file, which names the others, comes last. If a task was run
-twice, there is a file that no JSON file names. After a restart all these files are ignored, and the rows are read
-again.
+A file gets its name only when it is complete. The JSON file, which names the other files, is written last. If a Spark
+task was run twice, there may be a file that no JSON file names. After a restart all these files are ignored, and the
+rows are read again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def forget(staging: Path, requests: Iterable[ChunkRequest]) -> None:
 
 
 def _result_file(staging: Path, request: ChunkRequest) -> Path:
-    # Once it is quoted, a name of 64 characters can be too long for a file name.
+    # A quoted table name of 64 characters may be too long for a file name.
     name = sha256(f"{request.table.schema}\0{request.table.name}".encode()).hexdigest()[:32]
     return staging / "copy" / f"{name}.{request.number}.json"
 
@@ -77,7 +77,7 @@ def _read(staging: Path, request: ChunkRequest) -> dict[str, Any] | None:
         data: dict[str, Any] = json.loads(_result_file(staging, request).read_text())
     except FileNotFoundError:
         return None
-    # The comparison uses the file's form. A table that was created again counts its requests from the beginning.
+    # The requests are compared in the form that the file has. After a table was created again, numbers begin again.
     return data if data["request"] == json.loads(json.dumps(request.to_json())) else None
 
 

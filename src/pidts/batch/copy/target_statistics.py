@@ -1,4 +1,4 @@
-"""Makes the target gather statistics of copied tables, after their copy, while everything else goes on.
+"""Makes the target gather statistics of copied tables after their copy, while everything else continues.
 
 Nothing waits for the statistics, and no row depends on them. If a statement fails, or has not ended when the run ends,
 the server gathers the statistics later by itself.
@@ -26,7 +26,7 @@ class Statistics:
         self._thread: threading.Thread | None = None
 
     def gather(self, target: Target, statements: Iterable[str]) -> None:
-        """Adds statements that are run one after the other."""
+        """Adds statements; they are run one after the other."""
         for statement in statements:
             self._waiting.put((target, statement))
             if self._thread is None:
