@@ -1,43 +1,43 @@
 """Runs schema changes in parallel to the batches, each in a thread with its own connections.
 
-The planner works in another process and has to learn that a change is done (`planner_signals`). This message counts
-only within the run. The journal on the target decides, and the next run reads it.
+The planner works in another process, and gets a signal when a change is done (`planner_signals`). The signal counts
+only within the run. The journal on the target decides, and the next run reads the journal.
 
 Crash points: a change begins when the batch that names it as due is committed on the target. A later batch moves the
 change's tables past it. Until that batch is committed, a restart finds the change due again: it runs the change again,
 or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts or
 completes it.
 
-A change that fails permanently *halts* its tables, if these are known. They stay before the change, all other tables go
-on, and the thread of the change waits for an operator's order. If the tables are unknown, the run fails with the
-change. These cases are covered:
+A change that fails permanently *halts* its tables, if they are known. They stay before the change, all other tables
+continue, and the thread of the change waits for an operator's order. If the tables are not known, the run fails with
+the change's error. These cases are covered:
 
-1. The change fails, and the process dies before the failure is reported: the next run reaches the change again, and it
-   fails again.
+1. The change fails, and the process dies before the failure is reported: the next run reaches the change again, and the
+   change fails again.
 2. The change has failed, and its tables are held in the checkpoint: the next run finds the tables before the change and
    runs it again, since the reason for the failure may be gone. If not, the change halts again.
 3. An order is given while no run is active: it is read before the change begins. An order that is given while the
    change is halted is read within a second. An order that is given while the change runs is read when the change fails
-   or is tried again, and never if the change succeeds.
-4. An order is read, and another one is given before the first one is begun: the commit that would begin the first
-   notices this, and the newer one is read (see `pidts.apply.ddl.runner`, also for a crash while an order is carried
+   or is tried again. If the change succeeds, the order is never read.
+4. An order is read, and another one is given before the first one is begun: the commit that would begin the first order
+   notices this, and the newer order is read (`pidts.apply.ddl.runner`, also about a crash while an order is carried
    out).
 5. The ordered statement fails, too: whether the order was taken or not, nothing happens until another order is given.
 
-A change that **waits for other shards** halts in the same way, but at once, and not after the three seconds that other
-changes have to finish. It continues by itself when its group allows it (see `pidts.ddl.shards.coordinator`,
-`pidts.shards.decide`), or by an order.
+A change that **waits for other shards** halts in the same way, but at once: other changes have three seconds to finish.
+It continues by itself when its shard group allows it (`pidts.ddl.shards.coordinator`, `pidts.shards.decide`), or by an
+order.
 
 6. The process dies while some changes wait: the checkpoints hold their tables before these changes. The next run
-   reaches the changes again, and they arrive again. Apart from this, the process knew only the structure that the group
-   had agreed on before, which is on record.
-7. It dies while the leader's statement runs, or after it: see `pidts.apply.ddl.runner`. Either all members that had
-   arrived are done, or all arrive again.
-8. The process dies after the statement, before the other members know this: each of them asks the journal, and finds
-   that its change is done.
+   reaches the changes again, and they arrive at their groups again. Only one other thing was in memory: the structure
+   that the group had agreed on, and this structure is also recorded.
+7. The process dies while the leader's statement runs, or after it (`pidts.apply.ddl.runner`): either the change is done
+   for all members that had arrived, or all of them arrive again.
+8. The process dies after the statement, before the other members are informed: each of them reads the journal, and
+   finds that its change is done.
 9. One part's attempt ends while other parts wait: its members arrive again in the next attempt. If the part leads a
-   statement, the statement continues in its thread, and the other members learn how it ends. If the statement ends
-   because its attempt has ended, the other members wait until the leader arrives again.
+   statement, the statement continues in its thread, and the other members are informed how it ends. If the statement
+   ends because its attempt has ended, the other members wait until the leader arrives again.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.1
 _ORDER_SECONDS = 1.0
-"""The interval of looking for an order after a change has failed."""
+"""The interval, in seconds, of looking for an order after a change has failed."""
 _LEADER_SECONDS = 3.0
-"""The time for which shards wait, without a halt, for a change that another shard makes."""
+"""The seconds that shards wait for a change of another shard before this is reported as a halt."""
 _REPORT_SECONDS = 2.0
-"""The shortest time between two reports of what a change waits for."""
+"""The shortest time, in seconds, between two reports of what a change waits for."""
 
 
 class _ClosedError(Exception):
@@ -86,7 +86,7 @@ class _ClosedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Halted:
-    """A change that was reported as halted: an operator or the other shards can make it continue."""
+    """A change that was reported as halted. An operator, or the other shards, can make it continue."""
 
     halt: Halt
     reported: float
@@ -105,9 +105,9 @@ class DdlThreads:
         earlier: Sequence[Halt] = (),
         copies_again: Callable[[Halt], bool] = lambda _: False,
     ) -> None:
-        """Takes the halts that earlier attempts recorded (`earlier`), with the times since when tables are halted.
+        """`earlier` has the halts that earlier attempts recorded, with the times since when tables are halted.
 
-        `copies_again` says whether the run copies the tables of a halt again, so that no operator is needed.
+        `copies_again` says whether the run copies the tables of a halt again: then no operator is needed.
         """
         self._copies_again = copies_again
         self._meaning, self._halts_alone, self._shards = meaning, halts, shards or ShardGroups()
@@ -116,7 +116,7 @@ class DdlThreads:
         self._retried: set[Lsn] = set()
         """Halted changes that are being tried again."""
         self._blocked: dict[Lsn, Halt] = {}
-        """Statements that have not begun, because some of their tables are held before other statements."""
+        """Statements that have not begun because some of their tables are held at earlier statements."""
         self._state: PlanState | None = None
         self._begun: set[Lsn] = set()
         self._running: set[Lsn] = set()
@@ -127,12 +127,12 @@ class DdlThreads:
 
     @property
     def failure(self) -> Exception | None:
-        """Returns the error because of which a change could not be made."""
+        """Returns the error of the change that has failed; None if none has."""
         return self._failure
 
     @property
     def halts(self) -> Mapping[Lsn, Halt]:
-        """Returns the halts of failed changes that wait for an operator, and of statements that wait for these."""
+        """Returns the halts of failed changes, which wait for an operator, and of statements that wait for these."""
         with self._moved:
             return {**self._blocked, **{lsn: one.halt for lsn, one in self._halted.items()}}
 
@@ -153,7 +153,7 @@ class DdlThreads:
             return any(one.halt.awaits for one in self._halted.values())
 
     def start(self, context: JobContext, state: PlanState) -> None:
-        """Begins those changes of a state that have not begun; the target has all log before them."""
+        """Begins the due changes of a state that have not begun. The target has all log before these changes."""
         self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
         for lsn in state.dues:
@@ -187,7 +187,7 @@ class DdlThreads:
 
     def close(self, seconds: float) -> None:
         """Waits this long for running changes, then leaves them to the next run."""
-        with suppress(Exception):  # the caller has the error already, or does not need it
+        with suppress(Exception):  # the caller already has the error, or does not need it
             self.wait(self._begun, seconds, lambda: False)
         self._closed.set()
         with self._moved:
@@ -220,9 +220,9 @@ class DdlThreads:
                 self._moved.notify_all()
 
     def _made(self, due: DueChange) -> Changed:
-        """Makes the change, however long it takes, including waits for other shards and for an operator.
+        """Makes the change, however long this takes, with all waits for other shards and for an operator.
 
-        This is the only place that acts upon the result of an attempt.
+        Only this method acts on the result of an attempt.
         """
         again, since = False, self._halted_since(due.lsn)
         orders = Orders(due.context, due.lsn, self._pause, _ORDER_SECONDS)
@@ -252,12 +252,14 @@ class DdlThreads:
                         self._resolve(due)
                         return result
                     case Superseded(source=""):
-                        self._pause(_LOOK_SECONDS)  # the order may be another shard's, whose thread reads it by itself
+                        self._pause(
+                            _LOOK_SECONDS
+                        )  # the order may be about another shard: the thread of that shard reads it
                     case Superseded(source=source):
                         self._shards.forget(source)
                     case Waits(wait=Wait(begun=(_, _))):
                         self._report_wait(due, result)
-                        self._pause(_ORDER_SECONDS)  # only the record shows how far that source is
+                        self._pause(_ORDER_SECONDS)  # the record alone shows which place that source has reached
                     case Waits():
                         self._wait_for_shards(due, result, is_newer)
             again = True
@@ -265,7 +267,7 @@ class DdlThreads:
     def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[], bool]) -> None:
         """Waits until the group allows the change to continue, or there is another order.
 
-        When the group's state has changed, the change is tried again, but never without a pause. Otherwise two
+        When the group's state has changed, the change is tried again, but never without a pause. Without it, two
         contradicting answers could cause an endless loop that nobody notices.
         """
         began = looked = time.monotonic()
@@ -277,7 +279,7 @@ class DdlThreads:
             if still is None:
                 break
             now = time.monotonic()
-            # The leader has as much time as a running change; the other members wait that long for the leader.
+            # The leader has as much time as a running change. The other members wait for the leader during this time.
             if still.wait.leader is None or now >= began + _LEADER_SECONDS or due.lsn in self._halted:
                 self._report_wait(due, still)
             if now >= looked + _ORDER_SECONDS:
@@ -291,7 +293,7 @@ class DdlThreads:
             self._retried.add(due.lsn)
 
     def _wait_for_order(self, due: DueChange, is_decided: Callable[[], bool]) -> None:
-        """Waits for an operator's order, or until another shard has made the change for this one, too."""
+        """Waits for an operator's order, or until another shard has made the change for this shard, too."""
         while True:
             self._pause(_ORDER_SECONDS)
             self._report_blocked(due)
@@ -301,7 +303,10 @@ class DdlThreads:
             self._retried.add(due.lsn)
 
     def _report_wait(self, due: DueChange, waits: Waits) -> None:
-        """Reports a waiting change; later only if its halt differs, and not for each of many shards in turn."""
+        """Reports a waiting change.
+
+        Reports it again only if its halt has changed, and not each time that another shard arrives.
+        """
         lsn, now = due.lsn, time.monotonic()
         halt = due.waiting_halt(waits)
         halt = replace(halt, since=halt.since or self._halted_since(lsn))
@@ -324,7 +329,7 @@ class DdlThreads:
         self._halt(lsn, _Halted(halt, now, waits))
 
     def _report_failure(self, due: DueChange, error: Halted) -> None:
-        """Reports a failed change to operators and to the planner; raises an error that concerns all tables."""
+        """Reports a failed change to operators and to the planner. Raises the error if it concerns all tables."""
         halt = replace(due.failed_halt(error), since=self._halted_since(due.lsn))
         self._save(due, halt)
         if not halt.tables:
@@ -345,7 +350,7 @@ class DdlThreads:
             self._moved.notify_all()
 
     def _report_blocked(self, due: DueChange) -> None:
-        """Reports tables that are blocked by other tables of the same statement, to operators and groups."""
+        """Reports to operators and groups which tables are blocked by other tables of the same statement."""
         state, source, relay = self._state, due.source, due.relay
         if state is None:
             return
@@ -383,7 +388,7 @@ class DdlThreads:
                 session.meta.halts.resolve(due.context.task, due.source, [halt.place])
 
     def _halted_since(self, lsn: Lsn) -> float:
-        """Returns since when the change's tables have been halted before it; the present time if they have not been."""
+        """Returns since when the change's tables are halted before it; the present time if they are not halted yet."""
         known = self._halted.get(lsn)
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 

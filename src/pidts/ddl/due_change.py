@@ -25,16 +25,16 @@ Concerns: TypeAlias = Callable[[TableName], bool]
 
 @dataclass(frozen=True)
 class DueChange:
-    """A schema change in the log, with everything that is read and parsed once for all attempts at it."""
+    """A schema change in the log, with everything that is read and parsed once for all attempts to make the change."""
 
     context: JobContext
     meaning: Meaning
     relay: RelayReader
     entry: LogEntry
     concerns: Concerns = lambda _: True
-    """Whether the statement concerns a table; it does not concern one that joined the task after it."""
+    """Whether the statement concerns a table. It does not concern a table that has joined the task after it."""
     filling: Collection[TableName] = ()
-    """Tables that were empty when their present copy began; if the copy has to begin again, they are emptied."""
+    """Target tables that were empty when their present copy began. If the copy has to begin again, they are emptied."""
 
     @property
     def lsn(self) -> Lsn:
@@ -48,7 +48,7 @@ class DueChange:
 
     @cached_property
     def position(self) -> str:
-        """The source's own name of the place; empty if unknown."""
+        """The place as log file and byte; empty if it is not known."""
         return str(self.relay.position(self.lsn) or "")
 
     @property
@@ -58,12 +58,12 @@ class DueChange:
 
     @cached_property
     def planned(self) -> Work:
-        """The planner's view of the statement, without the modes under which it ran."""
+        """The meaning of the statement as the planner sees it: without the SQL modes under which the statement ran."""
         return self.meaning(self.entry)
 
     @cached_property
     def query(self) -> Query:
-        """The statement as the source ran it, with its modes."""
+        """The statement as the source ran it, with its SQL modes."""
         return ddl_event(self.relay, self.entry)
 
     @cached_property
@@ -79,7 +79,7 @@ class DueChange:
 
     @cached_property
     def work(self) -> Work:
-        """The meaning of the statement for the task, under its modes."""
+        """The meaning of the statement for the task, with the SQL modes under which it ran."""
         return Meaning(self.meaning.allow, self.dialect).of_statement(self.statement)
 
     @cached_property
@@ -118,8 +118,8 @@ class DueChange:
     def failed_halt(self, error: Halted) -> Halt:
         """Returns the halt that reports that the change fails.
 
-        All tables are halted if the statement's tables are unknown. They are also halted if the error names no table,
-        since then the statement was not the reason.
+        All tables are halted if the statement's tables are not known. They are also halted if the error names no table:
+        then the statement was not the reason.
         """
         tables = self.planned.tables if error.where.table else None
         statement = self.entry.transaction.ddl or ""

@@ -1,8 +1,8 @@
 """Determines how a DDL in the log changes the recorded structures of the source, and what the target runs for it.
 
-The target may have to run something else than the DDL, for four reasons. A statement may belong to an online schema
-change (`online_ddl`). An operator may have ordered something else. Other sources may have rows in the target table
-(`protected_rows`). The task's filters may leave out parts of the statement, and the target has other names
+The target may have to run something else than the DDL, for four reasons: the statement belongs to an online schema
+change (`online_ddl`); an operator has ordered something else; other sources have rows in the target table
+(`protected_rows`); or the task's filters leave out parts of the statement, and the target has other names
 (`target_statement`).
 """
 
@@ -49,9 +49,11 @@ class DueStatement:
 
     change: SchemaChange
     statement: Statement | None = None
-    """The statement in the form in which the task follows it; None if it is only remembered, or not understood."""
+    """The statement in the form in which the task follows it; None if it is only recorded, or cannot be parsed."""
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key is found to separate the rows of several source tables, now that one of these exists."""
+    """Target tables whose key separates the rows of several source tables. This was found out when a source table was
+    created.
+    """
 
     @property
     def table(self) -> TableName | None:
@@ -67,7 +69,7 @@ class Interpreter:
     order: DdlOrder | None
     sharing: Sharing
     shadows: Callable[[], Mapping[TableName, Shadow]]
-    """Returns the online schema changes that the target has on record."""
+    """Returns the online schema changes that are recorded on the target."""
     keyed_by: Callable[[Table], frozenset[TableName]]
     """Returns the target table that a new source table maps to, if it exists and its key has extracted columns."""
 
@@ -107,8 +109,8 @@ class Interpreter:
             change = self._as_ordered(order)
             structures = {**change.structures, **swapped}
             return DueStatement(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
-        # A statement of another zone reaches the target from that zone: only the structure of the source's rows
-        # changes.
+        # The target gets a statement of another zone from that zone. Here, only the recorded structure of the source's
+        # rows changes.
         runs = None if due.comes_back else result.statement
         if not overrides(order):
             self._demand_owned(runs)
@@ -127,13 +129,13 @@ class Interpreter:
         return DueStatement(replace(change, renamed=self._renamed(work)), result.statement, keyed)
 
     def _demand_owned(self, statement: Statement | None) -> None:
-        """Halts if a zone removes or replaces all rows of a table by a statement, and does not own all of them."""
+        """Halts if a statement removes or replaces all rows of a table, and its zone does not own all of them."""
         owners, writer = self._context.writing.owners, self.due.origin or self._context.writing.zone
         if not owners:
             return
         named = [name for pair in renames(statement) for name in pair]
         left = {old for old, _ in renames(statement)}
-        # A name without an owner gets rows that nobody owns, so no zone loses its own rows.
+        # If the new name has no owner, nobody owns the rows under it, so no zone loses its own rows.
         renamed = {name for name in named if name in left or owners.of(name)}
         for name in sorted(filter(self.due.is_ours, renamed | _emptied(statement, self._context.structures))):
             if (owner := owners.sole(name)) != writer:
@@ -175,10 +177,10 @@ class Interpreter:
         return taken(statement, text, context.rules, due.where, due.dialect, context.structures)
 
     def _as_ordered(self, order: DdlOrder) -> SchemaChange:
-        """Returns the ordered change in place of a statement that cannot be followed.
+        """Returns the ordered change, which replaces a statement that cannot be followed.
 
-        Rows after it have the structure that the ordered statements define, if these are in the source's own language.
-        Otherwise the structure stays as it was.
+        Rows after it have the structure that the ordered statements define, if these statements are in the source's
+        SQL. Otherwise the structure stays as it was.
         """
         context, due, text = self._context, self.due, self.due.query.sql
         with closing(context.target.connect()) as session:
@@ -231,7 +233,7 @@ class Interpreter:
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
         """Returns the new structures on the target.
 
-        With several sources, each may compute a column of the same target table by its own expression.
+        If there are several sources, each may compute a column of the same target table by a different expression.
         """
         found = _target_tables(tables, rules)
         if len(self.sharing.groups.known.sources) > 1:
@@ -239,7 +241,7 @@ class Interpreter:
         return found
 
     def _needs_zone(self, statement: Statement) -> bool:
-        """Whether existing rows get the time of a session in an unknown time zone.
+        """Whether existing rows get the present time in a time zone that is not known.
 
         This happens when a DATETIME column is added whose default is the current time.
         """
@@ -275,7 +277,7 @@ def _one_table(statement: Statement | None) -> TableName | None:
 
 
 def _target_tables(tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
-    """Returns the structures by the target's names; a renamed table may keep its name on the target."""
+    """Returns the structures, keyed by the target's names. A renamed table may keep its name on the target."""
     found: dict[TableName, Table | None] = {rules.target_name(name): None for name in tables}
     return found | {
         rules.target_name(table.name): rules.target_table(table) for table in tables.values() if table is not None

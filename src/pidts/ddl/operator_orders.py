@@ -1,4 +1,4 @@
-"""Reads an operator's orders about one schema change, for the thread that makes the change."""
+"""Reads an operator's orders about one schema change. The thread that makes the change uses this."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Reads the orders on the target, which may be unreachable for a while."""
+    """Reads the orders from the target. The target may be unreachable for a while."""
 
     context: JobContext
     lsn: Lsn
@@ -35,7 +35,7 @@ class Orders:
                 self.pause(self.seconds)
 
     def is_newer(self, tried: DdlOrder | None) -> bool:
-        """Whether another order was given since; retries until this can be read."""
+        """Whether another order was given after `tried`; retries until this can be read."""
         order = self.read()
         if order is None or not _is_newer(order, tried):
             return False
@@ -43,7 +43,7 @@ class Orders:
         return True
 
     def is_superseded(self, tried: DdlOrder | None) -> bool:
-        """Whether another order can be seen at present: an order must take effect even during many failed attempts."""
+        """Whether another order can be read at this moment: an order must take effect even amid failing attempts."""
         try:
             order = self._read()
         except Transient:

@@ -1,4 +1,4 @@
-"""The results of an attempt to apply a schema change, other than errors: applied, waiting, or to be repeated."""
+"""The results, besides errors, of an attempt to make a schema change: it is made, it waits, or it is repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The target has the change. The fields have the altered objects; None means that the object was dropped."""
+    """The result that the target has the change. The fields have the altered objects; None for a dropped object."""
 
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """The target is unchanged: other shards must arrive first, or sources must first report their tables."""
+    """The result that nothing was changed: other shards must arrive first, or sources must report their tables."""
 
     wait: Wait
     arrival: Arrival | None = None
@@ -59,7 +59,7 @@ def _merged(known: Mapping[Name, Value], changed: Mapping[Name, Value | None]) -
 
 
 class CopyAgain(Exception):
-    """Only the source knows values that a schema change gives to existing rows: its tables are copied again."""
+    """Raised if only the source has the values that a change gives to existing rows: the tables are copied again."""
 
     def __init__(self, halt: Halt) -> None:
         super().__init__(str(halt))

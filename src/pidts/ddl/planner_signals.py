@@ -1,6 +1,6 @@
-"""Signals the state of schema changes, which are made in threads of their own, to the planner.
+"""Signals the state of schema changes to the planner. The changes are made in separate threads.
 
-A signal is a file in the staging folder, as for a chunk that was read. It counts only within this run.
+A signal is a file in the staging folder, like the result of a chunk. It counts only within this run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def mark_done(staging: Path, lsn: Lsn) -> None:
 
 
 def mark_halted(staging: Path, lsn: Lsn) -> None:
-    """Signals that the change is halted; this counts as long as the change is not done."""
+    """Signals that the change is halted. This counts as long as the change is not done."""
     _touch(_mark(staging, lsn, "halted"))
 
 
 def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
-    """Returns the changes that are done, by this run's signals."""
+    """Returns the changes that are done, according to this run's signals."""
     return frozenset(lsn for lsn in due if _mark(staging, lsn, "done").exists())
 
 
@@ -35,7 +35,7 @@ def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
 
 
 def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
-    """Signals all tables that are held for now."""
+    """Signals which tables are held for now."""
     path = staging / "ddl" / "kept"
     if not tables and not path.exists():
         return
@@ -53,7 +53,7 @@ def kept_of(staging: Path) -> frozenset[TableName]:
 
 
 def stamp_of(staging: Path) -> int:
-    """Returns a number that changes with each signal; of two signals within milliseconds it may show only one."""
+    """Returns a number that changes with each signal. Two signals within milliseconds may change it only once."""
     try:
         return os.stat(staging / "ddl").st_mtime_ns  # noqa: PTH116 - in every poll
     except FileNotFoundError:

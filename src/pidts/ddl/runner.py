@@ -30,7 +30,7 @@ from pidts.shards.decide import MissedChanges, Wait
 _log = structlog.get_logger(__name__)
 
 _PATIENT = Retry(attempts=1_000)
-"""Another session on the target may lock the table for hours; only this table's changes wait for it."""
+"""Another session on the target may lock the table for hours. Only changes of this table wait for that session."""
 
 
 def run_ddl(
@@ -46,9 +46,9 @@ def run_ddl(
     """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
     `order` is an operator's order about it, and `is_superseded` says whether there is a newer one. If other sources map
-    to the same target table, their `groups` decide; `since` is the time since when the change waits for them. If the
-    same run tries it `again`, "done" in the journal may come from another member, and the structures known here may be
-    older.
+    to the same target table, the shard groups in `groups` decide; `since` is the time since when the change waits for
+    them. `again`: this run has tried the change before. Then "done" in the journal may come from another member, and
+    the structures in the context may be older than the change.
 
     The rows of a CREATE TABLE ... SELECT are in the same entry. A batch writes them like other rows.
     """
@@ -107,7 +107,7 @@ def run_ddl(
 
 
 def _with_present_owners(due: DueChange) -> DueChange:
-    """Returns the statement with the zones that own rows at present, since ownership moves while the task runs."""
+    """Returns the statement with the present owners of rows: owners may change while the task runs."""
     context = due.context
     if not context.writing.owners:
         return due
@@ -121,7 +121,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
     if not context.writing.looks_for_locks:
         return
     statement, there, then = change.statement, change.before, change.after
-    if statement is None and not there:  # Nothing is run, but rows may have another structure all the same.
+    if statement is None and not there:  # Nothing is run, but rows may have another structure nevertheless.
         rules, known = context.rules, context.structures
         there = {
             rules.target_name(name): rules.target_table(known[name]) for name in change.structures if name in known
@@ -156,7 +156,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:
-    """Returns the altered objects if the change is made already; the target may not have all of them on record."""
+    """Returns the altered objects if the change is made already. Not all of them may be recorded on the target."""
     is_done = runner.is_done(due.lsn)
     if not again:
         return Changed() if is_done else None  # this run has read the structures after the change was made
@@ -179,7 +179,7 @@ def _made_for(due: DueChange, change: MemberChange) -> Changed:
 
 
 def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:
-    """Empties tables whose copy has to begin again; yields the pause before each further attempt."""
+    """Empties tables whose copy has to begin again. Yields the pause before each further attempt."""
     for name in due.planned.recopied:
         table = due.context.structures.get(name)
         if name not in due.filling or table is None or sharing.shared(name):
@@ -198,7 +198,10 @@ def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:
 def _renamed_missed(
     groups: ShardGroups, step: Admission, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
-    """Returns the missed changes of renamed shards, under the new names; those of dropped shards are removed."""
+    """Returns the missed changes of renamed shards under the new names.
+
+    Missed changes of dropped shards are removed.
+    """
     missed: MissedChanges = groups.known.missed
     change = _with_records(change, dropped_by_gone(source, change, groups.known.dropped))
     renamed = missed_under(source, change.renamed, {**missed, **step.missed})

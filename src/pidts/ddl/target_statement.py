@@ -1,6 +1,7 @@
 """Builds the target's statement for a schema change of the source: without filtered parts, with the target's names.
 
-A filtered part is not run, but the recorded structures follow it, since rows after it have the new structure.
+A filtered part is not run. But the recorded structures follow it, since rows after the statement have the new
+structure.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def taken(
     dialect: Dialect,
     before: Mapping[TableName, Table] = _NOTHING,
 ) -> Statement | None:
-    """Returns the part that is run, with the source's names; None if there is none."""
+    """Returns the part of the statement that is run, with the source's names; None if nothing is run."""
 
     def takes(table: TableName, events: frozenset[str]) -> bool:
         verdict = rules.events(table, events, text)
@@ -58,7 +59,7 @@ def taken(
 
 
 def routed_statement(statement: Statement, rules: Rules) -> Statement | None:
-    """Returns the same statement with the target's names; None if it concerns no table or schema of the target."""
+    """Returns the statement with the target's names; None if it concerns no table or schema of the target."""
     match statement:
         case CreateTable(structure=structure):
             structure = rules.target_table(structure)
@@ -85,7 +86,7 @@ def _clause(action: Action, table: TableName, rules: Rules) -> Action:
         and action.computed is not None
         and _maps({*action.computed.names, action.column.name.lower()}, table, rules)
     ):
-        # The target has other values in the columns from which this column would be computed.
+        # This column would be computed from columns that have other values on the target.
         action = replace(action, computed=None, column=replace(action.column, computed=""))
     if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
         return replace(action, column=rules.mapped_column(action.column, table))

@@ -1,4 +1,4 @@
-"""Asks a table's group whether a schema change may be made now, is made already, or has to wait.
+"""Asks a table's shard group whether a schema change may be made now, is made already, or has to wait.
 
 The coordinator (`pidts.ddl.shards.coordinator`) has the state of all groups. This module announces an interpreted
 change to its group, adapts the change to the group's decision, and reports the change's end to the group.
@@ -43,12 +43,12 @@ class Admission:
 
     change: SchemaChange
     run: RunDecision | None = None
-    """The group's decision; the group is informed how it ended."""
+    """The group's decision. The group has to be informed how it ended."""
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
-    """The columns that members have dropped and the target still has, for each member for which this has changed."""
+    """The columns that members have dropped and the target still has: only for members for which this has changed."""
     missed: MissedChanges = field(default_factory=dict)
-    """The changes that members miss, for each member for which this has changed."""
+    """The changes that members miss: only for members for which this has changed."""
 
     @property
     def writers_wait(self) -> bool:
@@ -58,7 +58,10 @@ class Admission:
 
 
 def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float) -> Admission | RunByLeader | Waits:
-    """Returns the group's permission, result or wait; the member first arrived at `since`, in seconds since 1970."""
+    """Returns the group's permission, its result or its wait.
+
+    `since` is when the member first arrived, in seconds since 1970.
+    """
     change, table = found.change, found.table
     statement = change.statement
     if table is None or not isinstance(statement, AlterTable | CreateTable | CreateTableLike):
@@ -71,7 +74,8 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
     effect = _effect(statement, target, due.dialect)
     moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
     makes = not isinstance(statement, AlterTable)
-    # An online schema change copies its rows by a statement that the server does not refuse for unfitting values.
+    # An online schema change copies its rows by a statement that changes values which do not fit: the server does not
+    # refuse it.
     strict = is_strict(due.query.sql_mode) and not (change.shadows or _changes_values(statement))
     arrival = Arrival(
         member=member,
@@ -99,7 +103,7 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
 
 
 def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], Ended]) -> Ended:
-    """Runs the step while the group's other shards do not write, and reports to the group how it ends."""
+    """Makes the change while the group's other shards do not write, and reports to the group how it ends."""
     if step.run is None:
         return run()
     try:
@@ -113,7 +117,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
         raise
     match ended:
         case OpenJournal():
-            # This group repeats its request by itself, and no other member can continue because of it.
+            # This member repeats its request by itself, and this end allows no other member to continue.
             groups.failed(step.run, moves=False)
         case Superseded():
             groups.failed(step.run)
@@ -124,7 +128,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
 
 
 def _changes_values(statement: Statement) -> bool:
-    """Whether the server changes unfitting values in every mode."""
+    """Whether the server changes values that do not fit in every SQL mode."""
     return isinstance(statement, AlterTable) and statement.ignore
 
 
@@ -142,8 +146,8 @@ def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> froze
 def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, moved: Mapping[str, str | None]) -> None:
     """Halts if one shard's values would be lost or moved while other shards' rows have values in that column.
 
-    Comparing structures does not show this. If the statement is run for one shard, it removes the other shards' values.
-    If it is skipped, the shard's own values stay where they were.
+    Comparing structures does not show this. If the statement is run for one shard, it removes the values of the other
+    shards. If it is skipped, the shard's own values stay in the old column.
     """
     if arrival.order not in {None, OrderKind.REVERT}:
         return
@@ -170,7 +174,7 @@ def _decided(
     groups: ShardGroups, due: DueChange, change: SchemaChange, arrival: Arrival, decision: Decision | RunByLeader
 ) -> Admission | RunByLeader | Waits:
     member, target = arrival.member, arrival.after.name
-    agreed = groups.agreed(target)  # while one member runs a statement, no other changes the table
+    agreed = groups.agreed(target)  # while one member runs a statement, no other member changes the table
     if isinstance(decision, Wait):
         return Waits(wait=decision, arrival=arrival, agreed=agreed)
     if isinstance(decision, RunByLeader):
@@ -199,9 +203,9 @@ def _decided(
         is_same = same_version(arrival.before, arrival.after) and made is not None and same_version(made, agreed)
         is_unchanged = same_version(decision.agreed, agreed) and not is_same
         if (restricted is None or is_unchanged or decision.passes) and not is_replaced:
-            # Without an order, nothing is run in two cases. Other members may still have the columns that are dropped:
-            # then the last of them drops these. Or the statement only repeats what the shard and the target's table
-            # already have, like the other shards.
+            # Without an order, nothing is run in two cases. Other members still have the columns that are dropped: then
+            # the last of these members drops the columns. Or the statement only repeats what the shard, the target's
+            # table and the other shards already have.
             change = replace(change, statement=None, before={}, after={})
         elif made is not None and same_whole(made, decision.agreed):
             before, after = {**change.before, target: agreed}, {**change.after, target: made}
@@ -250,7 +254,7 @@ def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) ->
 
 
 def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn | ModifyColumn]:
-    """Yields the steps from one structure to the other, without renames; keys lose dropped columns by themselves."""
+    """Yields the steps from one structure to another, without renames. Servers remove dropped columns from keys."""
     had, has = {column.name.lower(): column for column in there.columns}, names_of(wanted)
     meant = {key.name.lower(): key for key in wanted.keys}
     for key in there.keys:

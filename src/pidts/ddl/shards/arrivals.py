@@ -11,14 +11,14 @@ from pidts.shards.decide import Decision, Effect, RunDecision, Wait
 
 @dataclass(frozen=True, slots=True)
 class RunByLeader:
-    """The result that the leader has run the change, and has recorded it for this member, too."""
+    """The result that the leader has made the change, and has recorded it for this member, too."""
 
     change: MemberChange
 
 
 @dataclass(slots=True)
 class ArrivedMember:
-    """A member that has arrived."""
+    """A member that has arrived at a change."""
 
     arrival: Arrival
     change: MemberChange
@@ -38,11 +38,11 @@ class GroupState:
     member_changes: tuple[MemberChange, ...] = ()
     """The changes of the other members for which the statement is recorded, even if members join or leave meanwhile."""
     in_doubt: set[str] = field(default_factory=set)
-    """Sources whose attempt ended before it was known whether the change was made."""
+    """Sources whose attempt ended while it was not known whether the change was made."""
 
     @property
     def arrivals(self) -> dict[Member, Arrival]:
-        """Returns the arrivals for which nothing has been run yet."""
+        """Returns the arrivals of members for which nothing was run yet."""
         return {member: entry.arrival for member, entry in self.entries.items() if not entry.ran}
 
     def begin(self, run: RunDecision) -> None:
@@ -51,7 +51,7 @@ class GroupState:
         self.running, self.member_changes = run, tuple(self.entries[member].change for member in others)
 
     def end(self, run: RunDecision) -> None:
-        """Notes that the statement was run and is recorded for these attempts; a later attempt reads the record."""
+        """Notes that the statement was run, and is recorded for these attempts. A later attempt reads the record."""
         self.running = None
         made = {(change.source, change.epoch, change.lsn) for change in self.member_changes}
         for one in run.arrivals:
@@ -69,11 +69,11 @@ class GroupState:
 
     @property
     def owner(self) -> Arrival | None:
-        """Returns the arrival that has waited longest."""
+        """Returns the arrival of the member that has waited longest."""
         return next(iter(self._waiting), None)
 
     def lock(self, target: TableName, owner: Arrival, decision: Decision) -> ShardLock:
-        """Returns the lock that shows what the group waits for, by the decision about its owner."""
+        """Returns the lock that shows what the group waits for. `decision` is the decision about the owner."""
         wait = decision if isinstance(decision, Wait) else Wait()
         return ShardLock(
             target=target,

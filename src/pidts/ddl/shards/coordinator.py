@@ -1,8 +1,8 @@
 """Coordinates the groups of all parts of a task in one process: members, arrivals, and running statements.
 
-Every part registers its tables and reports each finished change of a member. A member that has arrived asks for a
-decision, and asks again after each event that may change the decision. Nothing here is durable: after a crash every
-part registers again, and all members arrive again.
+Every part of the task registers its tables and reports each finished change of a member. A member that has arrived at a
+change asks for a decision, and asks again after each event that may change the decision. Nothing here is durable: after
+a crash every part registers again, and all members arrive again.
 
 While a statement runs for a group, no other member of the group begins one. The leader runs it in its own thread and
 ends it with `ran` or `failed`, even if its attempt has ended meanwhile, because the statement is still running on the
@@ -47,10 +47,10 @@ class ShardGroups:
         *,
         counts_apart: bool = False,
     ) -> None:
-        """Takes the task file's `mode` (empty: none) and the sources of all parts (`expected`).
+        """`mode` is the shard mode of the task file (empty: none), `expected` are the sources of all parts.
 
-        `rules` are the parts' rules: with them the record shows the target tables of an unreachable source.
-        `counts_apart` is the task file's promise that tables never give their rows the same numbers.
+        `rules` are the rules of the parts. They give the target tables of a source that cannot be reached.
+        `counts_apart`: the task file promises that tables never give the same number to two rows.
         """
         self.counts_apart = counts_apart
         self.rules = dict(rules or {})
@@ -68,13 +68,16 @@ class ShardGroups:
 
     @property
     def moves(self) -> int:
-        """Returns a count of events that may change a decision: if it is unchanged, all waiting changes still wait."""
+        """Returns the number of events that may have changed a decision.
+
+        If it is the same, all waiting changes still wait.
+        """
         return self._moves
 
     def register(
         self, source: str, target_table: Mapping[TableName, Table], *, epoch: int = 0, mariadb: bool = False
     ) -> None:
-        """Registers a new attempt of a part, with its tables and their structures, by the target's names."""
+        """Registers a new attempt of a part, with its tables and their structures under the target's names."""
         with self._moved:
             self._epochs[source], self._flavors[source] = epoch, mariadb
             for state in self._states.values():
@@ -83,8 +86,8 @@ class ShardGroups:
                     state.agreed = state.agreed if state.running is not None else None
             self._forget(source)
             if self.known.begins(source, target_table):
-                # An earlier process may have made changes until the attempt claimed the task, so agreed structures no
-                # longer count.
+                # An earlier process may have made changes until this attempt claimed the task, so agreed structures are
+                # not valid any more.
                 for state in self._states.values():
                     state.agreed = state.agreed if state.running is not None else None
             for table in target_table.values():
@@ -93,25 +96,31 @@ class ShardGroups:
 
     @property
     def is_optimistic(self) -> bool:
-        """Whether some changes are run for the first member that arrives."""
+        """Whether some changes are run as soon as the first member arrives."""
         return self._mode == "optimistic"
 
     def next_read(self) -> int:
-        """Returns a number for a read of the target's record, to be taken before reading: the highest number counts."""
+        """Returns a number for a read of the target's record.
+
+        It is taken before the read: the read with the highest number counts.
+        """
         with self._moved:
             return self.known.next_read()
 
     def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> None:
-        """Takes the members of a part that has not begun from the record.
+        """Takes the members of a part that has not begun from the target's record.
 
-        Only the part's tables that have rows on the target are waited for.
+        Other members wait only for those tables of the part that have rows on the target.
         """
         with self._moved:
             if self.known.take_recorded(source, target_table):
                 self._notify()
 
     def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:
-        """Returns the parts that have to begin before all shards of these target tables are known; None: all tables."""
+        """Returns the parts that have to begin before all shards of these target tables are known.
+
+        None: of all tables.
+        """
         with self._moved:
             return self.known.absent_for(targets)
 
@@ -123,7 +132,7 @@ class ShardGroups:
         dropped: Mapping[TableName, Collection[str]],
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes the target's record of groups and members, read after a source has claimed the task.
+        """Takes the target's record of groups and members, which was read after a source has claimed the task.
 
         The record contains no later events of this process. While some parts have not claimed the task, an earlier
         process may still run them, and change the record.
@@ -135,7 +144,7 @@ class ShardGroups:
             self.known.recall(source, dropped)
 
     def set_aside(self, source: str, *, aside: bool) -> None:
-        """Excludes a part that begins for the first time, so that nobody waits for it, or includes it again."""
+        """Excludes a part that begins for the first time, or includes it again. Nobody waits for an excluded part."""
         with self._moved:
             if self.known.set_aside(source, aside=aside):
                 self._notify()
@@ -149,9 +158,9 @@ class ShardGroups:
     def arrive(self, arrival: Arrival, change: MemberChange, effect: Effect) -> Decision | RunByLeader:
         """Returns the decision about a member that arrives.
 
-        A member that gets a `RunDecision` reports how it ended; all others ask again after each event. An arrival from
-        a closed attempt does not count. Otherwise the next attempt, which arrives itself, would not learn that the
-        change was done.
+        A member that gets a `RunDecision` reports how it ended. All other members ask again after each event. An
+        arrival from a closed attempt does not count. If it did, the next attempt, which also arrives, would not be
+        informed that the change is done.
         """
         with self._moved:
             if change.epoch < self._epochs.get(change.source, change.epoch):
@@ -172,7 +181,7 @@ class ShardGroups:
             return decision
 
     def still(self, waits: Waits) -> Waits | None:
-        """Returns what a change waits for now; None if it may be tried again. Only `arrive` lets it continue."""
+        """Returns what a change waits for now; None if it may be tried again. Only `arrive` allows it to continue."""
         with self._moved:
             arrival = waits.arrival
             if arrival is None:
@@ -189,7 +198,7 @@ class ShardGroups:
             return replace(waits, wait=decision, agreed=self._agreed(target, state))
 
     def outlook(self, halt: Halt, arrival: Arrival) -> Halt:
-        """Returns the halt with the effects that orders about it would have on rows."""
+        """Returns the halt, with the effects that each order about it would have on rows."""
         with self._moved:
             target, state = arrival.after.name, self._state(arrival.after.name)
             group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
@@ -197,12 +206,12 @@ class ShardGroups:
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
-        """Returns the changes of the other members for which the statement is run, as of the leader's decision."""
+        """Returns the other members' changes for which the statement is run, as fixed by the leader's decision."""
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 
     def flavor(self, target: TableName) -> bool | None:
-        """Whether the group's rows come from MariaDB; None if they come from both kinds, or from an unknown one."""
+        """Whether the group's rows come from MariaDB; None if they come from MySQL, too, or if this is not known."""
         with self._moved:
             found = {self._flavors.get(member.source) for member, _ in self.known.of(target)}
         return found.pop() if len(found) == 1 else None
@@ -227,12 +236,12 @@ class ShardGroups:
         }
 
     def agreed(self, target: TableName) -> Table | None:
-        """Returns the structure of the group's table, as far as members know; None if no member has it."""
+        """Returns the structure of the group's table, as the members have it; None if no member has the table."""
         with self._moved:
             return self._agreed(target, self._state(target))
 
     def ran(self, run: RunDecision, missed: MissedChanges) -> None:
-        """Notes that the target has the change for all its arrivals, and the members' missed changes after it."""
+        """Notes that the target has the change for all arrived members, and which changes members then miss."""
         with self._moved:
             state = self._state(run.leader.after.name)
             state.end(run)
@@ -247,19 +256,20 @@ class ShardGroups:
             self._notify()
 
     def missed_after(self, decision: RunDecision, arrival: Arrival) -> MissedChanges:
-        """Returns the changes that members miss after the decision is carried out, if they differ from before."""
+        """Returns the changes that members miss after the decision is carried out, if these differ from before."""
         target = arrival.after.name
         with self._moved:
             state = self._state(target)
-            # A group without a structure misses nothing.
+            # Members of a group without a structure miss nothing.
             group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
             return missed_changes_after(group, decision, arrival)
 
     def failed(self, run: RunDecision, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
-        """Notes that nothing was recorded, and that all arrivals are still before the change.
+        """Notes that nothing was recorded: all members that have arrived are still before the change.
 
-        If this is in doubt, the leader's source has to begin again before anything is done: an attempt after this epoch
-        reads the record. Without `moves` no other member has a reason to ask again.
+        If it is not known whether something was recorded, the leader's source has to begin again before anything is
+        done: an attempt after the epoch `in_doubt_since` reads the record. Without `moves`, no other member has a
+        reason to ask again.
         """
         source = run.leader.member.source
         with self._moved:
@@ -290,10 +300,10 @@ class ShardGroups:
         epoch: int | None = None,
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes the result of a part's change: its tables with the target's names; None: the table has left its group.
+        """Takes the result of a part's change: its tables under the target's names; None: the table has left its group.
 
-        `epoch` is that of the reporting attempt. A closed attempt may report a change after the next attempt has begun.
-        The next attempt has already read this change from the record, so the report is ignored.
+        `epoch` is the epoch of the attempt that reports. A closed attempt may report a change after the next attempt
+        has begun. The next attempt has already read this change from the record, so the report is ignored.
         """
         with self._moved:
             if epoch is not None and epoch < self._epochs.get(source, epoch):
@@ -324,7 +334,7 @@ class ShardGroups:
             return tuple(member.table for member in self.known.members if member.source == source)
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> None:
-        """Notes all tables of a part that wait before a statement that removes them: nobody waits for these."""
+        """Notes all tables of a part that wait before a statement that removes them. Nobody waits for these tables."""
         with self._moved:
             if self.known.set_leaving(source, tables):
                 self._notify()
@@ -337,7 +347,7 @@ class ShardGroups:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the columns for `note_dropped` after this member has arrived and the group has this structure."""
+        """Returns the columns for `note_dropped` if this member has arrived and the group has this structure."""
         with self._moved:
             return self.known.dropped_after(arrival, agreed, origins, was)
 
@@ -354,7 +364,7 @@ class ShardGroups:
             return self._moves
 
     def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
-        """Whether other members than this one map to the target table, now or earlier."""
+        """Whether other members than `besides` map to the target table, or have mapped to it."""
         with self._moved:
             return self._state(target).was_shared or any(one != besides for one, _ in self.known.of(target))
 
@@ -364,7 +374,7 @@ class ShardGroups:
             return self.known.shares_schema(source, schema, target_schema)
 
     def locks(self) -> tuple[ShardLock, ...]:
-        """Returns the locks on which changes in this process wait."""
+        """Returns the locks for which changes in this process wait."""
         with self._moved:
             return tuple(
                 lock
@@ -377,7 +387,7 @@ class ShardGroups:
         return state.lock(target, owner, self._decision(state, owner)) if owner is not None else None
 
     def _decision(self, state: GroupState, arrival: Arrival) -> Decision:
-        """Returns the decision about a member; it waits while a statement runs, or if another member leads."""
+        """Returns the decision about a member. It has to wait while a statement runs, or if another member leads."""
         if state.running is not None:
             leader = state.running.leader.member
             return Wait(leader=leader)
@@ -405,9 +415,9 @@ class ShardGroups:
         return found
 
     def _agree(self, target: TableName) -> None:
-        """Takes over the structure that all members have, as the one that the group has agreed on.
+        """Records the structure that all members have as the structure that the group has agreed on.
 
-        No decision of the group has led to it if an operator let every member skip a change.
+        If an operator has skipped a change for every member, no decision of the group has led to this structure.
         """
         state, first = self._state(target), next(table for _, table in self.known.of(target))
         if state.agreed is not None and self.known.is_uniform(target):

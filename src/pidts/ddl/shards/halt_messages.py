@@ -12,7 +12,7 @@ from pidts.shards.decide import Wait, added_by_one
 from pidts.shards.structures import clashing
 
 _NAMED = 5
-"""The most members that a message names; the list of all is shown separately."""
+"""The most members that a message names. The list of all members is shown separately."""
 
 
 def waiting_halt(
@@ -25,7 +25,7 @@ def waiting_halt(
     arrival: Arrival | None = None,
     agreed: Table | None = None,
 ) -> Halt:
-    """Returns the halt of a waiting change: as with any halt, its tables stop and all others go on."""
+    """Returns the halt of a waiting change. As with any halt, its tables stop, and all other tables continue."""
     error = _reason(wait, arrival, agreed)
     awaits = [*map(str, wait.awaited), *(str(one.member) for one in wait.disagree)]
     awaits += [f"{name}: *" for name in wait.absent]
@@ -38,7 +38,7 @@ def waiting_halt(
 
 
 def blocked_halt(one: BlockedStatement, source: str, position: str, since: float) -> Halt:
-    """Returns the halt of tables that wait only because a statement names them together with others."""
+    """Returns the halt of tables that wait only because a statement names them together with other tables."""
     names, others = sorted(one.tables), sorted(one.others)
     named = _names([Member(source, name) for name in others])
     all_wait = "; all tables of this source wait for it" if one.holds_all else ""
@@ -46,8 +46,8 @@ def blocked_halt(one: BlockedStatement, source: str, position: str, since: float
         "ddl-awaits-tables",
         f"the next statement of these tables also names tables that wait at an earlier statement: {named}{all_wait}",
         todo="pidts ddl list shows what those tables wait for. If they wait for a shard that is stopped at "
-        "this statement, or for a shard whose change comes later in the same log: run pidts ddl unlock for "
-        "them",
+        "this statement, or for a shard whose change is later in the same log: run pidts ddl unlock for "
+        "those tables",
     )
     halt = Halt.of(error, tuple(names), one.lsn, position=position, statement=one.text, since=since)
     return replace(halt, awaits=tuple(str(Member(source, name)) for name in others))
@@ -81,7 +81,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
                 "pidts ddl skip. The target's table keeps its rows"
             )
             return Halted("shard-no-place", f"{what}, and no other shard will change that", todo=todo)
-        todo = "It continues when the other shards have reached this structure. If they will not: pidts ddl skip"
+        todo = "It continues when the other shards have this structure. If they will never have it: pidts ddl skip"
         return Halted("shard-structure", what, todo=todo)
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
@@ -103,7 +103,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         )
         todo = "Skip it (pidts ddl skip) and give the shard the structure of the others; or run pidts ddl replace"
         return Halted("shards-disagree", what, todo=todo)
-    # Of an online schema change, the log has only a rename.
+    # If this is an online schema change, the log has only a rename.
     is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"
     made = f" of {differences_text(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
     what = f"other shards of the same table have not reached this change{made}: {_names(wait.awaited)}"
@@ -112,9 +112,9 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
 
 
 def _met(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
-    """Returns the error for columns that the target has already.
+    """Returns the error for columns that the target already has.
 
-    If their defaults differ, the shards disagree, and no further arrival changes that.
+    If the defaults of these columns differ, the shards disagree, and no further arrival changes this.
     """
     columns = [f"column {name}" for name in wait.met]
     unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""

@@ -1,12 +1,12 @@
 """Checks whether the rows of a new table would overwrite other shards' rows.
 
 A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But if it has an AUTO_INCREMENT column, its
-next numbers are known. If the target finds rows by this number alone, a row whose number another shard has used
-overwrites that shard's row, without any error. The counterexample is the usual one: a table each month, `CREATE TABLE
-orders_02 LIKE orders_01`, which counts from 1 again.
+next numbers are known. If this number alone is the key on the target, and another shard has used the same number, the
+new row overwrites the other shard's row without any error. This often happens: for each month a table is created,
+`CREATE TABLE orders_02 LIKE orders_01`, and its numbers begin with 1 again.
 
-If the target's key has extracted columns, only tables with the same extracted values can collide: tables of one name on
-two servers, if no extracted column contains the server.
+If the target's key has extracted columns, only rows of tables with the same extracted values can collide: tables with
+the same name on two servers, if no extracted column has the server.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WAYS = (
 def demand_apart(
     context: JobContext, groups: ShardGroups, found: DueStatement, where: Where, order: DdlOrder | None, *, again: bool
 ) -> None:
-    """Halts if a new table's rows are going to collide with existing rows; warns if they may.
+    """Halts if a new table's rows will collide with existing rows. Warns if they may collide.
 
     Nothing is checked if an operator has given an order about the statement, except an order to revert. `again`: the
     warning was given already.
@@ -77,7 +77,7 @@ def _coming(context: JobContext, found: DueStatement) -> Table | None:
 
 
 def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> bool:
-    """Whether other tables map to the same target table, and their rows can have the same key there."""
+    """Whether other tables map to the same target table, and rows of them may have the same keys there."""
     rules, mine = context.rules, Member(context.source.source_id, table.name)
     target, apart = rules.target_name(table.name), rules.apart(table.name)
     if not apart:
@@ -89,7 +89,7 @@ def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> boo
 
 
 def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
-    """Returns the rules of another source, as far as this process knows them."""
+    """Returns the rules of a source; empty rules if this process does not have them."""
     return context.rules if source == context.source.source_id else groups.rules.get(source, Rules())
 
 

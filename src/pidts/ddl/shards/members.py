@@ -1,4 +1,4 @@
-"""The members of all groups: those that parts have registered, and, for other parts, those in the target's record.
+"""The members of all groups. Parts that have begun have registered them; for other parts, the target's record has them.
 
 This module takes no lock: `ShardGroups` calls it under its own lock. Others read `dropped` and `missed` without that
 lock. So these two are replaced as a whole and never changed in place, and a reader gets the state of one moment.
@@ -25,13 +25,13 @@ class Members:
         self._leaving: dict[str, frozenset[TableName]] = {}
         self._reads, self._last_read = 0, dict[TableName, int]()
         self.members: dict[Member, Table] = {}
-        """Each member with its present structure, by the target's names."""
+        """Each member with its present structure under the target's names."""
         self.recorded: dict[TableName, Table] = {}
         """The structures that groups have agreed on."""
         self.dropped: dict[Member, frozenset[str]] = {}
         """The columns that the target keeps after members have dropped them."""
         self.missed: MissedChanges = {}
-        """The changes that members miss because of an operator's order; it also has former members."""
+        """The changes that members miss because of an operator's order. Former members are included."""
 
     @property
     def absent(self) -> frozenset[str]:
@@ -39,7 +39,7 @@ class Members:
         return self.sources - self._known - self._aside
 
     def begins(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Sets a source's members; returns whether they were only taken from the record before."""
+        """Sets a source's members. Returns whether they had only been taken from the record before."""
         self._known.add(source)
         self._aside.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}
@@ -49,7 +49,7 @@ class Members:
         return was_presumed
 
     def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Takes a source's members from the record; returns False if the source has registered itself."""
+        """Takes a source's members from the record. Returns False if the source has registered its members itself."""
         if source in self._known:
             return False
         self._known.add(source)
@@ -58,7 +58,7 @@ class Members:
         return True
 
     def set_aside(self, source: str, *, aside: bool) -> bool:
-        """Sets whether nobody waits for the source; returns whether this has changed."""
+        """Sets whether the source is excluded, so that nobody waits for it. Returns whether this has changed."""
         if source in self._known or aside == (source in self._aside):
             return False
         (self._aside.add if aside else self._aside.discard)(source)
@@ -70,7 +70,7 @@ class Members:
         return self._reads
 
     def take_record(self, target: TableName, agreed: Table, read: int, missed: MissedChanges | None = None) -> None:
-        """Takes the target's record of a group; `missed` are all changes that its members miss."""
+        """Takes the target's record of a group. `missed` has all changes that its members miss."""
         if read > self._last_read.get(target, 0):
             self._last_read[target], self.recorded[target] = read, agreed
             if missed is not None:
@@ -78,7 +78,7 @@ class Members:
                 self.missed = others | {member: steps for member, steps in missed.items() if steps[0].name == target}
 
     def note_missed(self, missed: MissedChanges) -> None:
-        """Sets the changes that members miss now; earlier reads of the record no longer count."""
+        """Sets the changes that members miss now. Earlier reads of the record do not count any more."""
         targets = {step.name for member, steps in missed.items() for step in steps or self.missed.get(member, ())}
         self._last_read |= dict.fromkeys(targets, self.next_read())
         self.missed = {member: steps for member, steps in {**self.missed, **missed}.items() if steps}
@@ -99,8 +99,7 @@ class Members:
     def is_uniform(self, target: TableName) -> bool:
         """Whether all members have the group's structure, and none of them misses a change.
 
-        False in optimistic mode also if the target has more columns, since rows of former members may have values
-        there.
+        In optimistic mode, False also if the target has more columns: rows of former members may have values in these.
         """
         tables = [table for _, table in self.of(target)]
         has_missed = any(member in self.missed for member, _ in self.of(target))
@@ -109,7 +108,10 @@ class Members:
         return not (has_missed or more) and all(same_version(tables[0], other) for other in tables)
 
     def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
-        """Takes the recorded dropped columns of a source that has not begun; other sources report their own."""
+        """Takes the recorded dropped columns of a source that has not begun.
+
+        Sources that have begun report their own.
+        """
         if source not in self._known or source in self._presumed:
             self.note_dropped({Member(source, name): names for name, names in dropped.items()})
 
@@ -122,17 +124,17 @@ class Members:
         self.members[member] = table
 
     def remove(self, member: Member) -> None:
-        """Removes the member. If a new table gets the same name, the new table's rows replace the remaining ones."""
+        """Removes the member. If a new table gets the same name, its rows replace the rows that the member has left."""
         self.members.pop(member, None)
         self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the changes of `dropped` after this member has arrived and the group has agreed on that structure.
+        """Returns the entries of `dropped` that change if this member has arrived and the group has this structure.
 
-        `origins` has the earlier names of columns, which have the same values under their new names. `was` has the
-        earlier structure: if a default differs from it, members that lack the column have earlier values in it, too.
+        `origins` has the earlier names of columns that keep their values under new names. `was` is the earlier
+        structure: if a default is not as in `was`, members that lack the column have older values in it, too.
         """
         there = names_of(agreed)
         names = {old: new for new, old in origins.items() if old is not None and new in there}
@@ -154,7 +156,10 @@ class Members:
         return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> bool:
-        """Sets all tables of a source that wait before their removal; returns whether they have changed."""
+        """Sets all tables of a source that wait before a statement that removes them.
+
+        Returns whether they have changed.
+        """
         if self._leaving.get(source, frozenset()) == tables:
             return False
         self._leaving[source] = tables
@@ -165,7 +170,7 @@ class Members:
         self._leaving[source] = self._leaving.get(source, frozenset()) - set(tables)
 
     def is_leaving(self, member: Member) -> bool:
-        """Whether nobody has to wait for the member, because it is about to be removed."""
+        """Whether the member is about to be removed, so that nobody has to wait for it."""
         return member.table in self._leaving.get(member.source, ())
 
     def of(self, target: TableName) -> Iterator[tuple[Member, Table]]:
@@ -180,9 +185,10 @@ class Members:
         )
 
     def absent_for(self, targets: Collection[TableName] | None) -> tuple[str, ...]:
-        """Returns the sources that have to begin before all shards of these target tables are known; None: all tables.
+        """Returns the sources that have to begin before all shards of these target tables are known.
 
-        In optimistic mode an unfinished change of an earlier process may have given the group another structure.
+        None: of all tables. In optimistic mode an unfinished change of an earlier process may have given the group
+        another structure.
         """
         if targets is None:
             return tuple(sorted(self.absent))
@@ -192,7 +198,10 @@ class Members:
         return tuple(sorted(absent))
 
     def agreed(self, target: TableName) -> Table | None:
-        """Returns the structure of all members; if they differ, the recorded one or the one that most members have."""
+        """Returns the structure of all members.
+
+        If they differ: the recorded structure, or the one that most members have.
+        """
         tables = [table for _, table in self.of(target)]
         if not tables:
             return None

@@ -1,4 +1,4 @@
-"""Leaves out the parts of a statement that would remove other sources' rows from a target table.
+"""Leaves out the parts of a statement that would remove rows of other sources from a target table.
 
 A shard's `TRUNCATE`, `DROP TABLE`, `DROP DATABASE`, `CREATE OR REPLACE`, or a `RENAME` by which it leaves, would also
 remove the other shards' rows. The recorded structures of the source follow these statements, so rows after them are
@@ -41,7 +41,10 @@ class Sharing:
     """Tables of the source that map, or may map, to a merged table."""
 
     def shared(self, table: TableName) -> bool:
-        """Whether other tables map to the same target table; in a sharding task also if there are no others so far."""
+        """Whether other tables map to the same target table.
+
+        In a sharding task, True even if there are no others so far.
+        """
         routes = self.rules.routes
         is_declared = self.groups.is_declared and routes.may_merge(table)
         if not (is_declared or self.groups.is_shared(routes.destination(table).name, Member(self.source, table))):
@@ -50,7 +53,7 @@ class Sharing:
         return True
 
     def new_records(self, known: Mapping[TableName, Table]) -> dict[TableName, Table]:
-        """Returns target tables in which rows stay, and which are not recorded as shared yet."""
+        """Returns target tables in which rows stay, if they are not recorded as shared yet."""
         if not self.left:
             return {}
         staying = [self.rules.target_table(known[name]) for name in sorted(self.kept) if name in known]
@@ -59,7 +62,7 @@ class Sharing:
     def leaves_rows(
         self, statement: Statement, structures: Mapping[TableName, Table | None], known: Mapping[TableName, Table]
     ) -> dict[TableName, Table]:
-        """Returns tables that the statement drops or empties, and whose rows stay on the target, or may stay.
+        """Returns tables that the statement drops or empties, if their rows stay on the target, or may stay there.
 
         An order that replaced a statement need not have removed any row.
         """
@@ -81,13 +84,13 @@ class Sharing:
                 return False
 
     def targets(self, statement: Statement) -> frozenset[TableName] | None:
-        """Returns the target tables whose shards have to be known before the statement runs; None if all have to."""
+        """Returns the target tables whose shards have to be known before the statement runs. None: all tables."""
         if isinstance(statement, DropDatabase | CreateDatabase):
             return None
         return frozenset(map(self.rules.target_name, statement.tables))
 
     def runs(self, statement: Statement, work: Work, where: Where, known: Collection[TableName]) -> Statement | None:
-        """Returns the part of the statement that is run; None: nothing is run, and it is only recorded."""
+        """Returns the part of the statement that is run. None: nothing is run, and the statement is only recorded."""
         match statement:
             case TruncateTable(table=table) if self.shared(table):
                 self.left.append(f"{table} was emptied")
@@ -154,7 +157,7 @@ class Sharing:
 def _without(
     pairs: Iterable[tuple[TableName, TableName]], leaving: Collection[TableName]
 ) -> list[tuple[TableName, TableName]]:
-    """Returns the rename steps of all other tables; in these steps, a name may pass from table to table."""
+    """Returns the rename steps of all other tables. In these steps, one name may belong to several tables in turn."""
     first: dict[TableName, TableName] = {}
     kept = []
     for old, new in pairs:

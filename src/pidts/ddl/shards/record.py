@@ -1,7 +1,7 @@
 """Reads and updates the target's record of dropped columns and missed changes of shard groups.
 
-Dropped columns are those that members have dropped while the target still has them. The commit of a change writes both
-records, and they are read when an attempt of a part begins.
+Dropped columns are columns that members have dropped and the target still has. The commit of a change writes both
+records. They are read when an attempt of a part begins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def join(groups: ShardGroups, context: JobContext) -> None:
 
 
 def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
-    """Reads the tables of unreachable sources from the record, so that only changes of these tables wait for them."""
+    """Reads the tables of unreachable sources from the record.
+
+    So only changes of these tables wait for these sources.
+    """
     with closing(context.target.connect()) as session:
         for source in absent:
             rules = groups.rules.get(source)
@@ -63,9 +66,9 @@ def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) ->
 def dropped_under(
     renamed: Mapping[Member, Member], dropped: Mapping[Member, frozenset[str]], known: Mapping[Member, frozenset[str]]
 ) -> dict[Member, frozenset[str]]:
-    """Returns the dropped columns under their members' new names, and none under the old names.
+    """Returns the dropped columns, keyed by the new names of members. The old names have no dropped columns any more.
 
-    `dropped` has the columns after the change and `known` those before it, both by the names before it.
+    `dropped` has the columns after the change, `known` the columns before it; both are keyed by the old names.
     """
     moved = {old: frozenset[str]() for old in renamed}
     moved |= {new: dropped.get(old, known.get(old, frozenset())) for old, new in renamed.items()}
@@ -93,7 +96,7 @@ def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
 
 
 def missed_under(source: str, renamed: Mapping[TableName, TableName], missed: MissedChanges) -> MissedChanges:
-    """Returns the changes that renamed tables miss, under their new names, and under the old ones if they differ."""
+    """Returns the changes that renamed tables miss, keyed by the new names. The old names miss nothing any more."""
     moved: dict[Member, tuple[Table, ...]] = {Member(source, old): () for old in renamed}
     moved |= {Member(source, new): missed.get(Member(source, old), ()) for old, new in renamed.items()}
     return {member: steps for member, steps in moved.items() if steps != missed.get(member, ())}
@@ -117,7 +120,8 @@ def settle_missed(
     """Updates, in the open transaction, the missed changes of tables that continue after an unread part of the log.
 
     If a table has the structure after one of its missed changes, it has made that change and no longer misses it or any
-    change before it. The progress of any other table is unknown: it misses nothing, like a dropped table (None).
+    change before it. The progress of any other table is not known: it counts as missing nothing, like a dropped table
+    (None).
     """
     missed = load_missed(session, task, (source,)) if target_table else {}
     left = {

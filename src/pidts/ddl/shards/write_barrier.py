@@ -1,9 +1,9 @@
 """Holds tables while a change of their group is made for other members.
 
-A member that has arrived at the change waits before it. The other shards of the group would continue writing to the
-table that is being changed. Their batches, with all other tables in them, would wait until the change ends, and the end
-of the change would wait for their checkpoints. So the tables of these shards are held as by a change of their own, and
-the change begins when all their parts have stopped.
+A member that has arrived at the change waits before it. The other shards of the group would continue to write to the
+table that is being changed. Their batches, with all other tables in them, would wait for the end of the change, and the
+end of the change would wait for their checkpoints. So the tables of these shards are held, as if they had a due change
+themselves, and the change begins when all their parts have stopped writing to the table.
 
 This state is not durable. If a part does not report in time that it has stopped, the change begins without it: the part
 may be down, or may be writing to a table that another session has locked. Then its writes wait on the target.
@@ -34,7 +34,7 @@ class WriteBarrier:
     def __init__(self) -> None:
         self._keeps: dict[str, Keep] = {}
         self._kept: dict[object, Mapping[str, frozenset[TableName]]] = {}
-        """The held tables, by the change for which they are held."""
+        """The held tables, keyed by the change for which they are held."""
         self._stand: dict[str, frozenset[TableName]] = {}
         self._quiet: set[str] = set()
         self._moved = threading.Condition()
@@ -63,7 +63,7 @@ class WriteBarrier:
 
     @contextmanager
     def quiet(self, source: str) -> Iterator[None]:
-        """Marks the time in which no batch of the part is under way and the next one is not planned yet."""
+        """Marks the time in which no batch of the part is under way and the next batch is not planned yet."""
         with self._moved:
             self._quiet.add(source)
             self._moved.notify_all()
@@ -75,7 +75,7 @@ class WriteBarrier:
 
     @contextmanager
     def holding(self, tables: Mapping[str, frozenset[TableName]]) -> Iterator[None]:
-        """Holds these tables, by their sources, while the code inside runs."""
+        """Holds these tables, keyed by their sources, while the code inside the block runs."""
         if not tables:
             yield
             return
