@@ -1,4 +1,4 @@
-"""Finds the data around the rows of a stretch: their transactions' GTIDs, ids and times, and the statements between."""
+"""Finds the data around the rows of a stretch: GTIDs, ids and times of their transactions, and other statements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Statement:
 
 
 class Around:
-    """Finds these data for many rows at once."""
+    """Finds the data around many rows at once."""
 
     def __init__(self, stretch: DecodeRange, log_format: Format, raw: bytes) -> None:
         self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
@@ -48,7 +48,7 @@ class Around:
         self.gtids: list[str | None] = []
         """The GTID of each transaction; None for a transaction without one."""
         self.begins = self.ends = np.array([], np.int64)
-        """The places in the log file at which each transaction begins and ends."""
+        """The bytes in the log file at which each transaction begins and ends."""
         self._with_statements: list[Transaction] = []
         """The transactions with statements."""
         if stretch.commit is not None:
@@ -82,7 +82,7 @@ class Around:
         return np.searchsorted(self.ends, offsets, side="right").astype(np.int64)
 
     def times(self, offsets: Numbers) -> Numbers:
-        """Returns the time at which the event at each place was executed, in seconds since 1970."""
+        """Returns the times at which the events at these bytes of the log were executed, in seconds since 1970."""
         if self._stretch.commit is not None:
             return np.full(len(offsets), self._stretch.commit.timestamp, np.int64)
         return self._events.times(offsets)
@@ -109,7 +109,7 @@ class Around:
         return int.from_bytes(last.body[:8], "little", signed=True) if last.type == EventType.XID else None
 
     def statements(self, wanted: LogSelection, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
-        """Yields the statements in the range that are to be shown."""
+        """Yields the statements in the range that the query shows."""
         for transaction in self._with_statements:
             commit = transaction.xa if transaction is self._stretch.commit else None
             begin = self._stretch.begin.offset if commit else transaction.begin.offset
@@ -140,8 +140,8 @@ def _queries(event: Event) -> Iterator[tuple[int, Query]]:
 class EventPlaces:
     """The times of a stretch's events, and the place of each event in the stretch's bytes and in the log.
 
-    The distance between the two places of an event varies, since a log file has events that the server does not send to
-    replicas. All arrays have an additional element: the place after the last event.
+    The difference between the two places varies, since a log file has events that the server does not send to replicas.
+    All arrays have an additional element: the place after the last event.
     """
 
     def __init__(self, raw: memoryview, begin: int) -> None:
@@ -177,7 +177,7 @@ class EventPlaces:
 def _offsets(ends: Numbers, sizes: Numbers, begin: int) -> Numbers:
     """Returns the places of events.
 
-    A header has only 32 bits of an event's end, or 0 if the event directly follows the event before it.
+    A header has only 32 bits of an event's end, or 0 if the event directly follows the previous event.
     """
     for event in np.flatnonzero(ends == 0):
         ends[event] = (ends[event - 1] if event else begin) + sizes[event]

@@ -25,13 +25,11 @@ _TYPE_AT = 4
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """Whole, consecutive events; `data` is valid until the next block comes."""
+    """Whole, consecutive events. `data` is valid until the next block is read."""
 
     data: bytes | memoryview
     begins: Position | None = None
-    """The place where a file begins; set in the first block of the log and of each file, if the place is known by
-    then.
-    """
+    """The place where a file begins. It is set in the first block of the log and of each file, if it is known."""
     container: str = ""
     """The file with the events; empty if a server sends them."""
     offset: int = 0
@@ -49,7 +47,7 @@ class LogInput(Protocol):
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Yields the present log again, from a place, or from the beginning of the file with this place."""
+        """Yields the present log again, from a place on, or from the beginning of the file that has this place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class ServerInput:
     def again(self, place: Position) -> Iterator[LogBlock]:
         """Reads again from a place, on another connection.
 
-        The connection uses another replica id: with the same id, it would end the first connection.
+        The connection uses another replica id: with the same id, the server would end the first connection.
         """
         other = replace(self.server, server_id=None, source_id=f"{self.server.source_id} ahead")
         yield from server_blocks(other, place)
@@ -97,7 +95,7 @@ class FileInput:
             yield from _of_file(path, self.say)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Reads the files again from a place. It reports nothing, since the first reading has reported it."""
+        """Reads the files again from a place. It reports no notes: the first reading has reported them."""
         for path in self.paths[[log_name(path) for path in self.paths].index(place.file) :]:
             yield from _of_file(path, lambda _: None)
 
@@ -146,7 +144,7 @@ def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
     """Numbers the files that follow each other on standard input, since they have no names.
 
     The end of a file may contain the next file's name (not after a crash). These names are not used: the first file's
-    name is unknown, so they would not match it.
+    name is not known, so they might not fit it.
     """
     number = 0
     for block in blocks:
@@ -156,7 +154,7 @@ def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
 
 
 def completed(blocks: Iterable[LogBlock], change_no: int) -> Iterator[tuple[Completed, LogBlock, str]]:
-    """Yields the transactions that each block completes, with the block and the version of the server that wrote it."""
+    """Yields the transactions that each block completes, with the block and the version of its server."""
     reader: TransactionReader | None = None
     for block in blocks:
         if block.begins is not None and reader is not None:

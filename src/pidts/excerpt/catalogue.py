@@ -1,7 +1,7 @@
 """Reads a server's catalogue, and computes its state at an earlier place in the log.
 
-A catalogue shows the *present* tables. The log is searched for the schema changes between the earlier place and the
-present. The tables that these changes concern are unknown before the changes.
+A catalogue shows the *present* tables. The log between the earlier place and the present is searched for schema
+changes. The structures of tables that these changes concern are not known before the changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pidts.source.catalogue import CatalogueReading, look_at_tables
 
 _TYPE_AT = 4
 _MADE = slice(0, 9)
-"""The bytes of a log file's first event that say when it was created, and by which server."""
+"""The bytes of a log file's first event that say when the file was created, and by which server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Catalogue:
     def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> History:
         """Returns the history at a place in the server's log before all of these schema changes.
 
-        Tables that changed while the catalogue was read are unknown, since the catalogue may show the state before or
-        after such a change.
+        Structures of tables that changed while the catalogue was read are not known: the catalogue may show the state
+        before or after such a change.
         """
         began, ended = Lsn.at(self.reading.began, change_no), Lsn.at(self.reading.ended, change_no)
         passed = [change for change in changes if change.lsn <= ended]
@@ -61,7 +61,7 @@ class Catalogue:
             yield change
 
     def changes_of_copy(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
-        """Yields the schema changes in copied log files, and those in the server's own log after the last copied file.
+        """Yields the schema changes in copied log files, and in the server's own log after the last copied file.
 
         The server's own log is used only if the server has written the last copied file, and still has this file.
         """
@@ -85,7 +85,7 @@ class Catalogue:
 
 
 class FileMark:
-    """Distinguishes the log file that was read last from other files of the same name."""
+    """Distinguishes the log file that was read last from other files with the same name."""
 
     def __init__(self) -> None:
         self.file = ""
@@ -103,7 +103,7 @@ class FileMark:
 
 
 def schema_changes(blocks: Iterable[LogBlock], change_no: int, until: Lsn | None = None) -> Iterator[Transaction]:
-    """Yields the transactions with statements in these blocks of a log, of which the first block has a known place."""
+    """Yields the transactions with statements in these blocks of a log. The place of the first block must be known."""
     for found, _, _ in completed(blocks, change_no):
         if isinstance(found.what, Transaction):
             if found.what.ddl is not None:

@@ -25,7 +25,7 @@ from pidts.schema.affected_tables import understood
 from pidts.schema.evolve.catalog_history import History
 
 _GAP = 256 << 10
-"""If there are unwanted events of at least this many bytes, a stretch ends before them."""
+"""A stretch ends before unwanted events if they have at least this many bytes."""
 _NOTHING = History(complete=False)
 
 
@@ -40,9 +40,7 @@ class PlacedTransaction:
     """The Lsn of the first byte of its rows."""
     span: Span
     is_commit: bool = False
-    """Whether the span has the events that prepared an XA transaction, and `transaction` is the later commit of
-    these.
-    """
+    """Whether the span has the events that prepared an XA transaction, and `transaction` is its later commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +54,10 @@ class DecodeRange:
     structures_at: Lsn
     """The structures of the tables include all schema changes up to this place in the log."""
     tables: tuple[TableName, ...] = ()
-    """The tables of its transactions.
+    """The tables of the transactions in the range.
 
-    Other rows in the range do not count: the events that prepared an XA transaction stand where it was prepared, but
-    the rows belong to its later commit, or to nothing if it is rolled back.
+    Other rows in the range do not count: the events that prepared an XA transaction are where it was prepared, but
+    their rows belong to its later commit, or to no transaction if it is rolled back.
     """
     history: History = _NOTHING
     """The history of the tables that have rows in this range."""
@@ -84,7 +82,7 @@ class LogSelection:
     def takes(self, transaction: Transaction) -> bool:
         """Whether the transaction has to be read.
 
-        A statement that changed rows is included, to report it as an error.
+        This includes a statement that changed rows: it is reported as an error.
         """
         if transaction.ddl is None:
             return self.rows(transaction)
@@ -98,7 +96,7 @@ class LogSelection:
 
 
 class LogCutter:
-    """Joins the pieces of a log, in order, into stretches. `resolved` adds the structures later."""
+    """Joins the transactions of a log, in order, into stretches. `resolved` adds the structures later."""
 
     def __init__(self, wanted: LogSelection, size: int) -> None:
         self.changes: list[Transaction] = []
@@ -114,7 +112,7 @@ class LogCutter:
         """Yields the stretches that this piece completes."""
         transaction = piece.transaction
         changes = transaction.ddl is not None and self._may_change(transaction)
-        # The rows of a CREATE TABLE ... SELECT have the structure that this same statement makes.
+        # The rows of a CREATE TABLE ... SELECT have the structure that the same statement makes.
         makes_rows = changes and transaction.row_events > 0
         if self._wanted.takes(transaction):
             if makes_rows or piece.is_commit:
@@ -201,7 +199,10 @@ class _Group:
 
 
 def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]]:
-    """Yields each piece with its server's version. The rows of a prepared XA transaction come at its commit."""
+    """Yields each transaction with its server's version.
+
+    The rows of a prepared XA transaction are yielded at its commit.
+    """
     undecided: PreparedGroups[_Group] = PreparedGroups()
     for found, block, version in completed(blocks, 0):
         for transaction, group in _each(found, block):

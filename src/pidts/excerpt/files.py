@@ -31,7 +31,7 @@ _PACKED = 16 << 10
 _LARGEST = 1 << 31
 _KIND_AT, _SIZE_AT, _FLAGS_AT, _IN_USE = 4, slice(9, 13), 17, 1
 _HEAD = struct.Struct("<IBxxxxI")
-"""The places of time, kind and size in an event's header."""
+"""The format of an event's header: time, kind and size are read from it."""
 _MAGIC = int.from_bytes(MAGIC, "little")
 _FORMAT, _ENCRYPTION = int(EventType.FORMAT_DESCRIPTION), int(EventType.START_ENCRYPTION)
 FIRST_EVENT = len(MAGIC)
@@ -97,7 +97,7 @@ def file_begin(path: Path) -> Position:
     try:
         return Position(log_name(path), FIRST_EVENT)
     except ValueError as error:
-        todo = "Give the file the name that it has on its server: Lsns are made of its number"
+        todo = "Give the file the name that it has on its server: its number is part of each Lsn"
         raise ConfigError("not-a-binlog", str(error), where=Where(file=str(path)), todo=todo) from None
 
 
@@ -117,7 +117,7 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
 
 @contextmanager
 def _unpacked(raw: io.BufferedReader) -> Iterator[io.BufferedReader]:
-    """Unpacks a file. The first bytes tell the format, since names may be wrong."""
+    """Unpacks a file. The first bytes show the format: a file's name may be wrong."""
     head = raw.peek(len(_ZSTD))[: len(_ZSTD)]
     if head.startswith(_GZIP):
         with gzip.GzipFile(fileobj=raw) as plain:
@@ -129,7 +129,7 @@ def _unpacked(raw: io.BufferedReader) -> Iterator[io.BufferedReader]:
 
 
 class _ZstdFile(io.RawIOBase):
-    """Reads the frames of a file. The library's own reader would take an incomplete frame for the end of the file."""
+    """Reads the frames of a file. The library's own reader would treat an incomplete frame as the end of the file."""
 
     def __init__(self, packed: io.BufferedReader) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
             todo="Name a binary log file of the server, such as bin.000042; it may be compressed (gzip, zstd)",
         )
     begins, in_use, missing, offset = False, False, 0, len(data)
-    # The writer of a pipe may be slow, so the bytes written so far are used at once.
+    # The program that writes to a pipe may be slow, so bytes are used as soon as they come.
     while block := _exactly(plain, missing) if missing > _BLOCK else plain.read1(_BLOCK):
         view = memoryview(data + block)
         offset -= len(data)
@@ -196,10 +196,10 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
         if at > first or begins:
             yield FileBlock(view[first:at], offset + first, begins)
         if not is_event:
-            # The sound events before the damaged one were yielded already.
+            # The intact events before the damaged one were already yielded.
             size = int.from_bytes(view[at : at + HEADER_SIZE][_SIZE_AT], "little")
             place = Where(file=where.file, position=f"byte {offset + at}")
-            raise DecodeError("bad-size", f"an event claims {size} bytes", where=place)
+            raise DecodeError("bad-size", f"the header of an event gives its size as {size} bytes", where=place)
         begins = False
         offset += len(view)
         data = bytes(view[at:])
@@ -207,11 +207,11 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
     if data and not in_use:
         raise DecodeError("truncated", "the log file ends in the middle of an event", where=where)
     if data:
-        say(f"{where.file}: its server was still writing it; its last event is not whole and is left out")
+        say(f"{where.file}: its server was still writing it; its last event is incomplete and is left out")
 
 
 def _exactly(plain: io.BufferedReader, size: int) -> bytes:
-    """Reads `size` bytes, or fewer if the end comes first."""
+    """Reads `size` bytes, or fewer at the end of the file."""
     parts = []
     while size > 0 and (part := plain.read(size)):
         parts.append(part)

@@ -26,7 +26,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 
 def image_text(table: Table, images: pa.StructArray, columns: tuple[int, ...] | None = None) -> pa.Array:
-    """Returns each row as a JSON object of some of its columns; null if there is no image."""
+    """Returns each row as a JSON object with some or all of its columns; null if there is no image."""
     chosen = range(len(table.columns)) if columns is None else columns
     pieces: list[pa.Scalar | pa.Array] = []
     for place in chosen:

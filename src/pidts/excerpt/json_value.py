@@ -15,7 +15,7 @@ from typing import Any
 from pidts.model import ColumnType, Kind
 
 _SHORTEST = 9
-"""The number of digits that distinguish every FLOAT from its neighbours."""
+"""The number of digits that are always enough to distinguish a FLOAT from its neighbours."""
 
 
 def json_value(value: Any, kind: ColumnType | None = None) -> Any:

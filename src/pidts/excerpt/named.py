@@ -16,14 +16,18 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def is_url(text: str) -> bool:
-    """Whether the text means a server, even if misspelt: taken for a file name, it would be shown with its password."""
+    """Whether the text means a server, even if it is misspelt.
+
+    If it were used as a file name, messages would show its password.
+    """
     return "://" in text or text.startswith(("mysql:", "mariadb:"))
 
 
 def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", password_file: str = "") -> SourceConfig:
-    """Returns the server.
+    """Returns the server that a URL names.
 
-    Its password is in the file, else in the URL (which may name a variable), else in MYSQL_PWD.
+    Its password comes from the file if one is given, else from the URL (which may name a variable), else from
+    MYSQL_PWD.
     """
     config = SourceConfig.from_url(url, source_id)
 
@@ -41,11 +45,11 @@ def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", pass
 
 
 def asked_tables(text: str, option: str) -> AllowList:
-    """Parses `shop.orders,crm.*`. Refuses a schema that is never shown, since the user would see no rows of it."""
+    """Parses `shop.orders,crm.*`. Refuses a schema that is never shown: the user would wait for rows in vain."""
     found = AllowList.parse(text)
     for schema, _ in found.do_tables:
         if schema.lower() in SYSTEM_SCHEMAS:
-            todo = f"Name other tables; never shown are those of {', '.join(sorted(SYSTEM_SCHEMAS))}"
+            todo = f"Name other tables; tables of these schemas are never shown: {', '.join(sorted(SYSTEM_SCHEMAS))}"
             raise ConfigError("bad-value", f"{option}: the tables of {schema} are never shown", todo=todo)
     return found
 

@@ -27,7 +27,7 @@ from pidts.rules import AllowList
 from pidts.schema.evolve.catalog_history import History
 
 _IDLE_BYTES = 16 << 20
-"""The query's offset moves after this much irrelevant log, even without rows."""
+"""After this much log without rows for the query, the query's offset moves nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Offset:
     lsn: Lsn
     server: str
     history: History | None
-    """The tables' structures; None at the very beginning of a query, if they were not needed yet."""
+    """The tables' structures; None if they were not needed yet, at the very beginning of a query."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the offset in the form that Spark stores."""
@@ -78,7 +78,7 @@ def _unpacked(text: str) -> History:
 
 
 def only(history: History, allow: AllowList) -> History:
-    """Returns the part of a history about the query's own tables: a query has to remember only these."""
+    """Returns the part of a history about the query's tables: an offset need not have more."""
 
     def mine(name: TableName) -> bool:
         return allow(name)
@@ -118,7 +118,7 @@ class TypedTable:
 
 
 class StreamPlan:
-    """Finds where the batches of a stream end in one relay, and the stretches of the log that tasks decode."""
+    """Finds where the batches of a stream end in a relay, and which stretches of the log Spark tasks decode."""
 
     def __init__(
         self, reader: RelayReader, store: RelayStore, view: QueryView, typed: TypedTable | None = None
@@ -126,10 +126,10 @@ class StreamPlan:
         self._reader, self._store, self._view, self._typed = reader, store, view, typed
         self._files: dict[int, str] = {}
         self._passed: tuple[Lsn, _State] | None = None
-        """If the last search found nothing: the offset at which it began, and the place up to which it searched."""
+        """The offset at which the last search began, and the place up to which it searched. Set if it found nothing."""
 
     def next(self, start: Offset, limits: ReadLimits) -> Offset | None:
-        """Returns the end of the batch that begins at `start`; None if there is nothing for it yet."""
+        """Returns the end of the batch that begins at `start`; None if there are no changes for it yet."""
         state = _State.of(start)
         if self._passed is not None and self._passed[0] == start.lsn:
             state = self._passed[1]
@@ -225,8 +225,8 @@ class StreamPlan:
         statement = (entry.transaction.ddl or "")[:200]
         what = f"a statement gives the table other columns than this typed query has: {statement}"
         todo = (
-            "Everything before it is done. Call `load()` again, which takes the table's present columns, "
-            "and start the query with the same checkpoint: it continues here"
+            "Everything before it is done. Call `load()` again: it uses the table's present columns. Then "
+            "start the query with the same checkpoint: it continues here"
         )
         place = str(entry.transaction.prev_lsn)
         where = Where(source=self._view.source, position=place, table=str(typed.name))
@@ -234,7 +234,7 @@ class StreamPlan:
 
 
 _FILE = 1 << 40
-"""More bytes than any log file has. With this factor, a file's number and a place in the file make one number."""
+"""More bytes than any log file has: a file's number times this, plus a place in the file, is a unique number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The part of a log between two points that a user names, and the decision which transactions belong to it.
+"""Decides which transactions belong to the part of a log between two points that a user names.
 
 A point is an Lsn, a position, a GTID or a set of them, or a time.
 """
@@ -65,16 +65,16 @@ def parse_point(text: str) -> Point:
 class LogRange:
     """Everything after `start`, up to and including `end`.
 
-    If the start is a time, the first transaction in that second or later is the first in the range. If the end is a
-    time, the last transaction in that second or before is the last. If the start is a GTID set, it has the transactions
-    that the user already has. If the end is a GTID set, it has all wanted transactions.
+    If the start is a time, the range begins with the first transaction in that second or later. If the end is a time,
+    the range ends with the last transaction in that second or earlier. If the start is a GTID set, the user already has
+    the transactions in this set. If the end is a GTID set, the user wants the transactions in this set.
     """
 
     start: Point | None = None
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change is in the range if its transaction is: an Lsn may name a single row."""
+        """Whether a change is in the range if its transaction is: start or end may be the Lsn of a single row."""
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
         return not (isinstance(self.end, Lsn) and lsn > self.end)
@@ -88,7 +88,7 @@ class RangeFilter:
         self._begun = False
         self._goals = _goals(wanted.end)
         self.ended = False
-        """Whether nothing after this can be in the range."""
+        """Whether no later transaction can be in the range."""
 
     def takes(self, transaction: Transaction) -> bool:
         """Whether the next transaction is in the range."""
@@ -132,7 +132,7 @@ class RangeFilter:
 
 
 def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
-    """Returns the goals that are still ahead after this transaction."""
+    """Returns the goals that have not been reached with this transaction."""
     if not goals or not gtid:
         return goals
     came = parse_gtid(gtid)
@@ -146,7 +146,10 @@ def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
 
 
 def _goals(end: Point | None) -> frozenset[Gtid]:
-    """Returns the last transactions of an end that names GTIDs. When all of them have come, the range has ended."""
+    """Returns the last transactions of an end that is a GTID set.
+
+    When all of them have been read, the range has ended.
+    """
     if isinstance(end, MySqlGtid):
         return frozenset({end})
     if isinstance(end, MariaDbGtidSet):

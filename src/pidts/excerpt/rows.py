@@ -1,4 +1,4 @@
-"""Turns a stretch of raw log into record batches in log order, a column at a time.
+"""Turns a stretch of raw log into record batches in log order, one column at a time.
 
 The decoder returns the rows. The data around a row (the transaction, its GTID and its times) is looked up for all rows
 at once, by their places in the log.
@@ -37,7 +37,7 @@ TypedImages = Callable[[Table, pa.StructArray, pa.StructType], pa.StructArray]
 
 @dataclass(frozen=True, slots=True)
 class QueryView:
-    """The columns and rows of the log that a query sees; it is sent with the tasks."""
+    """The columns and rows of the log that a query shows. This is sent with each Spark task."""
 
     wanted: LogSelection
     schema: pa.Schema
@@ -50,7 +50,7 @@ class QueryView:
     """The range, which may begin and end inside a transaction."""
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change at this place is in the range."""
+        """Whether a change at this place is in the query's range."""
         return not ((self.after is not None and lsn <= self.after) or (self.upto is not None and lsn > self.upto))
 
 
@@ -122,7 +122,7 @@ class _Part:
 
 
 class _Assembly:
-    """Sorts all rows of a stretch."""
+    """Sorts all rows of a stretch, and makes record batches of them."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class _Assembly:
         tables = [batch.table.name for batch in self._changes]
         databases = [name.schema for name in tables] + [statement.database or None for statement in self._statements]
         names = [name.name for name in tables] + [statement.table or None for statement in self._statements]
-        # All rows of a batch are of one table; each statement has its own table.
+        # All rows of a change batch are of one table; each statement has its own table.
         kind = np.searchsorted(self._starts, order, side="right") - 1
         statements = self._starts[len(tables)]
         kind = pa.array(np.where(order < statements, kind, len(tables) + order - statements))
@@ -213,7 +213,7 @@ class _Assembly:
         }
 
     def _images(self, chosen: Numbers, side: str) -> pa.Array:
-        """Returns one side's images of the chosen rows. Rows from one batch must stand together."""
+        """Returns one side's images of the chosen rows. Rows from one change batch must be adjacent."""
         parts, places = [], []
         image = self._view.schema.field("old").type
         for number, batch in enumerate(self._changes):
@@ -243,7 +243,7 @@ class _Assembly:
 
 
 def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArray[np.bool_]:
-    """Returns a mask of the rows that came a second time.
+    """Returns a mask of the rows that were received a second time.
 
     All rows are in one log file; their events begin at `offsets`.
     """
@@ -277,11 +277,12 @@ def json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
 
 
 def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
-    """Returns the columns of an image. Of the two bitmaps, the before image's comes first, the after image's last.
+    """Returns the columns of an image.
 
-    Only the length of the bitmaps shows how many images a change has. The kind of change of a group's first row does
-    not show it: a DELETE and an INSERT may have the same bitmap, which belongs to the before image of the DELETE and to
-    the after image of the INSERT.
+    If there are two bitmaps, the first is of the before image, the second of the after image. Only the length of the
+    bitmaps shows how many images a change has. The kind of change of the first row with these bitmaps does not show it:
+    a DELETE and an INSERT may have the same bitmap, which belongs to the before image of the DELETE and to the after
+    image of the INSERT.
     """
     size = (len(table.columns) + 7) // 8
     bits = int.from_bytes(bitmaps[-size:] if side == "after" else bitmaps[:size], "little")
@@ -289,7 +290,7 @@ def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
 
 
 def _lsn_text(first: Lsn, offsets: Numbers, rows: Numbers) -> pa.Array:
-    """Returns each Lsn in the form of `str`."""
+    """Returns the text of each Lsn, as `str` gives it."""
     offset = pc.utf8_lpad(pa.array(offsets).cast(pa.string()), 12, "0")
     row = pc.utf8_lpad(pa.array(rows).cast(pa.string()), 10, "0")
     return pc.binary_join_element_wise(f"{first.change_no:04}.{first.log_index:010}", offset, row, ".")

@@ -1,9 +1,8 @@
 """Finds the log file of a server in which a range begins, from the heads of a few files.
 
 Each file's first event has the time at which the file was created. The next event has the GTIDs of the transactions in
-all files before it. A server that is asked by GTID would send only the wanted transactions, without those before them.
-Then it would be unknown which transaction comes before the first one, and which XA transactions were prepared before
-it.
+all files before it. If asked by GTID, a server would send only the wanted transactions. Then it would not be known
+which transaction is before the first one, and which XA transactions were prepared before it.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
 
 
 def _last(files: list[str], is_before: Callable[[str], bool], start: Point, server: SourceConfig) -> str:
-    """Returns the last file that begins at or before the start; all files before this file do so, too."""
+    """Returns the last file that begins at or before the start. All earlier files begin before the start, too."""
     low, high = 0, len(files)
     while low < high:
         middle = (low + high) // 2
@@ -74,14 +73,14 @@ def _last(files: list[str], is_before: Callable[[str], bool], start: Point, serv
             high = middle
     if low == 0 and not isinstance(start, datetime):
         what = f"the source no longer has all log after {start}: {files[0]} is its oldest log file"
-        todo = "Read the older files, if they are kept somewhere, or begin elsewhere"
+        todo = "Read the older files, if they are kept somewhere, or begin at a later place"
         raise Halted("position-lost", what, where=server.where, todo=todo)
     return files[max(low - 1, 0)]
 
 
 def _is_before(head: _Head, start: Point) -> bool:
     if isinstance(start, datetime):
-        # In the second in which a file was created, transactions may also have been written to the file before it.
+        # In the second in which a file was created, transactions may also have been written to the previous file.
         return head.created < start.timestamp()
     if isinstance(start, MySqlGtid):
         return not head.before.contains(start)

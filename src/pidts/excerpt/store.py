@@ -42,7 +42,7 @@ class Span:
         return self.offset + self.size
 
     def upto(self, other: Span) -> Span:
-        """Returns the span from here to the end of a later one in the same container."""
+        """Returns the span from the beginning of this one to the end of a later one in the same container."""
         return Span(self.container, self.offset, other.end - self.offset)
 
 
@@ -68,7 +68,7 @@ class RelayStore:
 
 
 def came_again(store: Store) -> tuple[Refetch, ...]:
-    """Returns the parts of the log that a relay has received twice, because they were damaged there."""
+    """Returns the parts of the log that a relay has received twice because they were damaged in the relay."""
     return read_refetches(Folder.of(store.relay, store.source_id)).done if isinstance(store, RelayStore) else ()
 
 

@@ -29,7 +29,7 @@ from pidts.replicate import Applied
 _MOST_BODY = 1 << 20
 _MOST_WAIT = 10.0
 _THREADS = 64
-"""The number of requests that may wait or read at the same time; a follower makes one at a time."""
+"""The number of requests that may wait or read at the same time; a follower makes one request at a time."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 Result = TypeVar("Result")
 Endpoint = Callable[["RelayApplication", Request, ServedRelay], Awaitable[Response]]
@@ -57,7 +57,7 @@ class RelayApplication:
         self.app = Starlette(routes=[*routes, Route("/healthz", _healthy)])
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs work that reads files or waits in a thread, so that other requests go on."""
+        """Runs work that reads files or waits. It runs in a thread, so that other requests are answered meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def close(self) -> None:
@@ -161,5 +161,5 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _refused() -> Transient:
-    todo = "Give both sides the same token. It is tried again, so a token may be exchanged at any time"
+    todo = "Give both sides the same token. It is tried again, so a token may be replaced at any time"
     return Transient("relay-server-refused", "the relay server does not accept this token", todo=todo)

@@ -19,7 +19,7 @@ from pidts.relay.copy_writer import IndexPrefix
 from pidts.replicate import Applied
 
 _SECONDS = 30.0
-"""The longest silence of a server that is alive."""
+"""The longest time, in seconds, in which a running server sends nothing."""
 _PORT = 9310
 
 
@@ -33,7 +33,7 @@ class RelayServerAddress:
     """The authority that has signed the server's certificate; None for the system's authorities."""
 
     def demand_safe(self) -> None:
-        """Refuses an address at which others could read the token or the rows, and files that cannot be used."""
+        """Refuses an address at which others could read the token or the rows. Refuses files that cannot be used."""
         self.demand_encrypted()
         if self.ca is not None:
             self.context()
@@ -43,7 +43,7 @@ class RelayServerAddress:
         """Refuses a connection without TLS to an address that is not loopback."""
         scheme, host, _ = self.place
         if scheme == "http" and not is_loopback(host):
-            what = f"{host} is not this machine's loopback, and without TLS everybody on the way could read the rows"
+            what = f"{host} is not this machine's loopback, and without TLS anybody on the network could read the rows"
             raise ConfigError("relay-address", what, todo="Write https://, and serve the relay with --tls-cert")
 
     @property
@@ -80,7 +80,7 @@ class RelayClient:
         self._connection: HTTPConnection | None = None
 
     def more(self, has: IndexPrefix, wait: float) -> Answer:
-        """Returns the piece that follows the copy; the server waits up to `wait` seconds for this piece."""
+        """Returns the piece that follows the copy. The server waits up to `wait` seconds for log to send."""
         query = urlencode({**encode_prefix(has), "wait": wait})
         return self._answer(self._ask("GET", f"more?{query}"))
 
@@ -98,7 +98,7 @@ class RelayClient:
         return self._ask("GET", f"index?segment={segment}")
 
     def structures(self, lsn: Lsn) -> str:
-        """Returns the stored structures at a place; empty if they are not known."""
+        """Returns the stored structures at a place; an empty text if they are not known."""
         return self._ask("GET", f"structures?{urlencode({'lsn': str(lsn)})}").decode()
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
@@ -111,7 +111,7 @@ class RelayClient:
         return Lsn.parse(found) if found else None
 
     def doubt(self, after: Lsn) -> bool:
-        """Lets the server look for damage after a place, and repair it. Returns whether there is damage."""
+        """Makes the server look for damage after a place, and repair it. Returns whether there is damage."""
         return bool(self._json(self._ask("POST", "doubt", {"after": str(after)})).get("damaged"))
 
     def close(self) -> None:
@@ -139,7 +139,9 @@ class RelayClient:
         try:
             raise decode_error(json.loads(body)["error"])
         except (ValueError, KeyError, TypeError):
-            raise self._lost(f"what answers there is no relay server of this version (HTTP status {status})") from None
+            raise self._lost(
+                f"the program at this address is no relay server of this version (HTTP status {status})"
+            ) from None
 
     def _exchange(self, method: str, path: str, about: Mapping[str, Any] | None) -> tuple[int, bytes]:
         if self._connection is None:
@@ -147,7 +149,7 @@ class RelayClient:
         try:
             headers = {"Authorization": f"Bearer {read_tokens(self._address.token_file)[0]}"}
         except ConfigError as error:
-            # Somebody may be replacing the token: a file that is empty for a moment must not end a run of weeks.
+            # Somebody may be replacing the token: a file that is empty for a moment must not end a long run.
             raise Transient("relay-server-refused", error.what, where=error.where, todo=error.todo) from error
         body = json.dumps(about).encode() if about is not None else None
         self._connection.request(method, f"{self._base}/{path}", body, headers)

@@ -1,4 +1,4 @@
-"""Keeps a copy of a relay that another machine serves; it replaces the replicator on the machine that applies.
+"""Keeps a copy of a relay that another machine serves. This replaces the replicator on the machine that applies.
 
 It requests the log after its copy, writes it (`relay.copy_writer` has the crash points), and requests the next part. It
 reconnects after transient errors, and ends with an error if continuing would join two different logs. Before it reads
@@ -8,8 +8,10 @@ this log.
 If the copy and the serving relay differ, there are three cases:
 
 1. The serving relay lacks records that the copy has, or has other records from some place on. The copy is cut back to
-   the last record that both have, by a file that all its readers watch (`relay.refetch`), and continues from there.
-2. The two have no record in common: another relay answers, or the serving relay has begun anew. A person has to decide.
+   the last record that both have, and continues from there. All readers of the copy watch the file that requests this
+   cut (`relay.refetch`).
+2. The two have no record in common: another relay answers, or the serving relay was begun anew. An operator has to
+   decide.
 3. A task has found damage in the copy and has asked for a cut. Before the follower fetches the bytes again, it asks the
    server whether the server's relay is also damaged at this place. If so, the server receives the bytes from the source
    again.
@@ -44,7 +46,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _WAIT_SECONDS = 1.0
 _REPORT_SECONDS = 5.0
 _STRUCTURES_SECONDS = 2.0
-"""The interval at which the follower requests structures that the server does not know yet."""
+"""The interval, in seconds, of requesting structures that the server does not have yet."""
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
@@ -58,7 +60,7 @@ class FollowerConfig:
     relay: Path
     """The copy's directory."""
     name: str
-    """The name of this machine at the server, which calls its tasks `TASK@NAME`."""
+    """The name of this machine at the server. The server calls the machine's tasks `TASK@NAME`."""
     start: Applied | Position | None = None
     """The place at which an empty copy begins: a target's checkpoint, a position of the source, or None for the relay's
     end.
@@ -76,7 +78,9 @@ class Follower:
         self._logged_code = ""
         self._signature: Signature = None
         self._doubts: Lsn | None = None
-        """The place after which the copy was damaged, if the server was not yet asked about it."""
+        """The place after which the copy was damaged; None if there is none, or if the server was already asked about
+        it.
+        """
         self._report_at = 0.0
         self._cut = ""
         self._structures: tuple[Lsn, ...] = ()
@@ -160,7 +164,7 @@ class Follower:
             self._report(client)
 
     def _take(self, answer: Answer, client: RelayClient, writer: CopyWriter) -> None:
-        """Writes the received piece, and fetches the structures that the server has stored since."""
+        """Writes the received piece, and fetches structures that the server has stored since the last piece."""
         cut = str(answer.state.get("cut"))
         if cut != self._cut:
             self._cut = cut
@@ -182,8 +186,8 @@ class Follower:
         known = [lsn for lsn in stored_places(self._folder) if lsn >= first]
         wanted = [lsn for lsn in answer.structures if lsn >= first and lsn not in known]
         if not known and first not in wanted:
-            # All catalogues of the server's relay may be from before the place where the copy begins. The server then
-            # brings one catalogue up to this place.
+            # All catalogues of the server's relay may be from before the place where the copy begins. Then the server
+            # computes the structures at this place.
             wanted.insert(0, first)
         for lsn in wanted:
             self._store_structures(client, lsn)
@@ -196,14 +200,14 @@ class Follower:
         except (ValueError, KeyError, TypeError) as error:
             self._log.warning("structures of the relay server are not readable", at=str(lsn), what=str(error))
             return
-        with suppress(OSError):  # a full disk; the structures come again with a later piece
+        with suppress(OSError):  # a full disk; the structures are fetched again with a later piece
             store_catalogue(self._folder, catalogue)
 
     def _say(self, answer: Answer, writer: CopyWriter) -> None:
         state, lack, before = answer.state, answer.state.get("lack"), self.state()
         error: PidtsError | None = None
         if lack is not None:
-            # The source has failed, and the machine that applies can only learn this from the server.
+            # The source has failed, and only the server can inform the machine that applies.
             error = Transient(lack["code"], lack["what"], where=Where(**lack["where"]), todo=lack["todo"])
         elif not before.connected:
             self._log.info("following the relay server", address=self._config.server.url)
@@ -228,7 +232,7 @@ class Follower:
     def _report(self, client: RelayClient) -> None:
         """Reports every few seconds which log the copy's tasks need.
 
-        If the last report of a follower is old, the server knows that the follower is gone.
+        If a follower's last report is old, the server can see that the follower is gone.
         """
         if monotonic() < self._report_at:
             return

@@ -1,4 +1,4 @@
-"""Says whether a host is this machine; the client and the server use it."""
+"""Finds out whether a host is this machine; for client and server."""
 
 from __future__ import annotations
 

@@ -2,16 +2,16 @@
 
 The server only reads the relay, except that it writes task marks for followers.
 
-A follower sends the state of its copy and gets the piece after that. The only things that the server stores for a
+A follower sends the state of its copy and gets the piece after it. The only things that the server stores for a
 follower are its task marks (`relay.task_marks`: the places from which the follower's tasks need the log). So either
-side may die and come back at any moment.
+side may end and start again at any moment.
 
 These rules keep a copy equal to the relay:
 
-- Events are sent only up to the end of an entry that is in the index. Events that the writer may still remove (an
-  incomplete transaction, or complete ones that are not synced) are not sent.
+- Events are sent only up to the end of an entry that is in the index. Events that the writer may still remove are not
+  sent: events of an incomplete transaction, and of complete transactions that are not synced.
 - Each request has a checksum of the copy's index. If the relay's own index does not begin with the same bytes, the
-  answer is the error `relay-copy-differs`, and no events.
+  answer is the error `relay-copy-differs` without events.
 - While a part of the relay is being cut off, nothing is sent. A piece that the server was reading when the cut began is
   discarded. The server notices the cut by the file that also informs the relay's readers (`relay.refetch`).
 """
@@ -51,17 +51,17 @@ from pidts.replicate.resume import Applied, check_not_outdated, has_executed
 from pidts.source import SourceConfig
 
 _LOG_BYTES = 16 << 20
-"""The largest size of a piece, in bytes: of its events, and of its part of the index."""
+"""The most bytes of a piece's events, and the most bytes of its part of the index."""
 _INDEX_BYTES = 1 << 20
 _MOST_INDEX_BYTES = 64 << 20
 _BEGIN_SECONDS = 5.0
 """The time that the server waits for a place of the log that a follower requests."""
 _BELL_SECONDS = 0.5
 _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "lag_seconds", "warning")
-"""The replicator's report about the source, which followers can get only from the server."""
+"""The fields of the replicator's status that followers can get only from the server."""
 _PURGE_SECONDS = 10.0
 _NAME = re.compile(r"\w[\w.@ -]{0,99}@\w[\w. -]{0,99}")
-"""The form `TASK@NAME`, so that no follower can move the mark of a task of this machine."""
+"""Matches `TASK@NAME`: with this form, no follower can move the mark of a task of this machine."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 
@@ -73,8 +73,8 @@ class ServedSource:
     relay: Path
     keep_seconds: int
     repair: Callable[[Halted, Lsn | None], object]
-    """Requests that the part of the relay after an Lsn is received again; raises if that was done before without
-    success.
+    """Requests that the part of the relay after an Lsn is received again; raises if this was done before and did not
+    help.
     """
 
 
@@ -86,7 +86,7 @@ class ServedRelay:
         self._id = served.source.source_id
         self._folder = Folder.of(served.relay, self._id)
         self._prefixes: dict[tuple[int, int], int] = {}
-        """The checksum of the beginning of each segment's index, up to the size that was sent last."""
+        """For each segment the checksum of its index up to the size that was sent last."""
         self._lock = threading.Lock()
         self._bell = threading.Condition()
         self._rings = 0
@@ -107,7 +107,10 @@ class ServedRelay:
     # The requests of followers.
 
     def more(self, has: IndexPrefix, seconds: float) -> Answer:
-        """Returns the piece after a copy's end as soon as there is one; after `seconds`, an answer without a piece."""
+        """Returns the piece after a copy's end as soon as there is one.
+
+        After `seconds`, returns an answer without a piece.
+        """
         deadline = time.monotonic() + seconds
         while True:
             rings = self._rings
@@ -120,7 +123,7 @@ class ServedRelay:
                     return self._answer(None)
 
     def begin(self, wanted: Applied | Position | None) -> Answer:
-        """Returns the first piece for an empty copy: the beginning of the segment that has the entry after a place.
+        """Returns the first piece for an empty copy: the beginning of the segment with the entry after a place.
 
         The place is a target's checkpoint, a position in the source's log, or None: the relay's last segment.
         """
@@ -134,12 +137,12 @@ class ServedRelay:
                 lsn = wanted.lsn
             elif wanted is not None:
                 if wanted.base != origin.log_base:
-                    what = f"the relay server follows a log of the name {origin.log_base}, which does not have {wanted}"
+                    what = f"the relay server receives the log {origin.log_base}, which does not have {wanted}"
                     todo = "Are both sides configured for the same source? Compare mysql-instances of both task files."
                     raise Halted("relay-of-other-source", what, where=self._where, todo=todo)
                 lsn = Lsn.at(wanted, origin.change_no)
             if not reader.wait(Lsn(lsn.change_no, lsn.log_index, max(0, lsn.offset - 1)), _BEGIN_SECONDS):
-                raise self._not_yet(f"the relay server has received the log up to {received}, and not up to {lsn} yet")
+                raise self._not_yet(f"the relay server has received the log up to {received}, but not yet up to {lsn}")
             found = reader.gtid_set(lsn)
             if isinstance(wanted, Applied) and not has_executed(wanted.gtid_set, found):
                 what = f"the relay has other transactions before {lsn} than the target's checkpoint says"
@@ -164,7 +167,7 @@ class ServedRelay:
             return b""
 
     def structures(self, lsn: Lsn) -> str:
-        """Returns the structures of all tables at a stored place or at the start of a segment; empty if not known."""
+        """Returns all structures at a stored place or at a segment's start; an empty text if they are not known."""
         with suppress(FileNotFoundError):
             return catalogue_text(load_catalogue(self._folder, lsn))
         with suppress(Halted):
@@ -173,10 +176,9 @@ class ServedRelay:
         return ""
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
-        """Records the places from which a follower's tasks need the log; purges other log first if the disk is full.
+        """Records the places from which a follower's tasks need the log. If the disk is full, first purges other log.
 
-        Otherwise the follower would wait for room on this disk, while the room could only come from the follower's
-        report.
+        Otherwise the follower would wait for room on this disk, and only the follower's report can make this room.
         """
         for name in needs:
             if not _NAME.fullmatch(name):
@@ -205,7 +207,7 @@ class ServedRelay:
             release(self._served.relay, self._id, limits)
 
     def _is_kept(self, needs: Mapping[str, Lsn | None]) -> bool:
-        """Returns whether the existing marks, which may be older, already keep all of this log."""
+        """Returns whether the existing marks already keep all log that these tasks need; the marks may be older."""
         marks = {one.task: one.lsn for one in read_needs(self._folder)}
         return all(
             name in marks and ((mark := marks[name]) is None or (lsn is not None and mark <= lsn))
@@ -220,8 +222,8 @@ class ServedRelay:
     def doubt(self, after: Lsn) -> bool:
         """Looks for damage after the place at which a copy was damaged; returns whether there is any.
 
-        A damaged part is received from the source again, once for each place. A follower can only request this look, so
-        sound log is never cut off.
+        A damaged part is received from the source again, once for each place. A follower can only request this check,
+        so intact log is never cut off.
         """
         with closing(RelayReader(self._served.relay, self._id)) as reader:
             first = reader.first
@@ -249,7 +251,7 @@ class ServedRelay:
         lack = not_receiving(self._served.relay, self._id)
         state["lack"] = lack.error.to_json() if lack is not None else None
         # If this signature changes in the middle of a transaction that is longer than one piece, the follower must
-        # discard the pieces that it has.
+        # discard the transaction's pieces that it has.
         return {**state, "cut": str(refetch_signature(self._folder))}
 
     def _piece(self, has: IndexPrefix) -> SegmentPiece | None:
@@ -275,8 +277,8 @@ class ServedRelay:
         numbers = self._folder.numbers()
         if has.segment not in numbers:
             return self._behind_purged(has, numbers)
-        # Look for a later segment first, then read the rest of this segment: it was complete before the later one was
-        # made.
+        # The existence of a later segment is checked before the rest of this segment is read: this segment was complete
+        # before the later one was created.
         has_next = has.segment + 1 in numbers and self._folder.header(has.segment + 1) is not None
         try:
             data = self._read_index(has, is_complete=has_next)
@@ -298,7 +300,7 @@ class ServedRelay:
         raise self._differs(has)
 
     def _read_index(self, has: IndexPrefix, *, is_complete: bool = False) -> bytes:
-        """Returns the index bytes after the copy's index, beginning with a whole record; empty if there is none.
+        """Returns index bytes after the copy's index, at least one whole record; empty if there is no whole record.
 
         In a complete segment, bytes after the last whole record are damaged, not just unfinished.
         """
@@ -413,13 +415,13 @@ class ServedRelay:
         return Where(source=self._id)
 
     def _differs(self, has: IndexPrefix) -> Halted:
-        what = f"the relay server's segment {has.segment} is not the one that the copy has up to {has.lsn}"
+        what = f"the relay server's segment {has.segment} differs from the segment that the copy has up to {has.lsn}"
         todo = (
-            "Nothing if the copy is cut back and continues. If this error does not go away, check that it is the "
+            "Nothing if the copy is cut back and continues. If this error does not go away, check that this is the "
             "relay of the right source, then empty the copy's folder: the task continues at the target's checkpoint"
         )
         return Halted("relay-copy-differs", what, where=self._where, todo=todo)
 
     def _not_yet(self, what: str) -> Transient:
-        todo = "Look at the relay server: is the source received there? pidts relay list"
+        todo = "Look at the relay server: does it receive the source's log? pidts relay list"
         return Transient("relay-server-behind", what, where=self._where, todo=todo)

@@ -1,4 +1,4 @@
-"""Listens for followers: on loopback with or without TLS, elsewhere with TLS only, and always with a token."""
+"""Listens for followers: on loopback with or without TLS, at other addresses only with TLS, and always with a token."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Listening:
         host, _ = _parsed(self.address)
         read_tokens(self.token_file)
         if self.certificate is None and not is_loopback(host):
-            what = f"{host} is not this machine's loopback, and without TLS everybody on the way could read the rows"
+            what = f"{host} is not this machine's loopback, and without TLS anybody on the network could read the rows"
             raise ConfigError("serve-address", what, todo="Add --tls-cert and --tls-key, or listen at 127.0.0.1")
         if self.certificate is not None:
             self.context()
@@ -55,7 +55,7 @@ class Listening:
         return context
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Loads the certificate; connections that begin later use it."""
+        """Loads the certificate. Connections that begin later use it."""
         assert self.certificate is not None, "asked only with one"  # noqa: S101
         try:
             context.load_cert_chain(self.certificate, self.key, password=_no_password)
@@ -123,7 +123,7 @@ def _renew(listening: Listening, context: ssl.SSLContext, ended: threading.Event
         try:
             listening.load(context)
         except ConfigError as error:
-            # The two new files are written one after the other; the next look sees both.
+            # The two new files are written one after the other. The next check sees both.
             _log.warning("the new certificate is not used", code=error.code, what=error.what)
             continue
         seen = now
@@ -153,11 +153,11 @@ def _parsed(address: str) -> tuple[str, int]:
 def _bound(host: str, port: int, address: str) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # The protocol is named, since only then asyncio switches off the delay of small packets.
+        # The protocol is given: asyncio switches off the delay of small packets only then.
         found = socket.socket(*family[:3])
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(family[4])
-        found.listen(128)  # connections that come before the server's loop runs wait for it
+        found.listen(128)  # connections that are made before the server's loop runs wait for it
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(

@@ -19,7 +19,7 @@ _MOST_BYTES = 64 << 10
 
 
 def read_tokens(path: Path) -> tuple[str, ...]:
-    """Returns the tokens of a file; refuses a file that others can read, and tokens that can be guessed."""
+    """Returns the tokens of a file. Refuses a file that others can read, and tokens that can be guessed."""
     where = Where(file=str(path))
     try:
         mode = path.stat().st_mode

@@ -1,8 +1,8 @@
-"""The messages between a relay server and its followers: one body per answer, checked as a whole.
+"""The messages between a relay server and its followers. Each answer has one body, which is checked as a whole.
 
 A body is a length, a JSON object (`Answer.to_json`), the events and the index records of one piece. The object has the
-sizes and a CRC32 of the events and of the index records. It also describes the replicator's state and the stored
-structures, so that a follower learns these at least once a second.
+sizes and a CRC32 of the events and of the index records. It also has the replicator's state and the places of the
+stored structures, so that a follower gets them at least once a second.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _piece(about: Mapping[str, int] | None, body: bytes, begin: int) -> SegmentP
 
 
 def encode_prefix(has: IndexPrefix) -> dict[str, int | str]:
-    """Returns the parameters of a request, which say how much of a segment the copy has."""
+    """Returns the parameters of a request: they say how much of a segment the copy has."""
     return {
         "segment": has.segment,
         "log": has.log_bytes,
@@ -107,7 +107,7 @@ def decode_prefix(parameters: Mapping[str, str]) -> IndexPrefix:
 
 
 def encode_error(error: PidtsError) -> dict[str, Any]:
-    """Returns an error as JSON, which also says whether another attempt may help."""
+    """Returns an error as JSON. The JSON also says whether another attempt may help."""
     return {"kind": "transient" if isinstance(error, Transient) else "halted", **error.to_json()}
 
 
