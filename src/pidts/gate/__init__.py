@@ -1,1 +1,1 @@
-"""Inception Gate: the changes of a source as JSON records of a datacenter, for programs that read these records."""
+"""Inception Gate: writes the changes of a source to a datacenter as JSON records, for programs that read them."""

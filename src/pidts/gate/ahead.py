@@ -1,8 +1,8 @@
-"""Makes the records of the next stretch of log in a thread, while the records before them are written.
+"""Makes the records of the next stretch of log in a thread, while the previous records are written.
 
-Records get their numbers later, so the records that are made ahead do not depend on the last commit: after a crash or a
-repeated attempt they are the same. Records that were made for another place, or with other structures, are discarded.
-An error is not raised here: the caller makes the stretch again in its own thread, and gets the error there.
+Records get their numbers later. So records that are made ahead do not depend on the last commit: they are the same
+after a crash or a repeated attempt. Records that were made for another place, or with other structures, are discarded.
+An error is not raised here: the caller makes the stretch again in its own thread, and the error is raised there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Made:
 
 
 class Ahead:
-    """Makes one stretch ahead at most. One thread uses it."""
+    """Makes at most one stretch ahead. One thread uses it."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records-ahead")
@@ -38,13 +38,13 @@ class Ahead:
         self._begun = place, self._thread.submit(make)
 
     def take(self, place: Lsn, context: JobContext) -> Made | None:
-        """Returns the stretch after a place, once; None if none was made for this place and context."""
+        """Returns the stretch after a place. Returns it only once; None if none was made for this place and context."""
         begun, self._begun = self._begun, None
         if begun is None:
             return None
         try:
             made = begun[1].result()
-        except Exception:  # noqa: BLE001 - the stretch is made again at its own place, where the error counts
+        except Exception:  # noqa: BLE001 - the caller makes the stretch again, and gets the error
             return None
         return made if made is not None and begun[0] == place and made.records.context is context else None
 

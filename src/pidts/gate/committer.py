@@ -2,19 +2,19 @@
 
 The records of a stretch of log, the row of `transfer_checkpoint`, the structures after the stretch and the task's
 checkpoint belong together. A small number of records is written in one transaction, on one connection. Many records are
-written by several connections at once, each of which commits parts of the stretch, its *pieces*. Programs read only
-records at or before `transfer_checkpoint`. When all pieces are committed, a last transaction moves
-`transfer_checkpoint` together with the task's checkpoint.
+written by several connections at once. Each of them commits parts of the stretch: *pieces*. Programs read only records
+at or before `transfer_checkpoint`. When all pieces are committed, a last transaction moves `transfer_checkpoint`
+together with the task's checkpoint.
 
 These cases cover a crash at each point:
 
 1. Before anything is written: nothing happened.
-2. Some pieces are committed, the last transaction is not: their rows are after `transfer_checkpoint`, where no program
-   reads. The next attempt, here or in another run, removes them under the lock of the task's checkpoint before it
-   writes, and gives the same numbers again, since these follow from `transfer_checkpoint` and the log.
-3. While the last COMMIT is under way and its answer is lost: the next attempt locks the task's checkpoint, which waits
-   for the old transaction to end. It then reads whether the old transaction was committed (ALREADY) or not (then case 2
-   applies).
+2. Some pieces are committed, the last transaction is not: their rows are after `transfer_checkpoint`, and programs do
+   not read there. The next attempt, here or in another run, removes them under the lock of the task's checkpoint before
+   it writes, and gives the same numbers again: the numbers follow from `transfer_checkpoint` and the log.
+3. While the last COMMIT is under way and its answer is lost: the next attempt locks the task's checkpoint, and so waits
+   for the end of the old transaction. Then it reads whether the old transaction was committed (ALREADY) or not (case
+   2).
 4. After COMMIT: the caller repeats the stretch and finds ALREADY.
 5. Another run has taken the task over. Each transaction locks the task's checkpoint before it writes (a piece takes a
    shared lock), and compares the epoch. The claim of the new run waits for these locks. Case 2 applies to pieces that
@@ -43,13 +43,12 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 from pidts.time_spent import CommitTime, CommitTimes
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
-"""Returns rows of `transfer_data` in order, after the given numbers, as tables that each come with their last numbers.
-"""
+"""Returns rows of `transfer_data` in order, numbered after the given numbers: tables, each with its last numbers."""
 _ROWS, _BYTES = 20_000, 8 << 20
 """The largest number of rows of one piece."""
 _SHARED_ROWS = 2_500
-"""The smallest number of rows that several connections share: writing fewer takes less time than each piece's own
-commit.
+"""Fewer rows than this are not divided between connections: to write them takes less time than the commit of each
+piece.
 """
 
 
@@ -75,7 +74,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """The result of the work before a stretch's last transaction."""
+    """The result of the work that precedes a stretch's last transaction."""
 
     base: Numbers
     last: Numbers
@@ -104,9 +103,11 @@ class ChannelCommitter:
         self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
         self._own: Connected | None = None
         self._others: list[Connected] = []
-        """The connections that have written the last stretch's pieces, and will write those of the next stretch."""
+        """The connections that have written the pieces of the last stretch, and will write the pieces of the next one.
+        """
         self._is_clean = False
-        """Whether there can be no rows after `transfer_checkpoint`, which is certain after a commit of this committer.
+        """Whether there are certainly no rows after `transfer_checkpoint`: so it is after each commit of this
+        committer.
         """
         self.times = CommitTimes()
         """The time of all commits so far."""
@@ -120,7 +121,7 @@ class ChannelCommitter:
         has_records: bool,
         also: Callable[[TargetSession], None] = lambda _: None,
     ) -> Outcome:
-        """Moves the task from `expected` to `checkpoint`; `also` writes further rows in the last transaction."""
+        """Moves the task from `expected` to `checkpoint`. `also` writes further rows in the last transaction."""
         with self.times.measured():
             return self._commit(expected, checkpoint, make, has_records=has_records, also=also)
 
@@ -162,7 +163,7 @@ class ChannelCommitter:
         return self._retry.repeat(attempt, drop=self._drop, sleep=self._sleep, given_up=self._given_up)
 
     def remove_old(self, seconds: int, most: int) -> int:
-        """Removes some of the oldest rows, in a transaction of its own."""
+        """Removes some of the oldest rows, in a separate transaction."""
         own = self._connected()
         try:
             return own.datacenter.remove_old(seconds, most)
@@ -258,9 +259,9 @@ class ChannelCommitter:
     def _writes(
         self, work: queue.Queue[pa.Table | None], failures: _Failures, expected: Lsn, connected: Connected | None
     ) -> None:
-        """Commits one piece after the other, in a thread with a connection of its own.
+        """Commits one piece after the other, in a thread with its own connection.
 
-        After an error it only empties the queue.
+        After an error, it takes the remaining pieces from the queue and does nothing with them.
         """
         try:
             while (rows := work.get()) is not None:

@@ -44,7 +44,7 @@ def image(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.A
 def _escaped(texts: pa.Array) -> pa.Array:
     """Escapes characters that JSON does not allow in a string.
 
-    It searches for each character first, since searching is far faster than replacing nothing.
+    It first searches for each character: a search is far faster than a replacement that finds nothing.
     """
     texts = texts.cast(TEXT)
     data = np.frombuffer(text_of(texts), np.uint8)

@@ -19,7 +19,7 @@ from pidts.target.mysql.datacenter import Numbers
 
 _OPTYPES = {Op.INSERT: "INSERT", Op.UPDATE: "UPDATE", Op.DELETE: "DELETE"}
 _PIECE_BYTES = 4 << 20
-"""The number of bytes of Arrow data that are turned into JSON at a time."""
+"""The number of bytes of Arrow data that are turned into JSON at once."""
 _LSN = f"S{Lsn.SIZE}"
 _PLACE = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
 """The type of an Lsn's bytes."""
@@ -54,7 +54,7 @@ def of_rows(batches: Iterable[ChangeBatch], times: TimesOf, zone: str) -> pa.Tab
 
 
 def of_schema_change(records: Sequence[SchemaRecord], lsn: Lsn, time: int) -> pa.Table | None:
-    """Returns the records of one statement, with its begin as their Lsn; `time` is in seconds since 1970."""
+    """Returns the records of one statement. Their Lsn is the statement's beginning; `time` is in seconds since 1970."""
     if not records:
         return None
     count = len(records)
@@ -73,8 +73,8 @@ def of_schema_change(records: Sequence[SchemaRecord], lsn: Lsn, time: int) -> pa
 class Numbering:
     """Numbers records.
 
-    `id` grows by one with each record, `tid` with each transaction that has records. The numbers follow only from the
-    numbers before and from the log. So a stretch of log that is read again after a crash gets the same numbers.
+    `id` grows by one with each record, `tid` with each transaction that has records. The numbers depend only on the
+    previous numbers and on the log. So the records of a stretch that is read again after a crash get the same numbers.
     """
 
     last: Numbers
@@ -84,10 +84,10 @@ class Numbering:
     def of(
         self, records: pa.Table, ends: npt.NDArray[np.bytes_], instance_of: Callable[[int], str]
     ) -> tuple[pa.Table, Numbering]:
-        """Returns the rows of `transfer_data`, and the numbering after them; `ends` are the Lsns of the transactions.
+        """Returns the rows of `transfer_data`, and the numbering after them.
 
-        `instance_of` gives the server of a part of the log. All these records come from one server, since no slice
-        spans a failover.
+        `ends` are the Lsns of all transactions' ends. `instance_of` gives the server that wrote a part of the log. All
+        these records come from one server, since no slice extends over a failover.
         """
         instance = instance_of(Lsn.from_bytes(records["lsn"][0].as_py()).change_no)
         lsns = _lsns(records["lsn"])
@@ -112,7 +112,7 @@ class Numbering:
 
 
 def transaction_ends(entries: Sequence[LogEntry]) -> npt.NDArray[np.bytes_]:
-    """Returns the ends of the transactions, as `Numbering.of` takes them; one entry may stand for many transactions."""
+    """Returns the ends of the transactions, as `Numbering.of` needs them. One entry may stand for many transactions."""
     ends = np.zeros(sum(entry.count for entry in entries), _PLACE)
     at = 0
     for entry in entries:
@@ -168,7 +168,10 @@ def _documents(batch: ChangeBatch, zone: str) -> pa.Array:
 
 
 def _images(batch: ChangeBatch, side: str, there: _Mask, held: npt.NDArray[np.bool_] | None, zone: str) -> pa.Array:
-    """Returns one side's images; the text is empty if a change has none. Columns that an image lacks are left out."""
+    """Returns the images of one side; an empty text if a change has no such image.
+
+    Columns that an image lacks are left out.
+    """
     count = len(batch)
     if not there.any():
         return pa.array([""] * count, TEXT)

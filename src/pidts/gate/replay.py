@@ -9,12 +9,12 @@ table of each record:
     id 3  ALTERTABLE  shop.t  a -> b            shop.t, and b is not known in earlier records
     id 4  INSERT  shop.t    {"b":"2"}           shop.t
 
-After CREATETABLE and TRUNCATE the table was empty, so all of its rows follow from later records. There is no record of
-a DROP TABLE; a later table of the same name begins with CREATETABLE or RENAME.
+After CREATETABLE and TRUNCATE the table was empty, so later records give all of its rows. DROP TABLE has no record; a
+later table with the same name begins with CREATETABLE or RENAME.
 
 An ALTERTABLE record does not describe the whole change. Earlier records do not have the values of a column that the
 change adds or alters. If the record names no column and no index, the statement may have removed or added rows (DROP
-PARTITION, EXCHANGE PARTITION), or changed texts (CONVERT TO): rows that are not equal then prove nothing.
+PARTITION, EXCHANGE PARTITION), or changed texts (CONVERT TO). Then rows that differ from the records prove no error.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ReplayedTable:
     has_key: bool = True
     """Whether the present key identifies one row at that place."""
     may_lack_changes: bool = False
-    """Whether rows may have come, gone or changed later without a record."""
+    """Whether rows may have been added, removed or changed later without a record."""
     identity: tuple[str, ...] = field(init=False)
     """The present key."""
     is_same: bool = field(init=False)
@@ -80,7 +80,7 @@ class ReplayedTable:
         return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
 
     def known(self, there: Iterable[str]) -> tuple[str, ...]:
-        """Returns the present columns whose values an image with these columns has, and the key's columns."""
+        """Returns the present columns whose values an image with these columns has, plus the columns of the key."""
         has = {*there, *self.identity}
         return tuple(name for name, own in self.names.items() if own is not None and name in has)
 
@@ -107,11 +107,11 @@ class ReplayedTable:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The present tables, by the names that they have at one place of the records."""
+    """The present tables, keyed by the names that they had at one place of the records."""
 
     tables: Mapping[TableName, ReplayedTable]
     whole: frozenset[TableName] = frozenset()
-    """The present tables of which every row follows from the records that were read."""
+    """The present tables whose rows all follow from the records that were read."""
     first: Mapping[TableName, int] = field(default_factory=dict)
     """The id of the record with which each of these tables begins."""
 
@@ -145,7 +145,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """The present row of one key by the records; None if there is no row."""
+    """The present row of one key according to the records; None if there is no row."""
 
     key: tuple[str | None, ...]
     row: Values | None
@@ -154,7 +154,7 @@ class Fact:
 class KeyChange(NamedTuple):
     """The row of one key before and after one record; None if there is no row.
 
-    It is a plain tuple, since there is one for each record.
+    It is a plain tuple, to save time and memory: there is one for each record.
     """
 
     key: tuple[str | None, ...]
@@ -169,7 +169,7 @@ def documents(texts: Iterable[str]) -> list[Any]:
 
 
 def steps(document: Mapping[str, Any], followed: ReplayedTable) -> Sequence[KeyChange] | None:
-    """Returns a record's changes of one or two keys, by present column names; None if the record lacks the key."""
+    """Returns a record's changes of one or two keys, with present column names; None if the record lacks the key."""
     old, new = document.get("OLD"), document.get("NEW")
     before = None if old is None else _image(old, followed)
     after = None if new is None else _image(new, followed)

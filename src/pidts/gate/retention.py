@@ -1,4 +1,4 @@
-"""Decides when a channel removes old records, which programs may not have read yet."""
+"""Decides when a channel removes old records. Programs may not have read these records yet."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 
 _SECONDS = 10.0
-"""The interval at which old records are looked for."""
+"""The interval, in seconds, of looking for old records."""
 
 
 class Retention:
     """The age at which records may be removed, and the time of the next removal.
 
     The age counts from the source's event. A channel that catches up after a long stop writes records that are already
-    too old. Until it reads events younger than the retention, nothing is removed: each commit's records would be
-    removed before the next commit, and before any program has read them. A source that is always busy does not delay
-    the removal.
+    too old. Until it reads events younger than the retention, nothing is removed. Otherwise the records of each commit
+    would be removed before the next commit, and before any program has read them. A source that is always busy does not
+    delay the removal.
     """
 
     def __init__(

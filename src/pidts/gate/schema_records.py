@@ -1,6 +1,7 @@
 """Schema changes as records: ALTERTABLE, RENAME, CREATETABLE and TRUNCATE.
 
-Inception Gate has no record for DROP TABLE, CREATE DATABASE and DROP DATABASE; these are followed and not recorded.
+Inception Gate has no record for DROP TABLE, CREATE DATABASE and DROP DATABASE: these statements change the recorded
+structures only.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _WIDTHS = {
     Kind.INT: (11, 10),
     Kind.BIGINT: (20, 20),
 }
-"""The display width that a server gives an integer, signed and unsigned, if the statement gives none."""
+"""The display widths that a server gives a signed and an unsigned integer if the statement gives none."""
 _ONE = frozenset({Kind.CHAR, Kind.BINARY, Kind.BIT})
 
 Structures = Mapping[TableName, Table | None]
 
 
 def schema_records(statement: Statement | None, before: Structures, after: Structures) -> list[SchemaRecord]:
-    """Returns the records of a statement: `before` and `after` hold the structures of its tables."""
+    """Returns the records of a statement. `before` and `after` have the structures of its tables."""
     match statement:
         case TruncateTable(table=table):
             return [SchemaRecord("TRUNCATE", table.schema, table.name, "")]
@@ -128,7 +129,7 @@ def _named(name: TableName) -> dict[str, str]:
 
 
 def _altered(table: TableName, actions: Iterable[Action], before: Structures, after: Structures) -> list[SchemaRecord]:
-    """Returns the record of the clauses, and after it the record of a new name, if there is one."""
+    """Returns the record of the clauses. If the table gets a new name, the record of the new name follows."""
     actions = list(actions)
     moves = [(table, action.name) for action in actions if isinstance(action, RenameTo)]
     old, new = before.get(table), after.get(moves[-1][1] if moves else table)
@@ -167,7 +168,7 @@ def _changed(name: str, column: Column) -> dict[str, str]:
 
 
 def _index_name(key: Key, old: Table | None, new: Table | None) -> str:
-    """Returns the name in the statement, or else the name that the server has chosen."""
+    """Returns the index's name in the statement, or else the name that the server has chosen."""
     if key.primary:
         return "PRIMARY"
     if key.name or new is None:

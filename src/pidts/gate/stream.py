@@ -1,10 +1,10 @@
-"""Carries one source's changes into its datacenter, from a claimed checkpoint until it is stopped or fails.
+"""Writes one source's changes to its datacenter, from a claimed checkpoint until it is stopped or fails.
 
-A schema change is a record like others, and no statement is run for it. So one thread does everything in the order of
-the log. Each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the rows of
-its own transaction. No table waits while others continue, since readers rely on the order of the records. So a change
-that cannot be followed ends the run; an operator's ddl command, or an event filter, lets the next run continue after
-it.
+A schema change is a record like other records, and no statement is run for it. So one thread does everything in the
+order of the log. Each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the
+rows of its own transaction. No table waits while others continue, since readers rely on the order of the records. So a
+change that cannot be followed ends the run. After an operator's ddl command, or with an event filter, the next run
+continues after the change.
 
 Crash points: before a commit nothing has happened, and after it the next start reads the checkpoint and the structures
 that belong to it. The commit that follows a ddl command also records that it was carried out.
@@ -76,8 +76,8 @@ _BUSY_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
 _UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or begin a new channel"
 _PURGE_ROWS, _PURGE_PIECES = 1_000, 50
-"""The number of records that one transaction removes, and the number of such transactions in a row. They are small so
-that other programs do not wait long for a lock.
+"""The number of records that one transaction removes, and the number of such transactions in a row. Both numbers are
+small, so that other programs do not wait long for a lock.
 """
 
 
@@ -101,7 +101,7 @@ class ChannelStream:
     ) -> None:
         """`leaves` says whether the process is going to end: then `close` does not wait for work that may be cut off.
 
-        `instance_of` gives `ip:port` of the server, for the number of replacements of the source that an Lsn has.
+        `instance_of` returns `ip:port` of a server. Its argument is an Lsn's number of failovers before that server.
 
         `retention` is the age in seconds at which records may be removed; 0 means never.
         """
@@ -116,9 +116,7 @@ class ChannelStream:
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
-        """The Lsn up to which the log has nothing for the task, and the number of transactions before it that were
-        skipped.
-        """
+        """The Lsn up to which the log has no changes for the task, and the number of skipped transactions before it."""
         self._ahead, self._relay_ahead = Ahead(), RelayReader(context.relay, context.source.source_id)
         self.times = StepTimes()
         """Measures the time of each step of the thread."""
@@ -130,7 +128,7 @@ class ChannelStream:
 
     @property
     def state(self) -> PlanState:
-        """The last state that is durable in the target."""
+        """Returns the last state that is durable in the target."""
         return self._state
 
     @property
@@ -140,7 +138,7 @@ class ChannelStream:
 
     @property
     def rows_failed(self) -> bool:
-        """Always false: no table of a channel can wait while others go on."""
+        """Always false: no table of a channel can wait while other tables continue."""
         return False
 
     @property
@@ -175,11 +173,11 @@ class ChannelStream:
 
     @property
     def tables(self) -> Collection[TableName]:
-        """Returns the tables that the task knows now."""
+        """Returns the tables whose structures the task has now."""
         return self._context.structures.keys()
 
     def only_halts_left(self, relay: RelayReader) -> bool:  # noqa: ARG002 - as a TaskStream is asked
-        """Always false: work that needs an operator ends the run, so it never is the only work left."""
+        """Always false: work that needs an operator ends the run, so it is never the only work that is left."""
         return False
 
     def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
@@ -225,11 +223,11 @@ class ChannelStream:
                     self._watch.wait(_POLL_SECONDS if is_busy else _LOOK_SECONDS)
         except _ClosedError:
             pass
-        except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
+        except Exception as error:  # noqa: BLE001 - the thread that watches the run raises it
             self._failure = error
 
     def _step(self) -> bool:
-        """Commits the next stretch or schema change; returns False if there is nothing to do yet."""
+        """Commits the next stretch or schema change. Returns False if there is nothing to do yet."""
         self.times.step("plan")
         if (made := self._ahead.take(self._clear, self._context)) is not None:
             self._retention.passed(made.stretch.oldest)
@@ -415,7 +413,7 @@ class ChannelStream:
 
 
 class _ClosedError(Exception):
-    """Raised when the run ends while it waits for the target."""
+    """Raised if the run ends while it waits for the target."""
 
 
 class _Counted:

@@ -1,4 +1,4 @@
-"""Reads the records of a stretch of log: of rows up to the next schema change, or of one schema change."""
+"""Makes the records of a stretch of log: of row changes up to the next schema change, or of one schema change."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from pidts.relay import RelayReader
 from pidts.target.mysql.datacenter import Numbers
 
 _LOG_BYTES = 8 << 20
-"""The bytes of log whose records are made and committed together. The JSON is several times as long."""
+"""The most bytes of log whose records are made and committed together. The JSON is several times as long."""
 
 _AHEAD_BYTES = 128 << 20
-"""The largest number of bytes of records that wait in memory until the records before them are written."""
+"""The most bytes of records that wait in memory until the previous records are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRange:
-    """The transactions between two places of the log, up to the next schema change at most."""
+    """The transactions between two places of the log, at most up to the next schema change."""
 
     end: Lsn
     entries: tuple[LogEntry, ...] = ()
-    """The entries that have rows of the task; one may stand for many transactions."""
+    """The entries that have rows of the task. One entry may stand for many transactions."""
     due: LogEntry | None = None
     """The schema change after these transactions, if there is one."""
     count: int = 0
@@ -71,7 +71,7 @@ def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limit
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Makes the rows of `transfer_data` of one stretch, again for each attempt to commit them."""
+    """Makes the rows of `transfer_data` for one stretch. They are made again for each attempt to commit them."""
 
     context: JobContext
     relay: RelayReader
@@ -79,15 +79,15 @@ class Records:
     entries: tuple[LogEntry, ...]
     """The relay's entries that the plan contains."""
     instance_of: Callable[[int], str]
-    """Gives `ip:port` of the server, for the number of replacements that an Lsn has."""
+    """Returns `ip:port` of a server. Its argument is an Lsn's number of failovers before that server."""
     zone: str
     first: pa.Table | None = None
-    """The records of a schema change, which come before the rows of its transaction."""
+    """The records of a schema change. They come before the records of rows in its transaction."""
     made: tuple[pa.Table, ...] | None = None
     """All records without their numbers, if they were made ahead."""
 
     def ahead(self) -> Records | None:
-        """Returns the same stretch with its records made; None if they are too large to wait in memory."""
+        """Returns the stretch with its records already made; None if they are too large to wait in memory."""
         if sum(piece.extent.size for piece in self.plan.log) > AT_ONCE:
             return None
         made, size = list[pa.Table](), 0
@@ -99,7 +99,7 @@ class Records:
         return replace(self, made=tuple(made))
 
     def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Yields the rows after these numbers, in pieces that each come with their last numbers."""
+        """Yields the rows, numbered after these numbers: pieces, each with its last numbers."""
         numbering, ends = Numbering(last), transaction_ends(self.entries)
         for records in self._unnumbered():
             rows, numbering = numbering.of(records, ends, self.instance_of)

@@ -4,8 +4,8 @@ A session that reads the column with SELECT gets the same text, except for these
 
 - BINARY, VARBINARY, BLOB, GEOMETRY and VECTOR are upper-case hexadecimal digits, as `HEX(column)` prints them;
 - BIT is a decimal number, as `column + 0` prints it;
-- TIMESTAMP is printed in the zone of the task, whatever zone the reader's session has;
-- an integer column that is ZEROFILL is printed without the zeros before the number.
+- TIMESTAMP is printed in the task's time zone, whatever time zone the reader's session has;
+- integers of a ZEROFILL column are printed without the zeros before the number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEXT = pa.large_string()
 _MICROSECOND_DIGITS = 6
 _FLOAT_DIGITS, _DOUBLE_DIGITS = 6, 17
 _LARGEST_POINT, _SMALLEST_POINT = 15, -14
-"""The server writes an exponent if the decimal point is not between these digits."""
+"""The server writes an exponent if the decimal point is outside of these places."""
 
 
 def printed(kind: ColumnType, values: pa.Array | pa.ChunkedArray, zone: str = "+00:00") -> pa.Array:
@@ -52,7 +52,7 @@ def printed(kind: ColumnType, values: pa.Array | pa.ChunkedArray, zone: str = "+
 
 
 def _with_fraction(text: pa.Array, digits: int) -> pa.Array:
-    """Keeps this number of the six digits after the seconds; without digits there is no point."""
+    """Keeps `digits` of the six digits after the seconds. Without digits, the decimal point is removed, too."""
     if digits < _MICROSECOND_DIGITS:
         text = pc.utf8_slice_codeunits(text, 0, digits - _MICROSECOND_DIGITS - (not digits))
     return text.cast(TEXT)
@@ -72,7 +72,7 @@ def _in_zone(moments: pa.Array, zone: str) -> pa.Array:
 def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
     """Prints floats.
 
-    Arrow's shortest text equals the server's, unless it has an exponent, or too many digits for a FLOAT.
+    Arrow's shortest text equals the server's text, unless it has an exponent, or too many digits for a FLOAT.
     """
     if kind.scale is not None:
         return _mapped(data, np.ones(len(data), bool), lambda value: f"{value:.{kind.scale}f}")
@@ -89,14 +89,14 @@ def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
 
 
 def _mapped(data: pa.Array, mask: np.ndarray, write: object) -> pa.Array:
-    """Writes the values that a mask selects one by one, since the mask selects few values."""
+    """Writes the values that `mask` selects, one by one: these are few."""
     values = data.to_pylist()
     texts = [write(value) if chosen and value is not None else None for value, chosen in zip(values, mask, strict=True)]  # type: ignore[operator]
     return pa.array(texts, TEXT)
 
 
 def _general(value: float, most: int) -> str:
-    """Returns the shortest text that reads back as the value, with at most `most` digits, in the servers' form."""
+    """Returns the shortest text that is read as this value, with at most `most` digits, in the servers' form."""
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
     shortest = f"{abs(value)!r}" if most == _DOUBLE_DIGITS else ""

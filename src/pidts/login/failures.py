@@ -10,7 +10,7 @@ from pidts.model import PrecheckFailed, Where
 from pidts.model.errors import NOWHERE
 
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""Errors of a broken connection: the server has not refused anything."""
+"""Errors of a broken connection: the server has refused nothing."""
 _DAMAGED = ("BAD_RECORD_MAC",)
 """OpenSSL's name for bytes that were damaged on the network. No peer sends such bytes, so a retry may help."""
 _HOST_DIFFERS = frozenset({62, 64})
@@ -28,8 +28,8 @@ def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckF
         return not_trusted(who, found.verify_message, where)
     what = f"the TLS handshake with {who} failed: {found.reason or found}"
     todo = (
-        "Does the server require a client certificate (ssl-cert, ssl-key), or know only TLS versions that are no "
-        "longer allowed? Its error log may say more"
+        "Does the server require a client certificate (ssl-cert, ssl-key)? Or does it support only TLS versions that "
+        "are no longer allowed? Its error log may say more"
     )
     return PrecheckFailed("tls-failed", what, where=where, todo=todo)
 
@@ -40,10 +40,10 @@ def out_of_order(error: BaseException) -> bool:
 
 
 def not_trusted(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
-    """Returns the error for a certificate from an unknown authority, or an expired one."""
+    """Returns the error for a certificate of an unknown authority, or an expired certificate."""
     todo = (
-        "Set ssl-ca to the authority that signed it; if it has expired, the server needs a new one. Or does somebody "
-        "else answer at this address?"
+        "Set ssl-ca to the authority that signed it; if it has expired, the server needs a new one. Or does another "
+        "server answer at this address?"
     )
     return PrecheckFailed("tls-certificate", f"the certificate of {who} is not trusted: {said}", where=where, todo=todo)
 
@@ -51,7 +51,10 @@ def not_trusted(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
 def other_host(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
     """Returns the error for a valid certificate of another host."""
     what = f"the certificate of {who} belongs to another host: {said}"
-    todo = "Connect by a name that is in the certificate, or use ssl-mode: verify_ca if you trust all of its authority"
+    todo = (
+        "Connect by a name that is in the certificate, or use ssl-mode: verify_ca if you trust all certificates of its "
+        "authority"
+    )
     return PrecheckFailed("tls-host", what, where=where, todo=todo)
 
 

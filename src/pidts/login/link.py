@@ -1,9 +1,9 @@
 """Wraps the MySQL driver's connection: cheaper to open, and safe against invalid packets.
 
-For each connection, the driver loads the system's authorities. This costs 30 ms of CPU, several times as much as the
-login itself, and a copy makes a connection for each chunk. Also, the driver does not check the packets that it reads:
-an empty packet, an invalid key, or the request for a file of this machine ends in an IndexError, a ValueError or a
-RuntimeError.
+For each connection, the driver loads the system's authorities. This takes 30 ms of processor time, several times as
+long as the login itself, and a copy makes a connection for each chunk. Also, the driver does not check the packets that
+it reads: an empty packet, an invalid key, or the request for a file of this machine ends in an IndexError, a ValueError
+or a RuntimeError.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Link(_Connection):
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
         """Returns the TLS context.
 
-        Without options (`preferred`), it encrypts if the server can, and verifies nothing.
+        Without options (`preferred`), the connection is encrypted if the server can do this, and nothing is verified.
         """
         context: ssl.SSLContext = super()._create_ssl_ctx(sslp) if sslp else _unchecked()  # type: ignore[misc]
         return context
@@ -73,8 +73,7 @@ class Link(_Connection):
                     result.read()
         except pymysql.err.OperationalError as error:
             if error.args[0] == MALFORMED:
-                # The connection cannot be used any more: its next packet would be taken for the answer to another
-                # query.
+                # The connection cannot be used any more: its next packet would look like the answer to another query.
                 self._force_close()  # type: ignore[attr-defined]
             raise
         self._result = result
@@ -93,7 +92,7 @@ class _Result(_MySQLResult):
 
     def _read_load_local_packet(self, first_packet: Any) -> None:
         if not self.connection._local_infile:  # noqa: SLF001 - the driver's own flag
-            raise ValueError("it asks for a file of this machine, which it does not get")
+            raise ValueError("it asks for a file of this machine, and does not get it")
         super()._read_load_local_packet(first_packet)
 
     def _read_rowdata_packet_unbuffered(self) -> Any:
@@ -110,7 +109,7 @@ def _of_protocol() -> Iterator[None]:
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise pymysql.err.OperationalError(MALFORMED, f"the server's answer is not of the protocol: {said}") from error
+        raise pymysql.err.OperationalError(MALFORMED, f"the server's answer breaks the protocol: {said}") from error
 
 
 @lru_cache(maxsize=512)

@@ -29,9 +29,9 @@ _Point: TypeAlias = "tuple[int, int, int, int]"
 def sign(password: bytes, message: bytes) -> bytes:
     """Returns the signature of 64 bytes as MariaDB's account plugin `ed25519` requires it.
 
-    It is Ed25519 (RFC 8032) with another secret: in the RFC the secret is 32 random bytes, here it is a password of any
-    length. So libraries with the usual interface cannot compute this signature. It is computed once per login, and
-    takes milliseconds.
+    The signature is Ed25519 (RFC 8032) with another secret: in the RFC the secret is 32 random bytes, here it is a
+    password of any length. So libraries with the usual interface cannot compute it. It is computed once per login, in
+    some milliseconds.
     """
     digest = hashlib.sha512(password).digest()
     secret = int.from_bytes(digest[:32], "little") & ((1 << 254) - 8) | (1 << 254)
@@ -103,7 +103,7 @@ class _Parsec(_Method):
         theirs = packet.read_all()
         salt = _answer(self._connection, b"").get_all_data().removeprefix(b"\1")
         if salt[:1] != b"P" or len(salt) < 3 or salt[1] > _PARSEC_MOST:
-            raise pymysql.err.OperationalError(CR.CR_AUTH_PLUGIN_ERR, "parsec: the server's salt is not understood")
+            raise pymysql.err.OperationalError(CR.CR_AUTH_PLUGIN_ERR, "parsec: the server's salt cannot be parsed")
         rounds = _PARSEC_ITERATIONS << salt[1]
         secret = hashlib.pbkdf2_hmac("sha512", self._connection.password, salt[2:], rounds, 32)
         ours = os.urandom(32)
@@ -112,7 +112,7 @@ class _Parsec(_Method):
 
 
 class _Clear(_Method):
-    """Sends the password in clear text, but only over TLS; the driver would do this even without encryption."""
+    """Sends the password in clear text, but only over TLS. The driver itself would do this even without encryption."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - there is nothing in it
         """Answers only over TLS."""

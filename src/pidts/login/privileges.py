@@ -1,7 +1,7 @@
 """Reads the privileges of a MySQL or MariaDB account from SHOW GRANTS, and writes GRANT statements.
 
-A schema in a GRANT is a pattern: `shop_1` also matches `shopX1`, unless its underscore is escaped. If a table follows
-the schema, the schema is a plain name.
+A schema in a GRANT is a pattern: `shop_1` also matches `shopX1`, unless its underscore is escaped. If the GRANT names a
+table, the schema is a plain name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SAME = (
 
 @dataclass(frozen=True, slots=True)
 class Privilege:
-    """One privilege for one place: everything, a schema pattern, or a table."""
+    """One privilege, and the objects for which it is granted: all, a schema pattern, or a table."""
 
     name: str
     schema: str = ""
@@ -41,7 +41,7 @@ class Privilege:
 
     @property
     def place(self) -> str:
-        """Returns the place in GRANT's notation."""
+        """Returns the objects in GRANT's notation."""
         if not self.schema:
             return "*.*"
         return f"{_quoted(self.schema)}.{_quoted(self.table)}" if self.table else f"{_quoted(_escaped(self.schema))}.*"
@@ -55,13 +55,13 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Privileges:
-    """The privileges that an account was granted, without those that MySQL's partial revokes take away (`taken`)."""
+    """The privileges that an account was granted, and those taken away by MySQL's partial revokes (`taken`)."""
 
     given: tuple[Privilege, ...]
     taken: tuple[Privilege, ...] = ()
 
     def has(self, wanted: Privilege) -> bool:
-        """Whether the privilege is granted for this place, or for a larger place that includes it."""
+        """Whether the privilege is granted for these objects, or for more objects that include them."""
         return any(_covers(one, wanted) for one in self.given) and not any(_covers(one, wanted) for one in self.taken)
 
 
@@ -81,10 +81,10 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 
 
 def account_of(ask: Ask, user: str, host: str = "") -> str:
-    """Returns the account for a GRANT: the user's only account, or else the user's account for any host (`%`).
+    """Returns the account for a GRANT: the user's only account, otherwise the user's account for any host (`%`).
 
-    If the user has several accounts, and the server's `host` is this machine, it is the account that a login from this
-    machine gets.
+    If the user has several accounts, and the server's `host` is this machine, returns the account that a login from
+    this machine uses.
     """
     hosts = hosts_of(ask, user)
     here = [name for name in _HERE if name in hosts] if host in _HERE else []
@@ -111,7 +111,7 @@ def held(grants: Iterable[str]) -> Privileges:
             schema, table = _name(found["schema"]), _name(found["table"])
             names = (word.strip().upper() for word in _OF_COLUMNS.sub("", found["names"]).split(","))
             (given if found["way"].upper() == "GRANT" else taken).extend(
-                # A schema's name is a pattern only if no table is named, so it is escaped if there is a table.
+                # A schema's name is a pattern only if no table is named. So it is escaped here if a table is named.
                 Privilege(name, _escaped(schema) if table else schema, table)
                 for name in names
                 if name
@@ -125,7 +125,7 @@ def account_name(user: str, host: str) -> str:
 
 
 def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[str]:
-    """Yields one GRANT statement for each place, in the order of its first privilege."""
+    """Yields one GRANT statement for the same objects, in the order of the first privileges."""
     wanted = list(dict.fromkeys(privileges))
     places = {place: number for number, place in reversed(list(enumerate(one.place for one in wanted)))}
     for place, of_place in groupby(sorted(wanted, key=lambda one: places[one.place]), key=lambda one: one.place):

@@ -14,14 +14,14 @@ from pidts.model import ConfigError, Where
 
 
 class Mode(StrEnum):
-    """The modes of TLS. Each mode also requires everything that the mode before it requires."""
+    """The modes of TLS. Each mode also requires everything that the previous mode requires."""
 
     DISABLED = "disabled"
     PREFERRED = "preferred"
-    """Encrypted, unless the server does not support TLS. A failed handshake never leads to a plain connection."""
+    """The connection is encrypted if the server supports TLS. A failed handshake never leads to a plain connection."""
     REQUIRED = "required"
     VERIFY_CA = "verify_ca"
-    """The server's certificate must come from a trusted authority."""
+    """The server's certificate must be signed by a trusted authority."""
     VERIFY_IDENTITY = "verify_identity"
     """The certificate must also name the host of the connection."""
 
@@ -61,7 +61,7 @@ class Tls:
 
     @classmethod
     def of(cls, mode: str = "", ca: str = "", cert: str = "", key: str = "") -> Tls:
-        """Parses the settings; empty ones count as missing. Raises ValueError if they contradict each other.
+        """Parses the settings. Empty settings count as missing. Raises ValueError if settings contradict each other.
 
         If no mode is given, the other settings decide, as with MySQL's clients and DM: with an authority, the server's
         certificate is verified; with a client certificate, TLS is required.
@@ -92,8 +92,8 @@ class Tls:
             context.check_hostname = self.mode is Mode.VERIFY_IDENTITY
             context.verify_mode = ssl.CERT_REQUIRED if self.mode.verifies else ssl.CERT_NONE
             if self.cert is not None:
-                # With an empty password, a key that needs a passphrase is an error: otherwise the library would ask for
-                # it on the terminal.
+                # The empty password makes a key that needs a passphrase an error. Otherwise the library would ask for
+                # the passphrase on the terminal.
                 context.load_cert_chain(self.cert, self.key, password=b"")
         except (ssl.SSLError, OSError, ValueError) as error:
             files = ", ".join(filter(None, (self.ca, self.cert, self.key)))
