@@ -112,6 +112,8 @@ def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) 
         for name, entry in waiting.items():
             if (problem := problems.get(name, "")) == "":
                 record.moved(place, name, entry)
-            elif problem != entry.problem:
-                _log.warning("a table is not published", table=str(name), place=place, why=problem)
-                record.put(place, name, replace(entry, problem=problem))
+            else:
+                if problem != entry.problem:
+                    _log.warning("a table is not published", table=str(name), place=place, why=problem)
+                # Without a former state there, the server has answered that it does not have the next one either.
+                record.put(place, name, replace(entry, next=entry.next if entry.metadata else "", problem=problem))

@@ -60,7 +60,7 @@ class ServerCatalog(Protocol):
 
 def step(move: Move, there: str | None) -> Step | str:
     """Returns what has to be done if the server names this metadata file, or the reason why nothing may be done."""
-    if there == move.goal:
+    if there == move.goal or (move.goal is None and not move.former):  # a table that was never there
         return Step.NOTHING
     if there is None:
         return Step.CREATE

@@ -80,6 +80,7 @@ standbys: [{host: i, password: "", security: {}}]
 filters: [{schema-pattern: a, action: Do}]
 """
 _SERVER = "host: h, user: u, security: {}, session: {}"
+_PUBLISHED = "warehouse: w, publish-to: %s"
 _TO = "{host: h, user: u, database: d, security: {}}"
 _INLINE = """from: {host: h, user: u, security: {}}
     enable-gtid: true
@@ -92,7 +93,8 @@ def task_schema() -> Schema:
     files = [
         _TASK % ("postgresql", f"database: d, {_SERVER}", _INLINE, "block-allow-list"),
         _TASK % ("mysql", _SERVER, "", "block-allow-list"),
-        _TASK % ("iceberg", f"warehouse: w, publish-to: {_TO}", "", "block-allow-list"),
+        _TASK % ("iceberg", _PUBLISHED % _TO, "", "block-allow-list"),
+        _TASK % ("iceberg", _PUBLISHED % "{type: hive, metastore: 'thrift://h:1'}", "", "block-allow-list"),
         _TASK % ("hive", "warehouse: w", "", "block-allow-list"),
         _OWNED,
         _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", _SERVER, "", "black-white-list"),

@@ -85,18 +85,20 @@ class SourceSpec:
 class PublishTo:
     """The server to whose catalog the tables of a warehouse are published."""
 
-    type: Literal["postgresql"]
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    tls: Tls
-    database: str
+    type: Literal["postgresql", "hive"]
+    host: str = ""
+    port: int = 0
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: Tls = field(default_factory=Tls)
+    database: str = ""
+    metastore: str = ""
+    """The address of a Hive metastore, which has no account."""
 
     @property
     def place(self) -> str:
         """The product and its address, for people."""
-        return f"{self.type} {self.host}:{self.port}/{self.database}"
+        return f"{self.type} {self.metastore or f'{self.host}:{self.port}/{self.database}'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +190,10 @@ class TargetSpec:
         from pidts.target.iceberg import with_packages
 
         with with_packages("iceberg"):
+            if to.type == "hive":
+                from pidts.target.iceberg.hive_catalog import HiveCatalog
+
+                return HiveCatalog(to.metastore)
             from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
         return PostgresCatalog(to.host, to.port, to.user, to.database, self.catalog, to.password, to.tls)
 
@@ -251,9 +257,8 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
         what = f"expected s3://bucket/folder, without any of ? # %, not {files!r}"
         raise section.error("files", "bad-value", what, "Without it, the files are in the warehouse.")
     metastore = section.text("metastore", "") if kind == "hive" else ""
-    if metastore and not all(map(_THRIFT.fullmatch, metastore.split(","))):
-        what = f"expected thrift://host:port, or several with commas, not {metastore!r}"
-        raise section.error("metastore", "bad-value", what, "Without it, the metastore is in the warehouse.")
+    if metastore:
+        _demand_thrift(section, metastore, "Without it, the metastore is in the warehouse.")
     publish_to = _publish_to(section, kind)
     section.finish(dm_keys.SERVER)
     return TargetSpec(
@@ -279,6 +284,12 @@ def _demand_ca(section: Section, tls: Tls) -> None:
         raise section.error("security", "missing-key", what, "Give it, or use ssl-mode: verify_identity.")
 
 
+def _demand_thrift(section: Section, metastore: str, todo: str = "") -> None:
+    if not all(map(_THRIFT.fullmatch, metastore.split(","))):
+        what = f"expected thrift://host:port, or several with commas, not {metastore!r}"
+        raise section.error("metastore", "bad-value", what, todo)
+
+
 def _publish_to(target: Section, kind: str) -> PublishTo | None:
     if not target.has("publish-to"):
         return None
@@ -286,7 +297,11 @@ def _publish_to(target: Section, kind: str) -> PublishTo | None:
         what = "a target of type hive publishes to its metastore"
         raise target.error("publish-to", "not-supported", what, "Remove it, or use type: iceberg.")
     section = target.section("publish-to")
-    section.choice("type", ("postgresql",), "postgresql", hints=_TYPES)
+    if section.choice("type", ("postgresql", "hive"), "postgresql", hints=_TYPES) == "hive":
+        metastore = section.text("metastore")
+        _demand_thrift(section, metastore)
+        section.finish()
+        return PublishTo(type="hive", metastore=metastore)
     database = section.text("database")
     host, port, user, password, tls = _login(section, _PORTS["postgresql"])
     _demand_ca(section, tls)

@@ -1,0 +1,225 @@
+"""A Hive metastore as a catalog of Iceberg tables: a property of each table has its metadata file.
+
+A metastore changes one table at a time, so readers may see some tables of a publication before others. New tables and
+new states come first and removals last: a table that was renamed has both names for a moment.
+
+Each change names the metadata file that it expects (`expected_parameter_key`). Hive 2.3.10, 3.1.4, 4 and later refuse
+the change if the table has another one by then; earlier versions ignore this.
+
+The columns that the metastore shows are those of the table's creation, or later ones: a metastore may refuse to change
+them. Readers of Iceberg tables take the columns from the metadata file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from hive_metastore.ThriftHiveMetastore import Client
+from hive_metastore.ttypes import (
+    AlreadyExistsException,
+    Database,
+    EnvironmentContext,
+    FieldSchema,
+    InvalidOperationException,
+    MetaException,
+    NoSuchObjectException,
+    SerDeInfo,
+    StorageDescriptor,
+    Table,
+)
+from pyiceberg.catalog.hive import SchemaToHiveConverter
+from pyiceberg.schema import visit
+from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.Thrift import TApplicationException, TException
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TTransport import TBufferedTransport, TTransportException
+
+from pidts.model import TableName, Transient, Where
+from pidts.target.iceberg.server_catalog import Move, Step, step
+from pidts.target.iceberg.snapshot import Snapshot
+
+_ANSWER_SECONDS = 60
+_NAME = re.compile(r"[a-z0-9_]+")
+_METADATA, _PREVIOUS = "metadata_location", "previous_metadata_location"
+
+
+@dataclass(frozen=True, slots=True)
+class HiveCatalog:
+    """The configuration of the catalog."""
+
+    metastore: str
+    """`thrift://host:port`, or several with commas: any of them is the same metastore."""
+
+    @property
+    def place(self) -> str:
+        """The address."""
+        return f"hive {self.metastore}"
+
+    def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
+        """Makes the moves one after the other, removals last."""
+        problems = dict[TableName, str]()
+        with self._client() as client:
+            for each in sorted(moves, key=lambda one: one.goal is None):
+                with _mapped(each.table):
+                    if problem := self._moved(client, each):
+                        problems[each.table] = problem
+        return problems
+
+    def check(self) -> None:
+        """Asks for the databases."""
+        with self._client() as client, _mapped(None):
+            client.get_all_databases()
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        errors = []
+        for address in self.metastore.split(","):
+            parts = urlsplit(address)
+            socket = TSocket(parts.hostname, parts.port)
+            socket.setTimeout(_ANSWER_SECONDS * 1000)
+            transport = TBufferedTransport(socket)
+            try:
+                transport.open()
+            except (TTransportException, OSError) as error:
+                errors.append(f"{address}: {error}")
+                continue
+            try:
+                yield Client(TBinaryProtocol(transport))
+            finally:
+                transport.close()
+            return
+        raise Transient("metastore-lost", f"no metastore answers: {'; '.join(errors)}")
+
+    def _moved(self, client: Any, move: Move) -> str:
+        """Makes a move; returns the reason if the table is left as it is."""
+        database, name = move.table.schema, move.table.name
+        if not (_NAME.fullmatch(database) and _NAME.fullmatch(name)):
+            return "" if move.goal is None else "a metastore knows only names of a-z, 0-9 and _: use a route"
+        there = _table(client, database, name)
+        found = step(move, None if there is None else _location(there))
+        if isinstance(found, str):
+            return found
+        try:
+            match found:
+                case Step.CREATE:
+                    _create(client, move)
+                case Step.REPLACE:
+                    _replace(client, there, move)
+                case Step.REMOVE:
+                    _remove(client, there, move)
+                case Step.NOTHING if move.goal is None and move.former:
+                    _drop_aside(client, database, move.former)
+        except (MetaException, InvalidOperationException, TApplicationException) as error:
+            if _is_late(str(error)):
+                raise
+            return f"the metastore answers: {_first_line(error)}"
+        return ""
+
+
+def _table(client: Any, database: str, name: str) -> Any:
+    with suppress(NoSuchObjectException):
+        return client.get_table(database, name)
+    return None
+
+
+def _location(table: Any) -> str:
+    """Returns the metadata file of a table; empty if it is no table of Iceberg."""
+    return str((table.parameters or {}).get(_METADATA, ""))
+
+
+def _create(client: Any, move: Move) -> None:
+    database, goal = move.table.schema, str(move.goal)
+    metadata = Snapshot.read(move.table, goal).metadata
+    stored = StorageDescriptor(
+        cols=_columns(move),
+        location=metadata.location,
+        inputFormat="org.apache.hadoop.mapred.FileInputFormat",
+        outputFormat="org.apache.hadoop.mapred.FileOutputFormat",
+        serdeInfo=SerDeInfo(serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"),
+    )
+    made = Table(
+        dbName=database,
+        tableName=move.table.name,
+        sd=stored,
+        tableType="EXTERNAL_TABLE",
+        partitionKeys=[],
+        parameters={"EXTERNAL": "TRUE", "table_type": "ICEBERG", _METADATA: goal},
+    )
+    if database not in client.get_all_databases():
+        with suppress(AlreadyExistsException):
+            client.create_database(Database(name=database, parameters={}))
+    client.create_table(made)
+
+
+def _replace(client: Any, table: Any, move: Move) -> None:
+    before, old = _location(table), table.sd.cols
+    table.parameters = {**table.parameters, _METADATA: str(move.goal), _PREVIOUS: before}
+    table.sd.cols = _columns(move)
+    try:
+        _alter(client, move, table, before)
+    except (MetaException, InvalidOperationException) as error:
+        if _is_late(str(error)) or "incompatible" not in str(error):
+            raise
+        table.sd.cols = old
+        _alter(client, move, table, before)
+
+
+def _remove(client: Any, table: Any, move: Move) -> None:
+    """Removes a table; its files stay. Before that, it gets a name that only this removal uses.
+
+    So a removal that the metastore completes late never removes a new table of the old name.
+    """
+    before = _location(table)
+    table.tableName = _aside(before)
+    _alter(client, move, table, before)
+    _drop_aside(client, move.table.schema, before)
+
+
+def _drop_aside(client: Any, database: str, former: str) -> None:
+    with suppress(NoSuchObjectException):
+        client.drop_table(database, _aside(former), False)  # noqa: FBT003 - without its files
+
+
+def _aside(location: str) -> str:
+    return f"pidts_dropped_{hashlib.sha256(location.encode()).hexdigest()[:16]}"
+
+
+def _alter(client: Any, move: Move, table: Any, before: str) -> None:
+    how = {"expected_parameter_key": _METADATA, "expected_parameter_value": before, "DO_NOT_UPDATE_STATS": "true"}
+    client.alter_table_with_environment_context(
+        move.table.schema, move.table.name, table, EnvironmentContext(properties=how)
+    )
+
+
+def _columns(move: Move) -> list[Any]:
+    schema = Snapshot.read(move.table, str(move.goal)).metadata.schema()
+    converter = SchemaToHiveConverter(hive2_compatible=True)
+    return [FieldSchema(each.name, visit(each.field_type, converter), each.doc) for each in schema.fields]
+
+
+@contextmanager
+def _mapped(table: TableName | None) -> Iterator[None]:
+    """Converts errors: the outcome of a call is unknown, or another program was faster."""
+    try:
+        yield
+    except (TTransportException, OSError) as error:
+        raise Transient("metastore-lost", f"the metastore does not answer: {_first_line(error)}") from error
+    except TException as error:
+        what = f"the metastore answers: {_first_line(error)}"
+        raise Transient("metastore-busy", what, where=Where(table=str(table or ""))) from error
+
+
+def _is_late(said: str) -> bool:
+    """Whether the metastore refuses a change since the table has another state than expected."""
+    return "has been modified" in said or ("parameter" in said and "expected" in said)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(getattr(error, "message", "") or error)
+    return text.partition("\n")[0][:300]
