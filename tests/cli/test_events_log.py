@@ -276,7 +276,7 @@ def test_a_log_that_ends_inside_a_transaction_says_so(
     # While a server writes it, its last event may be there in part.
     path.write_bytes(content[:-5])
     assert ids(shown(str(path), "--tables", f"{database}.t")) == [("insert", 1)]
-    assert "its last event is not whole" in shown.notes
+    assert "its last event is incomplete" in shown.notes
 
 
 def test_one_cannot_choose_a_form_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,4 +126,4 @@ def test_a_hostile_server_ends_in_an_error_that_can_be_shown(play: Play, side: s
     assert said.isprintable()
     if play is not refuses_with_a_flood:
         assert isinstance(caught.value, Transient)
-        assert "not of the protocol" in said
+        assert "breaks the protocol" in said

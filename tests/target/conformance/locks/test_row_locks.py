@@ -283,7 +283,7 @@ def test_a_row_that_comes_in_part_from_a_locked_key_halts_its_table(
     running = Task(target, task)
     running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "b", 1)))
     move: Change = (Op.UPDATE, (1, None, None), (2, None, None))
-    with pytest.raises(Halted, match="the row of the old key is locked") as halted:
+    with pytest.raises(Halted, match="the row with the old key is locked") as halted:
         running.apply(structure, move, partial=[b"\1\1"])
     assert halted.value.code == "partial-row-image"
     assert content(session, structure) == [(1, "theirs", 1)]
