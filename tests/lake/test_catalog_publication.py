@@ -27,19 +27,21 @@ pytest.importorskip("sqlalchemy")
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from tests.lake.test_faults import forget_files
 
 from pidts.target.iceberg import sweep as sweeping
 from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
-from pidts.target.iceberg.publication import publish
+from pidts.target.iceberg.publication import publish, server_state
 from pidts.target.iceberg.server_record import Entry, ServerRecord
 from pidts.target.iceberg.session import IcebergSession
+from pidts.target.iceberg.snapshot import Snapshot
 
 A, B = TableName("shop", "a"), TableName("shop", "b")
 KILLED = """
 import os, signal, sys
 from pidts.target import IcebergTarget
 from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
-from pidts.target.iceberg.publication import publish
+from pidts.target.iceberg.publication import publish, server_state
 
 warehouse, host, port, user, password, database, when = sys.argv[1:]
 real = PostgresCatalog.move
@@ -280,6 +282,24 @@ def test_a_late_transaction_of_a_killed_publisher_changes_nothing(world: World) 
         assert world.rows(A) == world.rows(B) == [(1, 3)]
         assert late.execute(swap, (second, first.metadata)).rowcount == 0
         late.commit()
+
+
+def test_a_publication_reads_only_what_has_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warehouse may have thousands of tables, each with a metadata file in a distant store."""
+    world.write((1, 1))
+    world.publish()
+    forget_files(monkeypatch)
+    seen: list[TableName] = []
+    real = Snapshot.read
+    monkeypatch.setattr(Snapshot, "read", lambda name, location: [seen.append(name), real(name, location)][1])
+    world.session.begin()
+    world.session.write(change(world.tables[A], upserts=[(1, 2)]))
+    world.session.commit()
+    seen.clear()
+    assert world.publish()
+    assert server_state(world.session, world.catalog.place).behind == 0
+    assert B not in seen
+    assert world.rows(A) == [(1, 2)]
 
 
 def test_an_error_of_the_server_leaves_the_record_and_names_no_password(world: World) -> None:

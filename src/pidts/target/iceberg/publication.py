@@ -61,11 +61,12 @@ def publish(session: IcebergSession, server: ServerCatalog, *, whole: bool = Fal
 
 def _choose(session: IcebergSession, record: ServerRecord, place: str, *, whole: bool) -> bool:
     """Records the next states; returns whether there are any."""
-    if not whole and not _differing(session, record, place):
+    seen = dict[str, bool]()  # so that the database is not locked while metadata files are read
+    if not _differing(session, record, place, seen) and not whole:
         return False
     with session.transaction():
         session.own_database()
-        there, chosen = record.entries(place), _differing(session, record, place)
+        there, chosen = record.entries(place), _differing(session, record, place, seen)
         if whole:
             chosen = {name: one.metadata for name, one in there.items() if one.metadata and not one.next} | chosen
         for name, after in chosen.items():
@@ -73,22 +74,33 @@ def _choose(session: IcebergSession, record: ServerRecord, place: str, *, whole:
     return bool(chosen)
 
 
-def _differing(session: IcebergSession, record: ServerRecord, place: str) -> dict[TableName, str]:
+def _differing(
+    session: IcebergSession, record: ServerRecord, place: str, seen: dict[str, bool]
+) -> dict[TableName, str]:
     """Returns the next state of each table that differs, except for those whose last move is not made yet."""
     there, current = record.entries(place), session.tables.all()
     gone = {name: DROPPED for name, entry in there.items() if name not in current and not entry.next}
     changed = {}
     for name, location in current.items():
         entry = there.get(name, Entry())
-        if entry.metadata != location and not entry.next and _is_own(name, location):
-            changed[name] = location
+        if entry.metadata != location and not entry.next:
+            if location not in seen:
+                seen[location] = _is_own(name, location)
+            if seen[location]:
+                changed[name] = location
     return gone | changed
 
 
 def server_state(session: IcebergSession, place: str) -> ServerState:
     """Returns how far a server's catalog is behind the warehouse."""
-    own = {name: location for name, location in session.tables.all().items() if _is_own(name, location)}
-    return ServerRecord(session).state(place, own)
+    record = ServerRecord(session)
+    entries, current = record.entries(place), session.tables.all()
+    strange = {
+        name
+        for name, location in current.items()
+        if entries.get(name, Entry()).metadata != location and not _is_own(name, location)
+    }
+    return record.state(place, {name: location for name, location in current.items() if name not in strange})
 
 
 def _is_own(name: TableName, location: str) -> bool:

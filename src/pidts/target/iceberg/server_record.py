@@ -122,17 +122,22 @@ class ServerRecord:
 
     def locations(self) -> set[str]:
         """Returns the metadata files that a server may name."""
+        return self._named("") - {"", DROPPED}
+
+    def _named(self, start: str) -> set[str]:
+        """Returns the values of entries of which one begins with a text."""
         if not self._exists():
             return set()
-        rows, _ = self._connection.run("SELECT metadata, next FROM pidts_server_entry", ())
-        return {str(each) for row in rows for each in row} - {"", DROPPED}
+        sql = "SELECT metadata, next FROM pidts_server_entry WHERE instr(metadata, %s) = 1 OR instr(next, %s) = 1"
+        rows, _ = self._connection.run(sql, (start, start))
+        return {str(each) for row in rows for each in row}
 
     def needed(self, folder: str) -> tuple[set[str], set[int]] | None:
         """Returns the metadata files of a table that a server may name, and their snapshots' sequence numbers.
 
         Returns None if one of these files cannot be read, so that the files that it needs are not known.
         """
-        locations = {each for each in self.locations() if each.startswith(f"{folder}/")}
+        locations = {each for each in self._named(f"{folder}/") if each.startswith(f"{folder}/")}
         try:
             return locations, {number for each in locations for number in _numbers(_read(each))}
         except PidtsError:
