@@ -12,7 +12,7 @@ COMMIT. These cases cover a break at each point:
    reads the row: the new Lsn means that the batch is committed (ALREADY), the old one means that the batch has to be
    written again. The row is never read without its lock: a read without the lock could still show the old Lsn while the
    commit is being made, and the batch would be written twice.
-4. After COMMIT, before the caller knows: the caller repeats the batch and gets ALREADY.
+4. After COMMIT, before the caller is informed: the caller repeats the batch and gets ALREADY.
 5. A run that another run has replaced still executes, at any point. If the old run holds the lock, the new run's
    `claim` waits for it, and the old run's batch is valid. If not, the old run finds a newer epoch when it next locks
    the row, and ends with `Fenced`. A run's writes and its lock are in one transaction, so a run never writes without

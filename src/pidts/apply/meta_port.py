@@ -84,7 +84,7 @@ class NoteRecord(Protocol):
     """One text for each table of a source, such as how the table was loaded as a whole, and for each merged table."""
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Returns the last text; empty if none was written, or only by an earlier task."""
+        """Returns the last text; empty if none was written, or if only an earlier task has written one."""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Overwrite the text. The note without a table's name holds the task's rules."""

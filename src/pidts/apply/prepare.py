@@ -408,7 +408,7 @@ def _without_locked(
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
     """Adds the target's locked rows to the changes.
 
-    If a table has several changes, the first may modify the rows: none are added.
+    If a table has several changes, no rows are added: the first change may modify them.
     """
     times = Counter(change.table.name for change in changes)
     return [

@@ -125,7 +125,7 @@ class Search:
 
 
 class _TooMuchError(Exception):
-    """The error that there is too much to try."""
+    """Raised if there are too many changes to try."""
 
 
 def first_refused(

@@ -32,7 +32,7 @@ class KnownTables:
                 continue
             raise Halted(
                 "structure-unknown",
-                "the log has rows of a table that the task does not know",
+                "the log has rows of a table whose structure the task does not have",
                 where=Where(source=context.source.source_id, position=str(plan.start.lsn), table=str(name)),
                 todo=self._todo,
             )

@@ -12,10 +12,10 @@ the main Lsn, the places of held tables, the progress of the copy. Then:
 
 The progress of a copy that all workers have cannot be found by comparing keys: only the source can tell their order. So
 a checkpoint row says in which run it was stored, and every worker stores a row in the first batch of a run, which
-writes no chunk. Therefore, of the latest run's rows, the one with the lowest batch has the progress that all workers
-have. An example: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk again.
-The other two workers record it, and the run crashes before the first worker does. With batch numbers alone, the first
-worker would seem to be the slowest.
+writes no chunk. Therefore, of the latest run's rows, the row with the lowest batch number has the progress that all
+workers have. An example: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk
+again. The other two workers record it, and the run crashes before the first worker does. With batch numbers alone, the
+first worker would seem to be the slowest.
 
 A worker that is ahead stores the copy progress of a batch that ended before its own place. Between the end of that
 batch and the worker's place, a table may have been renamed or dropped, and the stored progress does not show this yet.

@@ -105,7 +105,7 @@ def demo_page(folder: Path) -> Iterator[DemoPage]:
 
 
 def open_page(url: str) -> None:
-    """Opens the page in the user's browser, where there is a display."""
+    """Opens the page in the user's browser, if there is a display."""
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open(url)
 

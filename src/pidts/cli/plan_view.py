@@ -81,7 +81,7 @@ class _Alike:
 
     @property
     def first(self) -> TablePreview:
-        """The first table, which stands for all of them."""
+        """The first table: it is shown for all of them."""
         return self.shards[0][1]
 
     @property

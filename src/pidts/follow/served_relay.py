@@ -200,7 +200,7 @@ class ServedRelay:
 
     def _make_room(self, needs: Mapping[str, Lsn | None]) -> None:
         places = {name: lsn for name, lsn in needs.items() if lsn is not None}
-        if len(places) < len(needs):  # a task that does not know its place yet needs the whole log
+        if len(places) < len(needs):  # a task whose place is not known yet needs the whole log
             return
         limits = PurgeLimits(keep_seconds=self._served.keep_seconds, checkpoints=places)
         with suppress(PidtsError):

@@ -6,7 +6,7 @@ table.
 
 A number computed from the key determines the worker. Two keys that some server treats as equal must get the same
 number. Otherwise two workers would write one row: one worker deletes 'A' while another inserts 'a', and on a target
-that ignores case, chance decides whether the row exists afterwards. Only the server knows what a collation treats as
+that ignores case, chance decides whether the row exists afterwards. Only the server can tell what a collation treats as
 equal ('ss' and 'ß', 'e' and 'é', 'AE' and 'Æ'). So the number includes a text only if its collation is binary: such a
 collation ignores at most trailing spaces. The key's other columns distribute the rows. If a key has only texts with
 other collations, one worker gets the whole table.

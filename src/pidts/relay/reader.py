@@ -154,7 +154,7 @@ class RelayReader:
         return last.origin.log_base if last else ""
 
     def entries(self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
-        """Returns the entries after an Lsn (None: from the start), in order. Call it again for later ones.
+        """Returns the entries after an Lsn (None: from the start), in order. Call it again for later entries.
 
         `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
         `after` as its `prev_lsn`: a caller that checks the chain of entries is at `after`, and no transaction is

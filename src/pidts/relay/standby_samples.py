@@ -6,10 +6,10 @@ place in the source's log, too. If the source's log was received up to the sampl
 the standby's log is read from the sample's place in the standby's log on.
 
 The alternative would be to compare times, and to use the last sampled place whose time on the standby is before the
-time of the last received event. This needs equal clocks, and works only in whole seconds. A counterexample: the
-standby's clock is three seconds slow. The standby's place at "10:00:00" includes what its source wrote up to 10:00:03,
-and a reader that had received the log up to 10:00:01 would skip two seconds of the log. Pairs of places need no clock.
-The time in a sample only decides how long the sample is kept.
+time of the last received event. This needs equal clocks, and works only in whole seconds. An example: the standby's
+clock is three seconds slow. The standby's place at "10:00:00" includes what its source wrote up to 10:00:03, and a
+reader that had received the log up to 10:00:01 would skip two seconds of the log. Pairs of places need no clock. The
+time in a sample only decides how long the sample is kept.
 
 If a standby lags, its place in a sample is earlier, and more changes come twice. Crash points: the file is replaced as
 a whole. Without the file, the standby is refused.
@@ -79,7 +79,7 @@ def read_samples(folder: Path, address: str) -> Samples | None:
 
 
 def write_samples(folder: Path, address: str, samples: Samples) -> None:
-    """Replaces the samples of a standby. If a crash loses the last ones, more changes come twice."""
+    """Replaces the samples of a standby. If a crash loses the last samples, more changes come twice."""
     rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
     content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
     path = _path(folder, address)

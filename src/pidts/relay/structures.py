@@ -1,8 +1,8 @@
 """Finds the structure of every table at any place in a relay, from stored catalogues and the log between them.
 
 A *catalogue* has the contents of a server's information_schema at one place in the log. The replicator stores one when
-a relay begins. It stores another one after a statement that could not be parsed, since then the structures have to be
-read again from the server. The structure of a table at any other place is computed from the schema changes in the
+a relay begins. It stores another catalogue after a statement that could not be parsed, since then the structures have
+to be read again from the server. The structure of a table at any other place is computed from the schema changes in the
 relay's index: forward from the last catalogue before the place; or, if that catalogue does not have the table, backward
 from the first catalogue after the place.
 

@@ -2,11 +2,11 @@
 
 Each task has a small file, its *mark*, in the relay's folder. The mark says up to which Lsn the task's target has the
 log. The mark is written before anything is purged, and is never ahead of the target's checkpoint, so a purge need not
-ask the target. A stopped task keeps its mark until an operator removes it. A new task that does not know its place yet
+ask the target. A stopped task keeps its mark until an operator removes it. A new task whose place is not known yet
 needs the whole relay.
 
-The counterexample that the lock prevents: a purge has read the marks. Then a second task writes its first mark, and
-sees that the relay has all log that the task needs. Then the purge removes this log.
+The lock prevents the following: a purge has read the marks. Then a second task writes its first mark, and sees that the
+relay has all log that the task needs. Then the purge removes this log.
 """
 
 from __future__ import annotations

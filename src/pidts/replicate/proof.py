@@ -1,9 +1,9 @@
 """Proves that a server's log is the one in the relay, by checking that it has the relay's last event.
 
-Names do not prove this. A counterexample: a virtual machine is reset to yesterday's snapshot. It then has the same UUID
-and the same log file. By the time of the check, the file may have more bytes than the relay has received, but the log
-after the snapshot has other transactions. An event's bytes prove more: they contain its time, its place and a checksum
-over its content.
+Names do not prove this. An example: a virtual machine is reset to yesterday's snapshot. It then has the same UUID and
+the same log file. By the time of the check, the file may have more bytes than the relay has received, but the log after
+the snapshot has other transactions. An event's bytes prove more: they contain its time, its place and a checksum over
+its content.
 """
 
 from __future__ import annotations

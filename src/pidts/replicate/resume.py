@@ -189,7 +189,7 @@ def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
         what = (
             f"the source was replaced {applied.lsn.change_no} times, and this relay has only {origin.change_no} of them"
         )
-        todo = "The task has run with another relay since: empty this relay's folder and start again"
+        todo = "The task has since run with another relay: empty this relay's folder and start again"
         raise Halted("relay-outdated", what, where=where, todo=todo)
 
 

@@ -1,4 +1,4 @@
-"""Runs one schema change of the source on the target, exactly once, beside the batches of rows.
+"""Runs one schema change of the source on the target, exactly once, while batches of rows go on.
 
 The journal's row for the statement's Lsn decides: "done" means that the target has the change, and that its record of
 structures has it, too. No checkpoint is written here. A run that starts at a position before the statement asks for the

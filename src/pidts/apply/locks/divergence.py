@@ -17,7 +17,7 @@ the first one on: only for the first event is it known which unique values the r
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
 The rows are read under the lock of the worker's checkpoint, and are locked themselves, so the rows that were compared
-are the ones that are overwritten. A row that another writer inserts after the comparison is overwritten. A target that
+are the rows that are overwritten. A row that another writer inserts after the comparison is overwritten. A target that
 compares rows while it writes them refuses such a row instead; then the row is read, and found to differ.
 
 Rows are not compared where the task itself may be the reason for a difference:

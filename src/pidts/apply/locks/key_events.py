@@ -9,7 +9,7 @@ new one.
     DELETE 6           6 leaves
 
 The two halves of such an UPDATE may belong to two workers, and are judged separately everywhere. So a worker decides
-about its keys without knowing what another one has found.
+about its keys independently of what another worker has found.
 """
 
 from __future__ import annotations

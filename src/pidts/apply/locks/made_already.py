@@ -131,7 +131,7 @@ def note_made(
 ) -> None:
     """Records, in the open transaction, that these events were made already.
 
-    `has_others`: other tasks write to the target, too, so there may be zones that have to know this.
+    `has_others`: other tasks write to the target, too, so there may be zones that need the record.
     """
     events, table = met.events, met.events.batch.table
     keys = key_names(session, table, events.keys.take(pa.array(events.key[made])))

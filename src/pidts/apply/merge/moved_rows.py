@@ -32,7 +32,7 @@ place 5:
 
 So the result is right wherever batches are cut. This assumes that no two members have a key at once except inside a
 transaction: a row belongs to one shard. *No member has K in the end*: of all changes that remove K from a member, take
-the one that is applied last. If another member still had K on record, it would lose K even later. So this change is
+the change that is applied last. If another member still had K on record, it would lose K even later. So this change is
 applied, and each change that brings K back is followed by one that removes it. *m has K in the end*, since x. If x is
 before the place of every member that lags, no other member has had K since. Otherwise the change at x was written while
 the table was lagging, so it is on record, and stays there. No other member takes K away or writes it, for all its

@@ -6,14 +6,15 @@ an order, which is the same in every zone, since it depends only on the states:
     nothing  <  a row of version 1  <  the tombstone of a row of version 1  <  a row of version 2  <  ...
 
 Of two rows with the same version, the row whose values make the higher text counts as later. The name of the writing
-zone could decide as well, but a zone does not know which zone wrote a row: no column says this, and recording it would
-cost a second row for each written row. A change is applied if its state is later than the zone's, and is set aside
-otherwise. So a zone's state is the latest of all states that have arrived, in whatever order and however often they
-arrived. Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.
+zone could decide as well, but a zone cannot find out which zone wrote a row: no column says this, and recording it
+would cost a second row for each written row. A change is applied if its state is later than the zone's, and is set
+aside otherwise. So a zone's state is the latest of all states that have arrived, in whatever order and however often
+they arrived. Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.
 
 **The latest write arrives.** No zone on its way sets the latest write aside, so each of these zones has the write in
 its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a row
-of another version, the removed row is written first, in the same transaction. Two counterexamples without this:
+of another version, the removed row is written first, in the same transaction. Two examples of what would happen without
+this:
 
     ring b -> c -> a    b inserts row 5 and deletes it: c, in one batch, has nothing to delete; a keeps its row 4
     b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g still has row 4, and passes on a DELETE of 4; h keeps 5

@@ -132,7 +132,7 @@ def show_ddl_list(
     as_json: bool,
     whole: bool = False,
 ) -> None:
-    """Prints the list of `pidts ddl list`; with `whole`, all shards of a lock instead of the first ones."""
+    """Prints the list of `pidts ddl list`; with `whole`, all shards of a lock and not only the first."""
     if as_json:
         print(json.dumps({"task": name, **_list_json(standing, locks, held)}, ensure_ascii=False))
         return

@@ -102,7 +102,7 @@ def _catalogue(
     if isinstance(log, ServerInput):
         raise ConfigError(
             "usage",
-            "--schema-from with a URL is only for log files: a server already knows its own tables",
+            "--schema-from with a URL is only for log files: a server already has the structures of its tables",
             todo="Leave --schema-from out",
         )
     if "-" in sources:

@@ -61,7 +61,7 @@ class Structures:
         if group.statements:
             query = group.statements[0].query
             dialect = dialect.under(query.sql_mode, query.time_zone)
-            # A new database inherits the charset of the session, which the statement's event names.
+            # A new database inherits the charset of the session. The statement's event has this charset.
             if (charset := charset_of(query.server_collation)) is not None:
                 dialect = replace(dialect, charset=charset, collation=None)
         before, self._history = self._history, self._history.after(transaction, dialect)

@@ -53,7 +53,7 @@ class TaskLockedRows:
 
 
 def show_lists(tasks: Sequence[TaskLockedRows], *, as_json: bool) -> None:
-    """Prints the locked rows of each table; on a terminal only the first ones.
+    """Prints the locked rows of each table; on a terminal only the first rows.
 
     Directions between zones are listed separately.
     """

@@ -106,7 +106,7 @@ class ServiceClient:
                 f"the certificate of the service at {self.url} is not accepted: "
                 f"{getattr(error, 'verify_message', '') or error.reason or error}",
                 todo="Without --service, only the certificate of pidts serve --tls-cert is accepted. With --service, "
-                "an authority that this machine knows must have signed the certificate (SSL_CERT_FILE names "
+                "an authority that this machine trusts must have signed the certificate (SSL_CERT_FILE names "
                 "further authorities)",
             ) from None
         except (OSError, http.client.HTTPException) as error:

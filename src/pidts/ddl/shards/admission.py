@@ -213,7 +213,7 @@ def _decided(
         elif isinstance(restricted, AlterTable) and restricted != statement and not is_replaced:
             raise Halted(
                 "unlock-keeps-columns",
-                f"the statement drops columns of {target} that other shards still have, and PiDTS does not know what "
+                f"the statement drops columns of {target} that other shards still have, and PiDTS cannot find out what "
                 "the rest of the statement does without these drops",
                 where=replace(due.where, table=str(member.table)),
                 todo="Make this change on the other shards, too; or give the SQL for the target: pidts ddl replace",

@@ -147,7 +147,7 @@ def _no_short_year(left: Expr, right: Expr) -> None:
             is_year = other.column is not None and other.column.type.kind is Kind.YEAR
             value = other.constant
             if not is_year and not (isinstance(value, int) and (value == 0 or value > 99)):
-                raise NotSupportedError("a YEAR column beside anything but a year of four digits")
+                raise NotSupportedError("a YEAR column compared with anything but a year of four digits")
 
 
 def _doubles(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
@@ -167,12 +167,12 @@ def _text_and_number(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any
         and number.column.type.kind is Kind.YEAR
         and not (text.is_constant and len(text.constant) == 4)
     ):
-        raise NotSupportedError("a YEAR column beside anything but a year of four digits")
+        raise NotSupportedError("a YEAR column compared with anything but a year of four digits")
     operation = OPERATIONS[sign]
     if text.is_constant and not number.is_constant and number.family in EXACT:
         return exact(operation, number, _number_in_quotes(number, text.constant))
     if number.family in EXACT and number.is_constant and abs(number.constant) > _SAFE:
-        raise NotSupportedError(f"{number.constant} beside a text: servers would round it")
+        raise NotSupportedError(f"{number.constant} compared with a text: servers would round it")
     return _doubles(operation, number, text)
 
 
@@ -180,10 +180,10 @@ def _number_in_quotes(number: Expr, text: str) -> Expr:
     """Converts a number in quotes. Up to 15 digits, the kind of number that servers read makes no difference."""
     value = clean_number(text)
     if value is None:
-        raise NotSupportedError(f"{text!r} beside {number.nature}: the text is not a number")
+        raise NotSupportedError(f"{text!r} compared with {number.nature}: the text is not a number")
     figures = len(value.as_tuple().digits)
     if abs(value) > _SAFE or figures > 15 or (number.family is Family.DECIMAL and number.digits + number.scale > 15):
-        raise NotSupportedError(f"{text!r} beside {number.nature}: write the number without quotes")
+        raise NotSupportedError(f"{text!r} compared with {number.nature}: write the number without quotes")
     return integer(int(value)) if value == value.to_integral_value() else decimal(value)
 
 
@@ -211,9 +211,9 @@ def shared_collation(*exprs: Expr) -> str:
     charset = min(charsets, default="utf8mb4")
     for expr in exprs:
         if isinstance(expr.constant, str) and not collations.fits(expr.constant, charset):
-            raise NotSupportedError(f"{expr.constant!r} beside a text of charset {charset}")
+            raise NotSupportedError(f"{expr.constant!r} together with a text of charset {charset}")
         if expr.charset is None and expr.constant is None and charset != "utf8mb4":  # the text is made from constants
-            raise NotSupportedError(f"{expr.nature} beside a text of charset {charset}")
+            raise NotSupportedError(f"{expr.nature} together with a text of charset {charset}")
     return name
 
 
@@ -236,7 +236,7 @@ def _in_bytes(expr: Expr) -> Callable[[Rows], Any]:
     if isinstance(expr.constant, str) and expr.constant.isascii():
         value = pa.scalar(expr.constant.encode())
         return lambda _: value
-    raise NotSupportedError(f"{expr.nature} beside bytes")
+    raise NotSupportedError(f"{expr.nature} compared with bytes")
 
 
 def _temporal(operation: str, family: Family, left: Expr, right: Expr) -> Callable[[Rows], Any]:
@@ -248,7 +248,7 @@ def _temporal(operation: str, family: Family, left: Expr, right: Expr) -> Callab
             sides.append(moments.constant(family, expr.constant))
         else:
             what = "a date" if family is Family.MOMENT else "a time"
-            raise NotSupportedError(f"{expr.nature} beside {what}")
+            raise NotSupportedError(f"{expr.nature} compared with {what}")
     one, other = (side.run for side in sides)
     if family is Family.TIME:
         return lambda rows: pc.call_function(operation, [one(rows), other(rows)])

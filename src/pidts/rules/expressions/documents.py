@@ -91,15 +91,19 @@ def _order_of(operation: str, other: Expr) -> Callable[[str], int]:
             raise NotSupportedError("the order of texts in JSON values: use ->>")
         if _NOT_A_TEXT.fullmatch(constant):
             raise NotSupportedError(
-                f"{constant!r} beside a JSON value: it may be there as a text and as another type; use ->>"
+                f"{constant!r} compared with a JSON value: a document may have it as a text or as another type; use ->>"
             )
         wanted = quoted(constant)
         return lambda text: 0 if text == wanted else 1
     if other.family in (Family.INT, Family.UINT, Family.DECIMAL, Family.DOUBLE) and constant is not None:
         if isinstance(constant, float) and not _SMALLEST < abs(constant) < _LARGEST_DOUBLE and constant:
-            raise NotSupportedError(f"{constant} beside a JSON value: a number of that size with an exponent")
+            raise NotSupportedError(
+                f"{constant} compared with a JSON value: servers differ about a number of this size with an exponent"
+            )
         return lambda text: _beside_number(text, constant)
-    raise NotSupportedError(f"{other.nature} beside a JSON value: only constant numbers and texts, and NULL")
+    raise NotSupportedError(
+        f"{other.nature} compared with a JSON value: only numbers, texts and NULL are possible, as constants"
+    )
 
 
 _SMALLEST = 10.0**-15

@@ -135,7 +135,7 @@ def _divided(sign: str, one: Expr, other: Expr) -> Expr:
 def _constant(expr: Expr, family: Family) -> Expr:
     kind, digits = _SIZES[family]
     if family is Family.INT and expr.constant >= 2**63:
-        raise NotSupportedError(f"{expr.constant} beside a signed number")
+        raise NotSupportedError(f"{expr.constant} together with a signed number")
     value = pa.scalar(expr.constant, kind)
     return Expr(family, lambda _: value, digits, constant=expr.constant, nature=expr.nature)
 

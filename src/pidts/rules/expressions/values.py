@@ -72,7 +72,7 @@ class Expr:
     collation: str | None = None
     """The collation of a text from a column or with a COLLATE; a text constant has none."""
     explicit: bool = False
-    """Whether COLLATE gave the collation."""
+    """Whether the collation comes from a COLLATE clause."""
     is_truth: bool = False
     """Whether a constant is written as TRUE or FALSE."""
     constant: Any = None
