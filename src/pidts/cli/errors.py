@@ -20,8 +20,8 @@ from pidts.model import PidtsError
 _log = structlog.get_logger(__name__)
 
 _COMMAND = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")
-"""Matches a command in an advice. The path of the task file, which the code that gives the advice does not have,
-replaces `TASK`.
+"""Matches a command in an advice. The advice has `TASK` for the task file: the file's path replaces it before the
+advice is shown.
 """
 _task: list[Path] = []
 """The task file of the present command, as soon as it is known."""

@@ -23,7 +23,7 @@ class Counts:
     stale: int = 0
     """The changes that were set aside because the target has a newer row. The other counts do not include them."""
     removed: int = 0
-    """The number of keys on the target, found by a repair, that the source does not have."""
+    """The number of keys that only the target has, as a repair has found."""
     by_table: Mapping[str, int] = field(default_factory=dict, compare=False)
     """The total of each target table, if it was counted."""
 

@@ -36,7 +36,7 @@ _EVENT_HEADER = 19
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 Undecided = PreparedGroups[PreparedExtent]
-"""XA transactions that were prepared and neither committed nor rolled back, by name.
+"""XA transactions that were prepared and neither committed nor rolled back, keyed by their names.
 
 Their events stay where they were received. The index shows which transactions are undecided: each segment's header
 names those that are undecided at its start, and an entry that prepares, commits or rolls back such a transaction names

@@ -144,7 +144,8 @@ def _as_now(table: Table, key: pa.Table) -> pa.Table | None:
 def own_name(task: str, key: str, removed: str = "") -> str:
     """Returns the name of the record that changes which a task gets from its source are set aside.
 
-    `removed` is the digest of a deleted row: changes that make this row again are set aside. Empty: the next change is.
+    `removed` is the digest of a deleted row: changes that make this row again are set aside. If it is empty, the next
+    change is set aside.
     """
     return sha256(f"own {task} {key} {removed}".encode()).hexdigest()
 

@@ -58,7 +58,7 @@ def has_others(session: TargetSession, target_table: TableName, task: str, sourc
 def removes_extra_rows(
     session: TargetSession, target_table: TableName, task: str, source: str, into_zone: str | None
 ) -> bool:
-    """Whether a copy may remove rows that its source table lacks, in this transaction.
+    """Whether a copy may, in this transaction, remove rows that its source table lacks.
 
     In a zone, such a row may be a row of the zone's programs that has not reached the source yet, so it stays. The
     exception is a zone that returns: it gets exactly its seed's rows, although other tasks are recorded there. The note

@@ -135,9 +135,9 @@ class Convergence(VersionGuard):
     def _demand_whole(self, applied: Mask, before: Numbers) -> None:
         """Halts at an UPDATE that is applied to a row of the target, and of which the log lacks columns.
 
-        Those columns were taken from the target's row. A session with NOBLOB makes version 3 of a row of version 1,
-        blob p; the other zone has made it version 2, blob q. Then the zones would have version 3 with p, and version 3
-        with q.
+        Those columns were taken from the target's row. An example: both zones have version 1 of a row, with blob p. One
+        zone makes version 2, with blob q. In the other zone, a session with NOBLOB makes version 3, and its image lacks
+        the blob. Without the halt, the first zone would have version 3 with q, and the other zone version 3 with p.
 
         A row of the same version may be another row, too: two zones have changed the same row, or have inserted the
         same key. So no row of the target counts as the row that was changed.
