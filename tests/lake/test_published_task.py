@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,6 +105,31 @@ def test_rows_and_schema_changes_arrive_in_the_servers_catalog(world: Published)
     assert found["place"].startswith("postgresql ")
     assert (found["tables"], found["behind"], found["lag_seconds"], found["problems"]) == (2, 0, 0, [])
     assert "published in" in world.pidts("status").stdout
+
+
+@pytest.mark.long
+def test_a_run_that_is_killed_leaves_a_servers_catalog_that_can_be_read_and_is_completed(world: Published) -> None:
+    """Two tables change in the same transactions; the kills come at any point of commits and publications."""
+    chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
+    for name in ("t", "u"):
+        world.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT NOT NULL)")
+        world.sql(f"INSERT INTO {name} VALUES " + ", ".join(f"({number}, 0)" for number in range(100)))
+    world.run()
+    for attempt in range(4):
+        run = world.start()
+        world.sql(f"REPLACE INTO t VALUES ({1000 + attempt}, {attempt})")
+        world.until(lambda number=1000 + attempt: _shows(world, number))
+        end = time.monotonic() + chance.uniform(0.1, 2.5)
+        while time.monotonic() < end:
+            world.sql("UPDATE t JOIN u USING (id) SET t.v = t.v + 1, u.v = u.v + 1")
+        os.kill(run.pid, signal.SIGKILL)
+        assert run.wait(30) == -signal.SIGKILL
+        shown = {name: {row["v"] for row in world.there(name) if row["id"] < 1000} for name in ("t", "u")}
+        assert all(len(values) == 1 for values in shown.values()), shown
+    world.run()
+    world.demand_equal("t")
+    world.demand_equal("u")
+    assert world.status()["server_catalog"]["behind"] == 0
 
 
 @pytest.mark.long
