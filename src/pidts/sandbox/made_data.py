@@ -1,7 +1,8 @@
-"""Copies the data of a new server where a server of its kind has been made before.
+"""Copies the data of a new server, if the data of such a server was already made before.
 
-To make it takes seconds of processor time, to copy it a tenth. A process that starts many servers, and all processes
-that it starts, share the copies in the folder that `PIDTS_SANDBOX_DATA` names; whoever sets it removes the folder.
+Making the data takes seconds of processor time, and copying it a tenth of that. A process that starts many servers, and
+all processes that it starts, share the copies in the folder that `PIDTS_SANDBOX_DATA` names. The process that sets this
+variable removes the folder.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pathlib import Path
 
 FOLDER = "PIDTS_SANDBOX_DATA"
 _OF_ONE_SERVER = ("auto.cnf",)
-"""MySQL's identity: two servers must not have the same one. Keys that are made with the data are shared."""
+"""The file with MySQL's identity: two servers must not have the same identity. Keys in the data are shared."""
 
 
 def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
-    """Leaves the data of a new server in the folder `data`, which `make` would make there."""
+    """Puts the data of a new server into the folder `data`: a copy, or what `make` creates there."""
     shared = os.environ.get(FOLDER)
     if shared is None:
         make()
@@ -40,5 +41,5 @@ def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
 
 
 def _copy(here: Path, there: Path) -> None:
-    """Copies with owners and holes: logs are large and empty."""
+    """Copies files with their owners and with their holes, since logs are large and empty."""
     subprocess.run(["cp", "-a", "--sparse=always", str(here), str(there)], check=True)

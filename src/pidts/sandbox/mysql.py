@@ -1,7 +1,7 @@
 """Starts MariaDB, MySQL 9.7 and MySQL 5.6, with a full row-format binlog, utf8mb4, and root on loopback.
 
-Their data, which nobody keeps, survives a crash of the server, but not of the machine. So no server waits for a disk,
-which a schema change would otherwise do several times.
+The data survives a crash of the server, but not a crash of the machine: nobody keeps this data. So no server waits for
+a disk; otherwise a schema change would wait several times.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def start_mysql56(
     program = programs.mysql56()
 
     def make_data(folder: Path) -> None:
-        # The package has a data folder that was used once; its identity and its logs must not be used.
+        # The package has a data folder that was used once. Its identity and its logs must not be used.
         leave_out = shutil.ignore_patterns("auto.cnf", "ib_logfile*")
         shutil.copytree(program.home / "data" / "mysql", folder / "data", ignore=leave_out, symlinks=True)
 
@@ -152,12 +152,12 @@ def _prepare(flavor: _Flavor, folder: Path) -> None:
 
 
 def _alone(program: programs.Program, folder: Path) -> dict[str, str]:
-    """Returns the server's own temporary folder: a starting server removes all temporary tables in its folder."""
+    """Gives the server its own temporary folder: a starting server removes all temporary tables there."""
     return {**program.environment, "TMPDIR": str(folder / "tmp")}
 
 
 def _as_root() -> tuple[str, ...]:
-    """Returns the option that lets a server run as root; without it these servers refuse, in case it is an accident."""
+    """Returns the option that lets a server run as root. Without it, these servers refuse to run as root."""
     return ("--user=root",) if os.geteuid() == 0 else ()
 
 
@@ -172,7 +172,10 @@ def _password_file(kind: str, directory: Path, password: str) -> Path:
 
 
 def _is_ready(pid_file: Path, pid: int, port: int) -> bool:
-    """Whether the server is ready: a MySQL server accepts connections only then, and its pid file exists by then."""
+    """Whether the server is ready.
+
+    A MySQL server accepts connections only when it is ready, and then its pid file exists.
+    """
     try:
         if pid_file.read_text("utf-8").strip() != str(pid):
             return False

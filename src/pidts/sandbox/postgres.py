@@ -1,4 +1,4 @@
-"""Starts PostgreSQL on loopback, with UTF-8 and the role postgres. If root starts it, it runs as the user postgres."""
+"""Starts PostgreSQL on loopback, with UTF-8 and the role postgres. If root starts it, the server's user is postgres."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def start_postgres(
                 folder / "log",
                 lambda pid: _is_ready(data, pid),
                 stop_signal=signal.SIGINT,  # "fast": open sessions are ended, not waited for
-                quick_signal=signal.SIGQUIT,  # "immediate": no checkpoint, but its shared memory goes
+                quick_signal=signal.SIGQUIT,  # "immediate": no checkpoint, but the shared memory is removed
                 as_user=as_user,
                 owns_directory=directory is None,
             )

@@ -40,7 +40,7 @@ class Program:
 
 
 def which(name: str) -> str | None:
-    """Returns the path of a program; also in system folders, which often are not on users' PATH."""
+    """Returns the path of a program. System folders are searched, too, since they often are not on users' PATH."""
     return shutil.which(name, path=_SEARCH_PATH)
 
 
@@ -61,7 +61,7 @@ def mariadb_plugins() -> Path:
 
 
 def mysql97() -> Program:
-    """Returns MySQL 9.7 from a folder with Debian sid's files; it runs with sid's own loader and libraries."""
+    """Returns MySQL 9.7 from a folder with files of Debian sid. It runs with the loader and the libraries of sid."""
     root = Path(os.environ.get("MYSQL97_ROOT", "/opt/mysql97"))
     server = root / "usr/sbin/mysqld"
     loaders = sorted(root.glob("usr/lib*/ld-linux-*.so.*"))
@@ -92,7 +92,7 @@ def postgres() -> Program:
 
 
 def installed() -> dict[str, str | None]:
-    """Returns the version of each kind of server; None if none can run."""
+    """Returns the version of each kind of server; None for a kind that cannot run here."""
     found: dict[str, str | None] = {}
     for find in (mariadb, mysql97, mysql56, postgres):
         try:

@@ -1,9 +1,9 @@
 """Starts and stops one private server in its own folder.
 
 A server must not outlive this process, even if the process is killed. The kernel ends a server when the *thread* that
-started it ends (PR_SET_PDEATHSIG), so one thread, which runs as long as the process, starts all of them. A server has
-its own session, so that Ctrl-C in a terminal reaches only this process, which can stop using the server before the
-server ends.
+started it ends (PR_SET_PDEATHSIG). So one thread, which runs as long as the process, starts all servers. A server has
+its own session, so that Ctrl-C in a terminal reaches only this process: it can stop using the server before the server
+ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from pidts.sandbox.programs import missing, which
 HOST = "127.0.0.1"
 
 _START_SECONDS = 600.0
-"""The end of a server's process is noticed at once; a running one may be slow on a busy machine."""
+"""The longest time for a start, which may be slow on a busy machine.
+
+If the server's process ends, this is noticed at once.
+"""
 _STOP_SECONDS = 30.0
 # Below the range of outgoing connections: a port stays free from its choice to its use, and during a restart.
 _PORTS = range(15000, 32000)
@@ -50,7 +53,7 @@ class Launch:
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
     quick_signal: signal.Signals = signal.SIGKILL
-    """Ends a server that leaves nothing behind but its folder."""
+    """The signal that ends a server at once. The server may leave nothing but its folder."""
     as_user: str | None = None
     owns_directory: bool = False
 
@@ -89,7 +92,7 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """Stops the server and removes a folder that was created for it. Does nothing if it has ended.
+        """Stops the server and removes a folder that was created for it. Does nothing if the server has ended.
 
         A server whose folder is removed gets the quick signal: an orderly stop would take seconds.
         """
@@ -126,14 +129,14 @@ class Server:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # Also if Ctrl-C came during the wait.
+            # This is done even if Ctrl-C was pressed during the wait.
             self._process.kill()
             self._process.wait()
             self._process = None
 
 
 def start_on_free_port(make: Callable[[int], Server], port: int | None) -> Server:
-    """Starts the server that `make` returns for a port. Tries another port if the first was taken meanwhile."""
+    """Starts the server that `make` returns for a port. If the port was taken meanwhile, tries another port."""
     attempts = 1 if port is not None else 3
     while True:
         attempts -= 1

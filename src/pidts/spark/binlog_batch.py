@@ -1,7 +1,7 @@
-"""The batch side of `format("binlog")`: one pass over the log finds its transactions, then tasks read them in parallel.
+"""The batch side of `format("binlog")`. One pass over the log finds the transactions; then tasks read them in parallel.
 
-So a server's log is read twice: once by this pass, and once by the tasks, each of which begins at its own part. Nothing
-is stored between the two.
+So a server's log is read twice: once by this pass, and once by the tasks, each of which reads its own part. Nothing is
+stored between the two readings.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from pidts.spark.binlog_work import BinlogWork, TaskReader, dealt
 
 _KIND_AT = 4
 _OF_STRUCTURES = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
-"""The events by which the reader knows the structures of the rows that follow."""
+"""The events that show the structures of the rows that follow."""
 
 
 class BinlogReader(DataSourceReader):
-    """Plans a read; for every action on the data frame, Spark runs this in a new process."""
+    """Plans a read. For every action on the data frame, Spark runs this reader in a new process."""
 
     def __init__(self, options: BinlogOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
     def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
-        """Makes a `TaskReader` of what Spark sends to its tasks after planning: tasks need none of the fields."""
+        """Makes Spark send its tasks a `TaskReader`, since tasks need none of this object's fields."""
         return TaskReader, ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Returns the parts of the log; if there are none, an empty one, since Spark needs at least one."""
+        """Returns the parts of the log. If there are none, returns one empty part, since Spark needs at least one."""
         options = self._options
         if options.relay is not None:
             store, view, stretches = self._of_relay(RelayStore(options.relay, options.source_id))
@@ -114,7 +114,7 @@ class BinlogReader(DataSourceReader):
 
 
 def table_now(options: BinlogOptions, name: TableName) -> Table:
-    """Returns the table's present structure, or the last one that the relay or the files have."""
+    """Returns the table's present structure, or the last structure that the relay or the files have."""
     if options.catalogue is not None:
         only = AllowList(do_tables=((name.schema, name.name),))
         found = Catalogue.read(options.catalogue, only).reading.history.table(name)
@@ -191,4 +191,4 @@ def _point(point: Point | str | None) -> Point | None:
 
 
 def _silent(_: str) -> None:
-    """Ignores the remark that a server is still writing a file: the read simply ends at the file's present end."""
+    """Ignores the message that a server is still writing a file: the read ends at the file's present end."""

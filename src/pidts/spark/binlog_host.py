@@ -1,7 +1,8 @@
 """A replicator inside a streaming query's planner, which fills the relay that the query reads.
 
-The relay is the user's, or a folder of our own that is removed with the query. A restarted query begins a new folder of
-its own, at the place that the query's offset names: only Spark's checkpoint decides where a query continues.
+The relay is a folder that the user gives, or a folder of our own that is removed with the query. In the second case, a
+restarted query begins with a new folder, at the place of the query's offset: only Spark's checkpoint decides where a
+query continues.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ASK_SECONDS = 1.0
 
 
 class HostedRelay:
-    """The relay of one source, which this process fills; without a server, a relay that another process fills."""
+    """The relay of one source. This process fills the relay; if no server is given, another process fills it."""
 
     def __init__(self, server: SourceConfig | None, relay: Path | None, source_id: str) -> None:
         self.server = server
@@ -56,7 +57,10 @@ class HostedRelay:
         return self._reader
 
     def begin(self, start: Position | str | None) -> None:
-        """Begins to receive at `start`. A relay of the user's that already has log continues at its end instead."""
+        """Begins to receive at `start`.
+
+        If the user's relay already has log, it continues at the relay's end instead.
+        """
         if self.server is None or self._thread is not None:
             return
         if self._given is None:
@@ -147,8 +151,8 @@ def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
 
 
 def check_server(expected: str, present: str, where: Where) -> None:
-    """Raises if the server is not the expected one: a position in one server's log means nothing on another server."""
+    """Raises if the server is not the expected server: a position in one server's log has no meaning on another."""
     if expected and present and expected != present:
         what = f"the query was reading the log of {expected}, and the server there is {present} now"
-        todo = "Point `url` back to it; else begin a new query (another checkpoint) from a place in this server's log"
+        todo = "Point `url` back to it. Or begin a new query (another checkpoint) from a place in this server's log"
         raise Halted("other-source", what, where=where, todo=todo)

@@ -1,4 +1,4 @@
-"""Finds the Lsns between which a query reads: it looks up a point that the user names, in a relay or on a server."""
+"""Finds the Lsns between which a query reads. A point that the user names is looked up in a relay or on a server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def first_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -
 
 
 def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -> Lsn:
-    """Returns the Lsn with which a range ends; it may name a row of the range's last transaction."""
+    """Returns the Lsn with which a range ends. It may be the Lsn of a row in the range's last transaction."""
     first, received = _ends(reader)
     if point in {EARLIEST, LATEST}:
         return first if point == EARLIEST else received
@@ -49,7 +49,7 @@ def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) ->
 def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
     """Returns the Lsn after which a stream begins.
 
-    This is for a stream with a relay of its own, in which Lsns do not count how often the source was replaced.
+    This function is for a stream with a relay of its own: in its Lsns, the number of failovers is always 0.
     """
     if isinstance(point, Lsn | Position):
         return point if isinstance(point, Lsn) else Lsn.at(point)
@@ -84,7 +84,7 @@ def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:
 
 
 def _contiguous(point: Point | str) -> Point:
-    """Refuses a GTID set that is not one place in the log, because other transactions are between those of the set."""
+    """Refuses a GTID set that is not one place in the log, because there are other transactions between its own."""
     if isinstance(point, GtidSet | str):
         what = f"a relay cannot be read from or to the GTID set {point}"
         raise ConfigError("bad-option", what, todo="Name an Lsn, a position, one GTID or a time")

@@ -1,4 +1,4 @@
-"""The streaming side of `format("binlog")`: offsets, admission, lag; tasks decode the parts that the plan assigns."""
+"""The streaming side of `format("binlog")`: offsets, limits and lag. Tasks decode the parts that the plan assigns."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from pidts.spark.binlog_types import fits, view_of
 from pidts.spark.binlog_work import TaskReader, dealt
 
 _WAIT_SECONDS = 0.4
-"""The time for which one call looks for changes before it reports none, since Spark's own polling costs more."""
+"""The time for which one call waits for changes before it reports none: Spark's own polling costs more."""
 _BEGIN_SECONDS = 120.0
 _FIRST_EVENT = 4
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans a stream; it exists in the planner's process as long as the query runs."""
+    """Plans a stream. This object exists in the planner's process as long as the query runs."""
 
     def __init__(self, options: BinlogOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -59,7 +59,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Returns the offset at which a new query begins.
 
-        Spark may call this again before it replays the query's first batch, see `partitions`.
+        Spark may call this method again before it replays the query's first batch, see `partitions`.
         """
         lsn = self._first()
         return {**Offset(lsn, self._host.identity(), None).to_json(), "initial": True}
@@ -78,7 +78,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._goal = self._host.reader.received
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Returns the end of the next batch; `start` again if no change has come."""
+        """Returns the end of the next batch, or `start` again if there is no new change."""
         offset = self._known(start)
         plan, limits = self._planner(offset), self._limits(limit)
         deadline = time.monotonic() + _WAIT_SECONDS
@@ -126,7 +126,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TaskReader().read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Removes everything up to an offset, which Spark no longer needs."""
+        """Removes all log up to an offset: Spark no longer needs it."""
         if not end.get("initial"):
             self._host.release(Lsn.parse(end["lsn"]))
 
@@ -152,7 +152,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return origin.change_no if origin else 0
 
     def _known(self, data: dict[str, Any]) -> Offset:
-        """Begins to receive the log at an offset, and returns the offset with the tables' structures at that place."""
+        """Begins to receive the log at an offset. Returns the offset, with the tables' structures at its place."""
         offset = Offset.from_json(data)
         if not self._checked:
             check_server(offset.server, self._host.identity(), self._where)
@@ -185,7 +185,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _await_history(self, lsn: Lsn) -> History:
         """Waits for the structures, which the replicator stores soon after it begins.
 
-        The structures are exact once the log up to `lsn` is received.
+        The structures are exact when the log up to `lsn` has been received.
         """
         while True:
             try:

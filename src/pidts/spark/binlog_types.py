@@ -1,8 +1,8 @@
 """The columns of `format("binlog")`: their Spark types, and, in a typed query, the table's own types.
 
 Columns of a typed image are matched by name, so that a query can read rows from before a column was added. If a value
-would be lost, this is an error: if the query does not have the value's column, or the type of its column cannot store
-the value.
+would be lost, this is an error. A value would be lost if the query does not have its column, or if the type of the
+query's column cannot store it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def change_columns(image: DataType) -> StructType:
 
 
 def view_of(options: BinlogOptions, schema: StructType, dialect: Dialect) -> QueryView:
-    """Returns the columns and rows of the log that a data frame sees."""
+    """Returns the view of the log that a data frame has: its columns and rows."""
     return QueryView(
         LogSelection(options.allow, dialect, statements=options.typed is None),
         arrow_schema(schema),

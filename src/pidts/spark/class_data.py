@@ -1,7 +1,7 @@
-"""`python -m pidts.spark.class_data`: stores Spark's classes in the JVM's memory format, so that the JVM starts faster.
+"""`python -m pidts.spark.class_data` stores Spark's classes in the JVM's memory format, so that the JVM starts faster.
 
-Measured on two busy cores: 9 s to the first batch instead of 15. An archive belongs to one version of Java and one of
-Spark. The JVM itself checks whether the archive fits, and otherwise starts without it.
+On two busy cores, the first batch began after 9 s instead of 15. An archive belongs to one version of Java and one
+version of Spark. The JVM itself checks whether the archive fits, and starts without it if it does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def archive() -> Path:
 
 
 def java_options() -> str:
-    """Returns the JVM's options for the archive; with them the JVM prints no warning if it cannot use the file."""
+    """Returns the JVM's options for the archive. With these, the JVM prints no warning if it cannot use the file."""
     path = archive()
     if not path.exists() or set(str(path)) & set(" '\""):  # options are split at spaces
         return ""

@@ -1,4 +1,4 @@
-"""Carries out a batch's requests of the full copy in one Spark job; each of its tasks reads and loads some chunks.
+"""Carries out a batch's requests of the full copy in one Spark job. Each Spark task reads and loads some chunks.
 
 Until Spark has started, the driver carries out small requests by itself. In the time that Spark needs to start, it can
 write a hundred thousand rows into a server, or four million into a warehouse. So a task with only small tables needs no
@@ -49,15 +49,16 @@ _log = structlog.get_logger(__name__)
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
 _AT_ONCE = 4
-"""The most pieces that the driver reads at once without Spark. While one is loaded, the next is read. The log waits
-until all of them are loaded.
+"""The largest number of pieces that the driver reads at once without Spark.
+
+While one is loaded, the next is read. The log waits until all of them are loaded.
 """
 _SERVER_PIECE = 2_500
 """The rows of a piece for a server. `direct-rows` is meant for servers: a warehouse's pieces have more rows, and the
 driver copies as many pieces.
 """
 _SHARE = 0.75
-"""The share of the remaining rows that the next tasks of all slots take together."""
+"""The share of the remaining rows that the next Spark tasks of all slots take together."""
 _MOST_PAUSE = 2.5
 """The longest time that the log waits for a copy with a rate limit.
 
@@ -70,9 +71,9 @@ class _StoppedError(Exception):
 
 
 class CopyRunner:
-    """Carries out one run's requests, batch by batch, in one thread.
+    """Carries out the requests of one run, batch by batch, in one thread.
 
-    Other threads may call `cancel` and, last, `close`.
+    Other threads may call `cancel`, and finally `close`.
     """
 
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 100_000) -> None:
@@ -124,7 +125,7 @@ class CopyRunner:
                 running[0].sparkContext.cancelJobsWithTag(running[1])
 
     def close(self, seconds: float) -> None:
-        """Ends the copying; waits at most `seconds` for the target to gather statistics of copied tables."""
+        """Ends the copying. Waits at most `seconds` until the target has gathered statistics of copied tables."""
         self._cutter.close()
         self._statistics.close(seconds)
 
@@ -166,9 +167,9 @@ class CopyRunner:
         _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds, here=is_driver)
 
     def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
-        """Reads and loads the pieces in this process; returns None if the run has to end before all of them are loaded.
+        """Reads and loads the pieces in this process. Returns None if the run has to end before all of them are loaded.
 
-        In this case the thread continues, and nobody waits for it, like a Spark task that Spark believes dead.
+        In this case the thread continues, but nothing waits for it, as for a Spark task that Spark assumes to be dead.
         """
         fetched: list[Fetched] = []
         failures: list[BaseException] = []
@@ -212,8 +213,8 @@ class CopyRunner:
     def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched]:
         counts = Counter(piece.request.table for piece in pieces)  # in the pieces' order: each table has one request
         known = {name: table for name, table in context.structures.items() if name in counts}
-        # If Spark has no more slots than the copy may use, there can be more tasks than slots: a free slot takes the
-        # next task.
+        # If Spark has no more slots than the copy may use, there may be more Spark tasks than slots: a free slot takes
+        # the next one.
         takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
         tasks = bundles(list(counts.values()), min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"
@@ -230,15 +231,15 @@ class CopyRunner:
             spark.sparkContext.removeJobTag(tag)
         failed = [from_text(row.error) for row in rows if row.error]
         if failed:
-            # If several tasks failed, an error that an operator has to see is raised before one that may not happen
-            # again.
+            # If several Spark tasks failed, an error that an operator has to see has priority over an error that may
+            # not happen again.
             raise min(failed, key=lambda error: isinstance(error, Transient))
         self.jobs += 1
         return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
 
 
 def prepare(target: Target, spark: SparkSession) -> None:
-    """Starts Spark's processes, which load the modules that they will need, while the driver goes on."""
+    """Starts Spark's processes, and makes them load the modules that they will need. The driver continues meanwhile."""
     slots = spark.sparkContext.defaultParallelism
     with suppress(Exception):  # the code that needs the processes will get the same error, and report it
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
@@ -270,14 +271,15 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
-    """Divides the pieces between tasks, each of which takes its pieces in order.
+    """Divides the pieces between Spark tasks. Each Spark task takes its pieces in order.
 
     `counts`: the number of pieces by table.
 
-    The start of a task costs as much time as some ten thousand rows, so there are few tasks. With `takes_next`, a slot
-    takes several tasks one after the other. Then the last tasks are short, so that all slots end at about the same
-    time. This assumes that all pieces take the same time, for which `next_limit` provides. If the end of a table is
-    near, a task ends there: if two tasks fill one table, its index becomes half empty.
+    The start of a Spark task costs as much time as some ten thousand rows, so there are few Spark tasks. With
+    `takes_next`, a slot takes several Spark tasks one after the other. Then the last ones are short, so that all slots
+    end at about the same time. This assumes that all pieces take the same time; `next_limit` chooses their sizes
+    accordingly. If the end of a table is near, a Spark task ends there: if two of them fill one table, its index
+    becomes half empty.
     """
     found: list[range] = []
     ends = list(accumulate(counts))
@@ -307,7 +309,7 @@ def _carrying(
 
 
 def _results(context: JobContext, pieces: Sequence[RequestedChunk], numbers: range) -> Iterator[pa.RecordBatch]:
-    """Yields the results up to the first piece that fails. The whole job has failed then, so the task ends."""
+    """Yields the results up to the first piece that fails. Then the whole job has failed, so the Spark task ends."""
     number = numbers.start
     try:
         for fetched in carry_out(context, [pieces[each] for each in numbers]):

@@ -1,4 +1,4 @@
-"""Passes our errors through Spark with code, place and advice, and decides whether an error of Spark may be retried.
+"""Passes our errors through Spark with their code, place and advice. Decides which errors of Spark may be retried.
 
 An exception inside a Spark task reaches the driver as text in a traceback. For our errors, this text contains the whole
 error.
@@ -45,7 +45,7 @@ def as_text(error: PidtsError) -> str:
 
 
 def from_text(text: str) -> PidtsError:
-    """Returns the error from this text; the inverse of `as_text`."""
+    """Returns the error from a text that `as_text` has made."""
     data = json.loads(text)
     where, values = Where(**data["where"]), tuple(data["values"])
     return _KINDS[data["kind"]](data["code"], data["what"], where=where, todo=data["todo"], values=values)
@@ -56,7 +56,9 @@ def _kind(error: PidtsError) -> str:
 
 
 def restored(error: Exception) -> Exception:
-    """Returns our error from inside a Spark exception; otherwise an error with Spark's text, which may be retried.
+    """Returns our error from inside a Spark exception.
+
+    If there is none, returns an error with Spark's text for a retry.
 
     An exception that is neither ours nor Spark's is a fault of the program, and is returned unchanged.
     """
@@ -90,7 +92,7 @@ def is_spark_error(error: BaseException) -> bool:
 
 
 def _reason(text: str) -> str:
-    """Returns the line that names the exception: the last line of Python's traceback, if the JVM's follows one."""
+    """Returns the line that names the exception: the last line of Python's traceback, if there is one."""
     before_jvm = re.split(r"^\s*(?:at |JVM stacktrace)", text, maxsplit=1, flags=re.MULTILINE)[0]
     python = before_jvm.partition("Traceback (most recent call last)")[2]
     lines = [line for line in (python or before_jvm).splitlines() if line.strip() and not line.startswith(" ")]

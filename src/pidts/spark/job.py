@@ -1,12 +1,12 @@
 """Runs a large batch as one Spark job.
 
-- An *ordinary* one: its slices are decoded in parallel, blobs are shuffled to their workers and applied.
-- A *long* one, which would not fit into memory: each worker's task decodes the log for itself and applies it part by
-  part. Nothing is shuffled, so the JVM and its disk hold none of it.
+- An *ordinary* batch: its slices are decoded in parallel, and blobs are shuffled to their workers and applied.
+- A *long* batch, which would not fit into memory: each worker's Spark task decodes the log for itself and applies it
+  part by part. Nothing is shuffled, so the batch takes no space in the JVM and on its disk.
 
 If a worker fails to apply changes, it returns the error as its result. It has already retried for as long as that makes
-sense, and if it raised the error, Spark would run the whole task again. So Spark repeats only tasks whose process has
-died.
+sense; if it raised the error, Spark would run the whole Spark task again. So Spark repeats only Spark tasks whose
+process has died.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run_job(
     slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0
 ) -> tuple[Counts, CommitTime]:
     """Runs the batch with the pointers in `slices` until all workers have committed; returns counts and commit time."""
-    # Copied rows that wait are reduced together with all changes of the batch. The planner keeps such a batch small.
+    # Waiting copied rows are reduced together with all changes of the batch. The planner keeps such a batch small.
     if not waiting and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
         numbers = slices.sparkSession.range(0, context.workers, 1, context.workers)
         results = numbers.mapInArrow(_long(context, commit, plan), _RESULTS)
@@ -92,7 +92,7 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
 
 
 def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
-    """Returns the work of a job with one task for each worker."""
+    """Returns the work of a job with one Spark task for each worker."""
     log, tables = plan.log, plan.tables
     split_rows = None if plan.moves_held else context.split_rows
 

@@ -1,4 +1,4 @@
-"""The note of the batch that Spark's next call carries out, and the data from which Spark lists the batch's pointers.
+"""The note about the batch that Spark's next call carries out, and the data from which the batch's pointers are made.
 
 This module does not import Spark, since a task without a job never loads Spark.
 """
@@ -26,7 +26,7 @@ class SliceOptions:
     source_id: str
     meaning: Meaning
     note: Path
-    """The file in which the driver leaves the batch for the next offset."""
+    """The file in which the driver writes the note for the next offset."""
 
     def save(self, path: Path) -> None:
         """Writes the file."""
@@ -51,7 +51,7 @@ class JobNote:
     planned: float
 
     def save(self, path: Path) -> None:
-        """Writes the note for the next offset; the file appears complete or not at all."""
+        """Writes the note for the next offset. The file appears complete or not at all."""
         written = path.with_suffix(".new")
         written.write_text(
             json.dumps({"before": self.before.to_json(), "after": self.after.to_json(), "planned": self.planned})

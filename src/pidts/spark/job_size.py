@@ -1,4 +1,4 @@
-"""Decides which batches become a Spark job, and which copies are worth the start of Spark."""
+"""Decides which batches become a Spark job, and for which copies Spark is started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pidts.plan import BatchPlan, Phase
 from pidts.plan.copy.state import CopyState
 
 _DRIVER_BYTES = 64 << 20
-"""The most bytes of log in a batch that the driver carries out by itself."""
+"""The largest number of bytes of log in a batch that the driver carries out by itself."""
 
 
 def is_large(plan: BatchPlan, direct_rows: int, waiting: int = 0) -> bool:
@@ -21,10 +21,9 @@ def is_large(plan: BatchPlan, direct_rows: int, waiting: int = 0) -> bool:
 
 
 def copies_much(states: Iterable[CopyState], done: int, direct_rows: int) -> bool:
-    """Whether the rows copied in this run (`done`) and all rows that are left are together too many for the driver.
+    """Whether the rows copied in this run (`done`) and all rows left to copy are together too many for the driver.
 
-    A server may estimate too few rows for a table, or none. Since `done` counts, Spark then starts nevertheless, only a
-    little late.
+    A server may estimate too few rows for a table. Since `done` counts, Spark then still starts, but a little late.
     """
     left = sum(max(0, state.estimate - state.rows) for state in states if not state.done and state.phase is Phase.ROWS)
     return done + left > direct_rows

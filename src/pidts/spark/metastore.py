@@ -1,6 +1,6 @@
 """Talks to a Hive metastore through the client in PySpark's jars, which runs in a separate JVM.
 
-Spark is not started in it. The JVM exists for one publication, and may end at any point, since each call is one
+Spark is not started in this JVM. The JVM exists for one publication, and may end at any point, since each call is one
 transaction of the metastore. Without an address, the metastore runs in this JVM, with a Derby database in a folder.
 Only one process at a time can use this database.
 """
@@ -26,16 +26,17 @@ from pidts.spark.session import jvm_options, not_started
 _END_SECONDS = 10.0
 _LOST = ("TTransportException", "TProtocolException")
 _STATE = "pidts.state"
-"""The property that a switch expects to be unchanged. If it has another value, Hive 2.3.10, 3.1.4, 4 and later
-refuse.
+"""The property that must be unchanged for a switch.
+
+If it has another value, Hive 2.3.10, 3.1.4, 4 and later refuse the switch.
 """
 _PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
 _EMBEDDED = {
     "hive.metastore.uris": "",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
-    # Columns are found by name. When a column is dropped, the next columns move up in the list, so the types at these
-    # places change.
+    # Columns are found by name. When a column is dropped, the next columns move up in the list, so the types at their
+    # indexes change.
     "hive.metastore.disallow.incompatible.col.type.changes": "false",
 }
 
@@ -49,7 +50,7 @@ class MetastoreTable:
     location: str
     columns: Sequence[tuple[str, str]] = ()
     partitions: Sequence[tuple[str, str]] = ()
-    """The partition columns; none: all files are in one folder."""
+    """The partition columns; empty: all files are in one folder."""
     properties: Mapping[str, str]
     state: str = ""
     """The value that the next switch has to find in `_STATE`; if empty, the name of the table's folder is used."""
@@ -100,7 +101,7 @@ class Metastore:
         """Adds a partition with its folder to a table, if the table has no partition of this value.
 
         If the partition exists but lacks the table's new columns, a second call sets them in this partition. The
-        metastore would not refuse this second call if it came late, so it is sent only in this case.
+        metastore would accept this second call even if it arrived too late, so the call is made only in this case.
         """
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
@@ -125,7 +126,7 @@ class Metastore:
             return sorted(each.partition("=")[2] for each in joined.splitlines())
 
     def drop_partition(self, table: MetastoreTable, value: str) -> None:
-        """Removes a partition, if it exists; its files stay."""
+        """Removes a partition, if it exists. Its files stay."""
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
             names = self._list([f"{key}={value}"])
@@ -134,10 +135,10 @@ class Metastore:
                 self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - as Java has it
 
     def drop(self, table: MetastoreTable) -> None:
-        """Removes a table, if it still is as `table` says; its files stay.
+        """Removes a table, if its state is still that of `table`. Its files stay.
 
-        Before that, the table gets a name that only this removal uses. So a call that comes late removes the table of
-        this name, and not a new table that was created under the old name meanwhile.
+        The table first gets a name that only this removal uses. So a call that arrives late removes the table of this
+        name, and not a new table that was created under the old name meanwhile.
         """
         with _mapped(str(table)):
             found = self._client.getTable(table.database, table.name)
@@ -228,10 +229,10 @@ def _columns(stored: Any) -> list[tuple[str, str]]:
 
 @contextmanager
 def metastore(address: str, folder: Path, lock: int | None = None) -> Iterator[Metastore]:
-    """Connects to the metastore at `thrift://host:port`, or, without an address, to the one in the folder.
+    """Connects to the metastore at `thrift://host:port`, or, without an address, to the metastore in the folder.
 
-    The JVM inherits the descriptor `lock` of a file lock that this process holds. If this process is killed, the JVM
-    may still complete the call that it was asked for. So the JVM also holds the lock until the JVM ends.
+    The JVM inherits the descriptor `lock` of a file lock that this process has. If this process is killed, the JVM may
+    still complete the last call. So the JVM also has the lock, until the JVM ends.
     """
     try:
         with jvm_options():
@@ -308,7 +309,7 @@ def _of_java(raised: BaseException) -> Py4JJavaError | None:
     """Returns the Java error in the metastore's JVM that caused an exception; None if there is none.
 
     In a process that has or had a Spark session, PySpark asks that session's JVM about each Java error. That JVM does
-    not know the error, or has ended, so another exception is raised in place of this one.
+    not have the error, or has ended, so another exception is raised in its place.
     """
     seen: BaseException | None = raised
     while seen is not None and not isinstance(seen, Py4JJavaError):

@@ -1,8 +1,10 @@
-"""Provides Spark for one run: starts it when a copy or a job first needs it, and releases it after a time without use.
+"""Provides Spark for one run.
+
+Spark starts when a copy or a job first needs it, and is released after a time without use.
 
 Small batches and small copies need no Spark, and a JVM costs more memory, and more time at the start, than everything
-else in a task. So a thread starts Spark only when it is needed. The copy needs only the session; a job also needs a
-call by the streaming query.
+else in a task. So a thread starts Spark only when it is needed. A copy needs only the session. A job also needs a call
+by the streaming query.
 
 The session is shared with other parts of the task, see `pidts.task.run.shared_spark`, and ends when no part has used it
 for a while. The session keeps no state of batches: each query begins a new checkpoint directory, which is only its own
@@ -38,7 +40,7 @@ _LOOK_SECONDS = 0.02
 
 
 class SparkOnDemand:
-    """The session and the query of one run. One thread asks for them; another thread starts and ends them."""
+    """The session and the query of one run. One thread requests them; another thread starts and ends them."""
 
     def __init__(
         self,
@@ -63,8 +65,9 @@ class SparkOnDemand:
         self._wants_session = self._wants_calls = False
         self._is_called = self._is_ending = self._is_closing = False
         self._is_given_back = False
-        """Whether this run has given the session back. False at first, since the run before may have used the
-        session.
+        """Whether this run has given the session back.
+
+        It is False at first, since the previous run may have used the session.
         """
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -94,7 +97,7 @@ class SparkOnDemand:
         return self._is_ending
 
     def begin(self, *, calls: bool = False) -> None:
-        """Starts the session, and with `calls` the query, if they have not started yet; does not wait for them."""
+        """Starts the session, and with `calls` also the query, if they have not started yet. Does not wait for them."""
         self.used()
         with self._lock:
             self._wants_session, self._wants_calls = True, self._wants_calls or calls
@@ -117,7 +120,7 @@ class SparkOnDemand:
             if query is self._query:
                 raise
             return None
-        if query is not self._query:  # the query was ended here, perhaps while it was asked
+        if query is not self._query:  # another thread has ended the query, perhaps during the call above
             return None
         if error is None:
             self._ask_at = time.monotonic() + _ASK_SECONDS
@@ -128,7 +131,7 @@ class SparkOnDemand:
         self._quiet_at = time.monotonic() + _QUIET_SECONDS
 
     def rest(self) -> None:
-        """Releases Spark if nobody has used it for a while; a thread without a job for it calls this."""
+        """Releases Spark if it was not used for a while. It is called by a thread that has no job for Spark."""
         if time.monotonic() < self._quiet_at:
             return
         self._quiet_at = float("inf")
@@ -138,7 +141,7 @@ class SparkOnDemand:
         self._carry_on()
 
     def close(self, is_over: Callable[[], bool]) -> None:
-        """Starts nothing more, and waits until a start or an end that is under way is done, or until `is_over`."""
+        """Starts nothing more. Waits until a start or an end that is under way is done, or until `is_over`."""
         with self._lock:
             self._is_closing = True
             thread = self._thread
@@ -175,7 +178,7 @@ class SparkOnDemand:
         if self._is_ending:
             return self._end_query
         if not self._wants_session:
-            # From here on, a caller that asks for a session does not get this one.
+            # From here on, a caller that requests a session does not get this session.
             was_there, self._session = self._session is not None, None
             return None if self._is_given_back else partial(self._end_session, was_there=was_there)
         if self._session is None:

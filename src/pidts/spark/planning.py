@@ -16,9 +16,9 @@ from pidts.relay import RelayReader
 from pidts.relay.refetch import Signature
 
 _FEW = 1024
-"""The most log entries that a plan keeps in memory until its batch is done."""
+"""The largest number of log entries that a plan keeps in memory until its batch is done."""
 _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
-"""The intervals at which a plan is made although nothing has come: usually, and while the copy reads."""
+"""The intervals at which a plan is made although there is nothing new: usually, and while the copy reads."""
 
 
 class Planner:
@@ -30,14 +30,14 @@ class Planner:
         self._stamp: tuple[tuple[int, int], int] | None = None
         self._planned = 0.0
         self._read: tuple[Lsn, list[LogEntry], Signature] | None = None
-        """A place, the first entries after it as the last plan has read them, and the relay's last cut before this
-        reading.
+        """A place, the first entries after this place as the last plan has read them, and the relay's last cut before
+        this reading.
         """
 
     def next(self, state: PlanState) -> PlanState | None:
         """Returns the state after the next batch; None if there is nothing to do.
 
-        If nothing has come since the last call, this makes a new plan only at intervals.
+        If there is nothing new since the last call, a new plan is made only at intervals.
         """
         now = time.monotonic()
         patience = _READING_SECONDS if state.open_requests else _AGAIN_SECONDS
@@ -46,8 +46,8 @@ class Planner:
         if is_early and stamp == self._stamp and self._seen is not None and self._seen[0] is state:
             return None
         done = done_of(self._staging, state.dues)
-        # The folder does not exist before the first signal. Trying to open a missing file would cost more than all the
-        # rest.
+        # The folder does not exist before the first signal. An attempt to open a missing file would cost more than all
+        # the rest.
         kept = kept_of(self._staging) if stamp[1] else frozenset()
         known = state, self._relay.received, done, kept
         self._stamp = stamp
@@ -83,7 +83,7 @@ class Planner:
         return after
 
     def entries(self, at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
-        """Returns the relay's entries between two places; entries that the last plan has read are not read again.
+        """Returns the relay's entries between two places. Entries that the last plan has read are not read again.
 
         Entries in the relay do not change, unless the relay is cut back.
         """

@@ -50,30 +50,30 @@ _MEASURED = {
 _JAVA = 17
 _starting = threading.Lock()
 _END_SECONDS = 5.0
-"""The time that the JVM may take to end with this process."""
+"""The seconds that the JVM may take to end with this process."""
 _STOP_SECONDS = 10.0
-"""The time that the JVM may take to stop a session."""
+"""The seconds that the JVM may take to stop a session."""
 JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
 
 
 def local_master(master: str) -> str:
-    """Returns `local[N,4]` for `local[N]`: a task then has four attempts, so a killed worker does not end the query."""
+    """Returns `local[N,4]` for `local[N]`: with four attempts a killed worker does not end the query."""
     if master.startswith("local[") and "," not in master:
         return f"{master[:-1]},4]"
     return "local[1,4]" if master == "local" else master
 
 
 def is_local(master: str) -> bool:
-    """Whether all processes of Spark run on this machine and as children of this process."""
+    """Whether all processes of Spark run on this machine, as children of this process."""
     return master.startswith("local")
 
 
 def build_session(task: str, master: str, scratch: Path, log: Path, settings: Mapping[str, str]) -> Session:
-    """Starts a session for one task; `scratch` gets the files that Spark writes, `log` its messages."""
+    """Starts a session for one task. Spark writes its files to `scratch`, and its messages to `log`."""
     show_pandas()
     if compiled():
         threading.Thread(target=_load_decoder, name="load-decoder", daemon=True).start()
-    # Executors of a cluster run on other machines, which may have the interpreter's path, but not the launcher.
+    # Executors of a cluster run on other machines. These may have the same interpreter, but not the launcher.
     os.environ["PYSPARK_PYTHON"] = str(launcher(scratch, own=True)) if is_local(master) else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Otherwise large arrays make the C library keep more freed memory, and Python workers grow by a third.
@@ -101,12 +101,12 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
 
 
 def not_started(error: Exception) -> PidtsError:
-    """Returns the error that no JVM has started.
+    """Returns the error to raise if no JVM has started.
 
     If Java is missing, the error is permanent, since a retry is useless.
     """
     if not isinstance(error, PySparkRuntimeError):
-        return Transient("spark-died", "Spark's JVM went away while it was starting")
+        return Transient("spark-died", "Spark's JVM disappeared while it was starting")
     if _java_runs():
         return Transient("spark-died", "Spark's JVM ended while it was starting")
     return _no_java(str(error))
@@ -128,7 +128,7 @@ def _accumulators_lost(_server: object, _request: object, _client: object) -> No
 
 
 def _start_jvm(conf: SparkConf, log: Path) -> None:
-    """Starts the JVM, whose messages go to the file and not to the terminal."""
+    """Starts the JVM. Its messages are written to the file, not to the terminal."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file, jvm_options():
         gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
@@ -137,10 +137,12 @@ def _start_jvm(conf: SparkConf, log: Path) -> None:
 
 @contextmanager
 def jvm_options() -> Iterator[None]:
-    """Gives a JVM that starts in the block our options, unless the user has set others; one thread at a time.
+    """Gives our options to a JVM that starts in the block, unless the user has set options.
 
-    The JVM's temporary folder has files of its libraries and of Spark. It is removed with this process, however the
-    process ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.
+    One thread at a time may use it.
+
+    The JVM's temporary folder has files of its libraries and of Spark. The folder is removed when this process ends,
+    however it ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.
     """
     with _starting:
         name = "PYSPARK_SUBMIT_ARGS"
@@ -163,7 +165,7 @@ def jvm_options() -> Iterator[None]:
 
 
 def _end_jvm(owner: int) -> None:
-    """Ends the JVM at the end of the process, before its folder is removed; otherwise it would write there again."""
+    """Ends the JVM when the process ends, before its folder is removed, so that it cannot write there again."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     process = getattr(gateway, "proc", None)
     if process is None or os.getpid() != owner:
@@ -198,12 +200,12 @@ def _java_runs() -> bool:
 
 @contextmanager
 def answering_early(session: Session) -> Iterator[None]:
-    """Makes data sources that are registered in the block run in Python processes that answer Spark early.
+    """Makes data sources that are registered in the block run in Python processes that answer Spark at once.
 
-    These processes answer before they load their modules. A session that somebody else made keeps its own interpreter
-    for everything else. Spark's default is the first `python3` in the PATH. Outside of an activated environment, this
-    is another interpreter, which does not find this package. If `PYSPARK_PYTHON` names an interpreter, this choice is
-    kept.
+    These processes answer before they load their modules. A session that PiDTS has not started keeps its own
+    interpreter for everything else. Spark's default is the first `python3` in the PATH. Outside of an activated
+    environment, this is another interpreter, which does not find this package. If `PYSPARK_PYTHON` names an
+    interpreter, this choice is kept.
     """
     context = session.sparkContext
     usual = context.pythonExec
@@ -227,7 +229,7 @@ def is_alive(session: Session) -> bool:
 
 
 def end_session(session: Session) -> None:
-    """Ends the session and its JVM; the next session starts another."""
+    """Ends the session and its JVM. The next session starts another JVM."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     stop_session(session)
     if gateway is not None:
@@ -240,7 +242,7 @@ def end_session(session: Session) -> None:
 
 
 def stop_session(session: Session) -> None:
-    """Stops the session. A JVM that does not answer is killed: calls into it have no limit of time."""
+    """Stops the session. A JVM that does not answer is killed, since calls into it have no time limit."""
 
     def stop() -> None:
         with suppress(Exception):  # a JVM that was killed cannot be asked
@@ -254,7 +256,7 @@ def stop_session(session: Session) -> None:
 
 
 def forget_session() -> None:
-    """Removes all references to a JVM, so that the next session starts another."""
+    """Removes all references to a JVM, so that the next session starts another JVM."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     if gateway is not None:
         with suppress(Exception):  # the JVM is dead, or has to end

@@ -1,4 +1,4 @@
-"""The streaming source that gives tasks pointers to a batch's parts, never rows.
+"""The streaming source that gives Spark tasks pointers to the parts of a batch, never rows.
 
 The driver plans every batch, see `pidts.spark.planning`, and carries out the small ones itself. For a batch that
 becomes a job, it leaves a note with the states before and after the batch. This note is the query's next offset, and
@@ -52,7 +52,7 @@ class SliceReader(DataSourceStreamReader):
         return {"number": 0}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:  # noqa: N802, ARG002
-        """Returns the driver's note with a new number, since Spark calls the driver only if the offset has changed.
+        """Returns the driver's note with a new number: Spark calls the driver only if the offset has changed.
 
         Spark before 4.2 does not pass `start`.
         """
@@ -62,7 +62,7 @@ class SliceReader(DataSourceStreamReader):
         return offset
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002
-        """Returns one pointer a partition."""
+        """Returns one partition for each pointer."""
         note = JobNote.of(end)
         if note is None:
             return []

@@ -1,6 +1,6 @@
-"""Finds pyspark: the installed package, or else the one in the Spark that the environment variable SPARK_HOME names.
+"""Finds pyspark: the installed package, or the one in the Spark installation that SPARK_HOME names.
 
-A machine that already has Spark needs no second one. So `pip install pidts` installs no Spark; `pip install
+A machine that already has Spark needs no second installation. So `pip install pidts` installs no Spark; `pip install
 'pidts[spark]'` does.
 """
 
@@ -25,7 +25,8 @@ def find_pyspark() -> None:
         raise PidtsError("spark-not-started", "there is no pyspark, and SPARK_HOME is not set", todo=_TODO)
     folder = Path(home) / "python"
     archives = sorted((folder / "lib").glob("py4j-*.zip"))
-    # A Spark distribution has the package as files in this folder, a pip installation of Spark only as an archive.
+    # A Spark distribution has the package as files in this folder. A pip installation of Spark has it only as an
+    # archive.
     package = folder if (folder / "pyspark" / "sql").is_dir() else folder / "lib" / "pyspark.zip"
     if not (archives and package.exists()):
         raise PidtsError("spark-not-started", f"SPARK_HOME={home} has no pyspark in {folder}", todo=_TODO)

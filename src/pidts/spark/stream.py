@@ -1,36 +1,36 @@
-"""Runs one task's batches: plans one batch after the other, and carries out each.
+"""Runs the batches of one task: it plans one batch after the other, and carries out each batch.
 
-The driver itself decodes and applies a small batch, without a Spark job. A large batch is a Spark job, whose tasks
-share the work. Driver and tasks use the same two functions for this.
+The driver itself decodes and applies a small batch, without a Spark job. A large batch is a Spark job, whose Spark
+tasks share the work. Driver and Spark tasks use the same two functions for this.
 
-A thread of the driver plans all batches, and carries out the small ones as transactions arrive. For a batch that
-becomes a job, the thread leaves a note and waits, because only a call of Spark's query has the job's partitions. The
-query's next call reads the note, see `pidts.spark.slices`, and carries out this one batch. The thread and the call take
-the same lock for a batch, so only one batch is under way at a time. Spark starts when a job or a copy needs it, and
-ends when it has had no work for a while, see `pidts.spark.on_demand`.
+A thread of the driver plans all batches, and carries out the small ones as transactions arrive. If a batch becomes a
+job, the thread writes a note and waits, because only a call of Spark's query has the job's partitions. The query's next
+call reads the note, see `pidts.spark.slices`, and carries out this one batch. For each batch, the thread or the call
+takes the same lock, so only one batch is under way at a time. Spark starts when a job or a copy needs it, and ends when
+it has had no work for a while, see `pidts.spark.on_demand`.
 
 A batch's requests of the full copy are carried out last, when the batch's log is committed on the target, see
-`pidts.spark.copy_job`. A run that has to end interrupts these requests. Nothing is lost by this.
+`pidts.spark.copy_job`. A run that has to end interrupts these requests. This loses nothing.
 
 A DDL is not part of a batch. It runs in its own thread, once the batch before it is on the target, and at first all
 batches wait for it. So with one worker, a reader of the target always sees a state that the source had between two
-transactions, even around schema changes. If the DDL takes longer than a short time, only its tables are held, and all
-other tables go on. The same is done if the DDL fails permanently, until an operator has decided about it.
+transactions, even around schema changes. If the DDL takes longer than a short time, only its tables wait, and all other
+tables go on. The same is done if the DDL fails permanently, until an operator has decided about it.
 
 Spark's checkpoint directory is bookkeeping of one query. Only the target's checkpoint counts: every start, also after a
 failed batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does
 not matter when the driver dies:
 
-- between two small batches: the target has the first, and the next run plans on from there;
-- when a job is noted, before Spark's call comes, even if Spark is still starting for it: nothing of the job is done,
+- between two small batches: the target has the first batch, and the next run continues after it;
+- after the note about a job is written, before Spark's call (Spark may still be starting): nothing of the job is done,
   and the next run plans the batch again. If the JVM dies at this point, the attempt ends, and the next attempt starts
   another JVM;
-- in the call: the workers' checkpoints say what each worker has committed, and the next run begins at the state that
+- in the call: the workers' checkpoints show what each worker has committed, and the next run begins at the state that
   all workers have reached;
-- when the job is done, before Spark records this: the target has the batch, and Spark's record is not used;
-- while Spark is being released: no batch is under way, and the next job is noted for another query;
+- after the job is done, before Spark records this: the target has the batch, and Spark's record is not used;
+- while Spark is being released: no batch is under way, and the note about the next job is for another query;
 - while the driver copies and Spark starts for the rest: each request is carried out by only one of the two. If a
-  request is interrupted, the next reading of the same rows finds those that are already loaded, see
+  request is interrupted, and the same rows are read again, the rows that are already loaded are found, see
   `pidts.batch.copy.load_task`.
 """
 
@@ -86,22 +86,22 @@ _log = structlog.get_logger(__name__)
 
 _UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or start a new task that copies it too"
 _GRACE_SECONDS = 3.0
-"""The time for which everything waits for a DDL."""
+"""The seconds for which all batches wait for a DDL."""
 _LEAVE_SECONDS = 10.0
-"""The time for which a run that has to end waits for a DDL, or for a batch that waits for a lock on the target."""
+"""The seconds for which a run that has to end waits for a DDL, or for a batch that waits for a lock on the target."""
 _CALL_SECONDS = 30.0
 """The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress."""
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
 """The intervals of checking for new work that the relay does not show: while the copy reads, and at other times."""
 _BUSY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
-"""The interval at which the end of the run is noticed during a copy, to interrupt it.
+"""The interval at which a copy checks whether the run has to end, and then interrupts itself.
 
 A thread that waits to begin a batch checks at the same interval.
 """
 _REST_AFTER_SECONDS, _RESTING_LOOK_SECONDS = 10.0, 0.5
-"""After this many seconds without a batch and without held tables, new work is checked for only at this interval. New
-entries in the relay end the wait at once.
+"""After the first number of seconds without a batch and without waiting tables, new work is looked for only at the
+second interval. New entries in the relay end the wait at once.
 """
 
 
@@ -128,9 +128,9 @@ class TaskStream:
         shards: ShardGroups | None = None,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`leaves` says whether the process is about to end.
+        """`leaves` returns whether the process is about to end.
 
-        Then `close` need not end everything that is still running.
+        In that case `close` does not have to end everything that is still running.
         """
         self._meaning, self._limits = meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
@@ -157,9 +157,9 @@ class TaskStream:
         prepared = partial(prepare, context.target)
         self._spark = SparkOnDemand(spark, give_back, name, scratch, self._slices, self._called, prepared)
         self._is_noted, self._is_done = threading.Event(), threading.Event()
-        """Whether a job waits for its call, and whether that call has returned."""
+        """The first event is set while a job waits for its call; the second is set when that call has returned."""
         self._job: BatchPlan | None = None
-        """The plan of the noted job."""
+        """The plan of the job about which a note was written."""
         self._busy = threading.Lock()
         self._closing, self._leaves = False, leaves
         self._copying = CopyRunner(lambda: self._closing, direct_rows)
@@ -182,7 +182,7 @@ class TaskStream:
 
     @property
     def rows_failed(self) -> bool:
-        """Whether the run's failure, if there is one, was in rows, and not in a schema change."""
+        """Whether the run has failed because of rows, and not because of a schema change."""
         return self._ddl.failure is None
 
     def only_halts_left(self, relay: RelayReader) -> bool:
@@ -196,7 +196,7 @@ class TaskStream:
     def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
         """Returns the first received entry that is not applied yet, if there is one.
 
-        Changes of held tables do not count.
+        Changes of waiting tables do not count.
         """
         return self._unapplied.first(self._state, partial(relay.entries, joined=True), received)
 
@@ -256,7 +256,7 @@ class TaskStream:
                 self._wait_for_job()
 
     def _wait_for_job(self) -> None:
-        """Waits until the noted job is done, or can no longer be done in this run."""
+        """Waits until the job of the note is done, or can no longer be done in this run."""
         try:
             while not self._is_done.wait(_LOOK_SECONDS) and not self._closing and self._failure is None:
                 if (failure := self._spark.failure()) is not None:
@@ -332,10 +332,10 @@ class TaskStream:
             self._is_done.set()
 
     def _begins(self) -> bool:
-        """Whether a batch can begin; if so, this has taken the lock.
+        """Whether a batch can begin. If it can, this method has taken the lock.
 
         It does not simply wait for the lock: a thread that closes the run has the lock, and waits for Spark's thread,
-        which is the one that waits here.
+        and Spark's thread is waiting here.
         """
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             if self._closing:
@@ -398,8 +398,8 @@ class TaskStream:
         clock.step("plan")
         counts = self._carry_out(slices, plan, commit, clock, waiting)
         self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)
-        # Most copied rows are on the target already. A row is counted here, once, when it is certain that it is not
-        # read again.
+        # Most copied rows are already on the target. A copied row is counted here, once, when it is certain that it is
+        # not read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
         counts = replace(counts, copied=sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS))
         self._state, self._gtids, self._workers = end, gtids, moved
@@ -467,7 +467,7 @@ class TaskStream:
 
 
 def _noted(query: Path, batch_id: int) -> JobNote | None:
-    """Returns the job for which Spark makes this call, as the query's own log has it; None if there is no job.
+    """Returns the job for which Spark makes this call, from the query's own log; None if there is no job.
 
     Spark writes the query's log before it makes the call. Asking the data frame would cost a Spark job.
     """

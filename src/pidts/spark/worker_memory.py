@@ -1,12 +1,13 @@
-"""Tunes the memory of Spark's Python workers: what is garbage-collected, and what is returned to the system.
+"""Tunes the memory of Spark's Python workers: garbage collection, and the return of memory to the system.
 
 Spark makes each worker run a full garbage collection after every task. With our libraries loaded, the collection visits
-a million objects that are never freed. This takes a fifth of the time of a full copy, whose tasks are short.
+a million objects that are never freed. This takes a fifth of the time of a full copy, because its Spark tasks are
+short.
 
 The C library returns large arrays to the system as soon as they are freed, see `pidts.spark.session`, so that a worker
 needs little memory. But the chunks of a copy have similar sizes, so each chunk requests the returned pages again, and
 the system clears each page first. This takes a quarter of a worker's time. So a worker keeps freed memory until its
-task is done.
+Spark task is done.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT = 256 << 20
 """The number of free bytes that stay at the end of an arena."""
 _LARGEST = 32 << 20
-"""The highest value that the C library accepts. Larger arrays are returned to the system even so."""
+"""The highest value that the C library accepts. Larger arrays are always returned to the system."""
 _DEFAULT = 128 << 10
-"""The value of both settings if nobody sets them."""
+"""The default value of both settings."""
 
 
 @cache

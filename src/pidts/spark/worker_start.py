@@ -3,7 +3,7 @@
 Spark waits ten seconds for a planner's process to connect. The process normally connects only after it has loaded
 pyspark, pandas and Arrow. On a busy machine this takes more than ten seconds, and the query fails. So this file runs
 first, with only the standard library: it connects and sends Spark's secret. Then the same process becomes the
-interpreter that Spark asked for, which inherits the connection.
+interpreter that Spark has requested, and keeps the connection.
 
 Workers of jobs are forks of one process, Spark's daemon, and normally load their modules themselves. In a session of
 our own, the daemon loads them before it forks: all workers share that memory, and only one process spends the time.
@@ -32,11 +32,10 @@ _RESUME = "from pidts.spark.worker_start import resume; resume()"
 def launcher(folder: Path, *, own: bool = False) -> Path:
     """Writes the program that Spark starts in place of Python, and returns its path.
 
-    `own` says that PiDTS has started the session. Then no process needs pandas, and workers need the modules of our
-    jobs.
+    `own`: PiDTS has started the session. Then no process needs pandas, and workers need the modules of our jobs.
 
-    Many machines forbid running programs in their temporary folder (`noexec`). There the path of Python itself is
-    returned, and Spark starts as it does without this program.
+    Many machines forbid running programs in their temporary folder (`noexec`). On such a machine, the path of Python
+    itself is returned, and Spark starts as it does without this program.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "python"
@@ -61,7 +60,7 @@ def start() -> None:
 
 
 def resume() -> None:
-    """Runs the module that Spark asked for, which then uses the existing connection."""
+    """Runs the module that Spark has requested. The module then uses the existing connection."""
     import runpy
 
     sys.argv = sys.argv[1:]
@@ -106,7 +105,7 @@ def _load() -> None:
 
 
 def _awaited() -> str | int | None:
-    """Returns the socket's path or the port at which Spark waits for this process; None if it waits for none."""
+    """Returns the socket's path or the port at which Spark waits for this process; None if it does not."""
     path, port = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH"), os.environ.get("PYTHON_WORKER_FACTORY_PORT")
     return path or (int(port) if port else None)
 
@@ -130,7 +129,7 @@ def _connected(place: str | int) -> socket.socket:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    """Returns the next `size` bytes that Spark sends, and reads none after them."""
+    """Returns the next `size` bytes that Spark sends, and reads no later bytes."""
     read = b""
     while len(read) < size:
         piece = connection.recv(size - len(read))

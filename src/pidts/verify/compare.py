@@ -1,7 +1,7 @@
 """Compares all tables of a task, one after the other, while programs write to both sides.
 
-It saves its progress whenever each row read so far is known to be equal or different (`pidts.verify.memory`). A
-comparison that continues from the saved place compares each later row, and no row twice.
+The comparison saves its progress whenever it is known of each row read so far whether it is equal or different
+(`pidts.verify.memory`). If a comparison continues from the saved place, it compares each later row, and no row twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRY_SECONDS = 1.0
 
 
 class ComparisonInterrupted(Exception):
-    """The user stopped the comparison; the memory has the results so far."""
+    """The user has stopped the comparison. The memory has the results so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Callbacks:
     show: Callable[[ComparisonProgress], None] = lambda _: None
     save: Callable[[ComparisonState], None] = lambda _: None
     differ: Callable[[Table, Settled], bool] = lambda *_: False
-    """Called with each group of unequal rows. Returns whether to compare them again."""
+    """A function that gets each group of unequal rows, and returns whether to compare them again."""
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -205,7 +205,7 @@ class _Comparison:
 
 
 def _shard(owner: int, labels: Sequence[str]) -> str | None:
-    """Returns the owner's label; None for no existing shard, empty for an unknown owner or a single table."""
+    """Returns the owner's label: None if no such shard exists, empty if it is unknown or for a single table."""
     if owner == NOBODY:
         return None
     return labels[owner] if owner >= 0 and len(labels) > 1 else ""

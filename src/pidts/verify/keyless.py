@@ -1,11 +1,12 @@
 """Compares tables without a key as multisets, in which only whole rows can be distinguished.
 
-First each server computes a checksum of its side. If one of them cannot, both sides are read part by part, and the sums
-are computed here. If the sums differ, both sides are read once more, and the copies of each distinct row are counted. A
-row whose change is still pending differs now and is equal later. So a row counts as different only if several readings
-find the same two unequal numbers of copies; between the source's and the target's reading, the target catches up. A row
-that was equal in the first reading and is unequal later was written meanwhile, and does not count. If the log had no
-change of the table during a reading, all differences of this reading count.
+First each server computes a checksum of its side. If one of the servers cannot do this, both sides are read part by
+part, and the sums are computed here. If the sums differ, both sides are read once more, and the copies of each distinct
+row are counted. A row whose change is still pending differs now and is equal later. So a row counts as different only
+if several readings find the same two unequal numbers of copies. In each reading, the source is read first, then the
+target catches up, and then the target is read. A row that was equal in the first reading and is unequal later was
+written meanwhile, and does not count. If the log had no change of the table during a reading, all differences of this
+reading count.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ def compare_multisets(
 def _servers_sums(
     source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher
 ) -> tuple[Sum, Sum | None] | None:
-    """Returns the checksums of both servers, the target's only if it has all changes. None if a server has none."""
+    """Returns the checksums of both servers; the target's checksum only if it has all changes.
+
+    None if a server cannot compute one.
+    """
     table = matcher.table
     there = source.sum(table, _WHOLE) if target.has_sums else None
     if there is None:
@@ -81,7 +85,7 @@ def _servers_sums(
 
 
 def _sums(source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher) -> tuple[Sum, Sum | None]:
-    """Reads both sides; returns the sums of the digests of their rows, the target's only if it has all changes."""
+    """Reads both sides. Returns the sums of their rows' digests; the target's sum only if it has all changes."""
     table = matcher.table
     there = _summed(matcher, source.all(table))
     if catch_up.behind(table.name, catch_up.place(table.name)):

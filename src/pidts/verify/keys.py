@@ -30,7 +30,7 @@ def rank(table: Table, key: Key) -> tuple[Any, ...]:
 
 
 def upto(table: Table, keys: pa.Table, end: Key) -> pa.Table:
-    """Returns the keys up to `end`, included, for tables whose keys are `is_ordered`."""
+    """Returns the keys up to and including `end`, for tables whose keys are `is_ordered`."""
     mask = None
     for name, value in reversed(list(zip(table.identity, native(table, end), strict=True))):
         values, last = keys.column(name), pa.scalar(value, keys.schema.field(name).type)

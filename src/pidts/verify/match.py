@@ -36,12 +36,12 @@ class Matcher:
         return rows.select(list(self.table.identity))
 
     def lacking(self, keys: pa.Table, rows: pa.Table) -> pa.Table:
-        """Returns the keys that none of the rows has."""
+        """Returns the keys that are not in any of the rows."""
         left, _ = self.pairs(keys, rows)
         return keys.take(np.setdiff1d(np.arange(len(keys)), left))
 
     def has(self, keys: pa.Table, rows: pa.Table) -> set[int]:
-        """Returns the numbers of the keys that some row has."""
+        """Returns the indexes of the keys that are in one of the rows."""
         return set(np.unique(self.pairs(keys, rows)[0]).tolist())
 
     def doubtful(self, source: pa.Table, target: pa.Table) -> pa.Table:
@@ -54,7 +54,7 @@ class Matcher:
     def verdicts(
         self, keys: pa.Table, source: pa.Table, target: pa.Table
     ) -> dict[int, tuple[DifferenceKind, tuple[str, ...], int]]:
-        """Returns for each unequal key the finding, the columns, and the number of the target's row or -1."""
+        """Returns each unequal key's finding, the columns that differ, and the target row's index or -1."""
         of_source = self.pairs(keys, source)
         there, here = places(of_source, len(keys)), places(self.pairs(keys, target), len(keys))
         found: dict[int, tuple[DifferenceKind, tuple[str, ...], int]] = {}
@@ -77,7 +77,7 @@ class Matcher:
         return found
 
     def pairs(self, one: pa.Table, other: pa.Table) -> tuple[Numbers, Numbers]:
-        """Returns the row numbers of equal keys, sorted by the first."""
+        """Returns the pairs of row indexes with equal keys, sorted by the first index."""
         names = [f"key{number}" for number in range(len(self.table.identity))]
         sides = [
             pa.Table.from_arrays([*self._keys(rows), pa.array(np.arange(len(rows)))], names=[*names, side])
@@ -133,14 +133,14 @@ class Matcher:
 
 
 def places(pairs: tuple[Numbers, Numbers], size: int) -> Numbers:
-    """Returns for each of `size` rows the number of its first partner, or -1."""
+    """Returns, for each of `size` rows, the index of the first row that is paired with it, or -1."""
     found = np.full(size, -1)
     found[pairs[0][::-1]] = pairs[1][::-1]
     return found
 
 
 def _unsigned_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turns -0.0 into 0.0. They are equal to every server, but not to a hash join and not as text."""
+    """Turns -0.0 into 0.0. They are equal for every server, but not for a hash join, and not as text."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 
@@ -151,7 +151,7 @@ def _distinct(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _bare(values: pa.ChunkedArray) -> Sequence[Any]:
-    """Returns the values for comparing; all dates are numbers, because Python does not have some of them."""
+    """Returns the values for comparing. Dates become numbers, because Python cannot represent some of them."""
     if pa.types.is_temporal(values.type):
         kind = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
         return [item for chunk in values.chunks for item in chunk.view(kind).to_pylist()]

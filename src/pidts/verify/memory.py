@@ -1,6 +1,6 @@
 """Stores the place of a comparison, so that the next process continues from there.
 
-It is saved only when no row is doubtful: every row before the place is either equal or among the differences.
+The place is saved only when no row is doubtful: every row before the place is either equal or among the differences.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ComparisonPlace:
     """
     after: Key | None = None
     walking: bool = False
-    """Whether the source's rows are compared, and the target's keys are being read."""
+    """Whether all rows of the source are compared, and the target's keys are now being read."""
     walk_all: bool = False
     """Whether the target's keys are read from the first key on, since the target may order keys differently."""
 
@@ -66,7 +66,7 @@ class MemoryFile:
     path: Path
 
     def load(self, asked: str) -> ComparisonState:
-        """Reads the state of the same comparison; an empty state if there is none, or if it cannot be read."""
+        """Reads the state of the same comparison; returns an empty state if there is none, or if it cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             found = _from_json(json.loads(self.path.read_text("utf-8")))
             if found.asked == asked:
@@ -74,7 +74,7 @@ class MemoryFile:
         return ComparisonState(asked)
 
     def save(self, memory: ComparisonState) -> None:
-        """Saves the state. A crash leaves the old file or the new one."""
+        """Saves the state. A crash leaves either the old file or the new file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".new")
         # The file contains keys of rows, so only this user may read it.

@@ -1,10 +1,10 @@
 """Tables of the target, each with the rows of one or more source tables: the members of its group.
 
-If keys have types that `rank` and every server order in the same way, such as numbers, the members are compared
-together: a span has the rows of all members between two keys, and its sum is the sum of their sums. So the servers only
-compute sums of equal rows and send none of them, however many members there are. Each server orders keys of other types
-in its own way. Then one member is compared after the other, and each key is preceded by the member's number. No span of
-the target has the same rows as a member's span, so the rows are read.
+If `rank` and every server order the keys in the same way, as they order numbers, the members are compared together: a
+span has the rows of all members between two keys, and the sum of the span is the sum of the members' sums. So the
+servers only compute sums of equal rows, and send none of these rows, however many members there are. Each server orders
+keys of other types in its own way. Then one member is compared after the other, and each key is preceded by the
+member's number. No span of the target has the same rows as a member's span, so all rows are read.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pidts.verify.owners import RowOwners
 from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Mark, Member, SourceCatchUp, Sum
 
 _FEWEST = 10
-"""The least number of rows of a member that are read at a time, however many members there are."""
+"""The smallest number of rows of a member that are read at a time, even if there are many members."""
 _TIMES = 4
-"""The factor by which more rows may be in memory than for a single table, since smaller parts cost more queries of each
-member.
+"""This times as many rows may be in memory as for a single table: with smaller parts, each member would need more
+queries.
 """
 
 
@@ -41,7 +41,7 @@ class MergedTable:
     """The table with the key by which the members' rows are ordered; the target's key may be longer."""
     members: tuple[Member, ...]
     problem: str = ""
-    """The reason why its rows cannot be compared."""
+    """The reason why the table's rows cannot be compared."""
     most: Table | None = None
     """The table that also has the columns that only some members have."""
     note: str = ""
@@ -54,7 +54,7 @@ class MergedTable:
 
     @property
     def catch_ups(self) -> tuple[SourceCatchUp, ...]:
-        """Returns what waits for the sources of the members, each of them once."""
+        """Returns the catch-ups with the sources of the members, one for each source."""
         return tuple({id(member.catch_up): member.catch_up for member in self.members}.values())
 
 
@@ -74,7 +74,7 @@ class MergedSource:
         return [self.groups[name].table for name in sorted(self.groups)]
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the table's structure, and reads which members it has now."""
+        """Returns the table's structure, after reading which members the table has now."""
         self.groups = self._read()
         group = self.groups.get(name)
         return None if group is None else group.table
@@ -125,7 +125,7 @@ class MergedSource:
             yield from self._in_turn(group, span, rows)
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the sum of a span; None if the members are read one by one, since the target has no such span."""
+        """Returns a span's sum; None if members are compared one by one: the target then has no such span."""
         group = self._group(table)
         if not group.is_side_by_side:
             return None
@@ -183,7 +183,7 @@ class MergedSource:
     def _share(self, group: MergedTable, span: KeySpan, rows: int) -> int:
         """Returns how many rows to read of each member.
 
-        With this number, the members with rows in the span have a few times `rows` together, and no member has too
+        With this number, all members that have rows in the span together have a few times `rows`, and no member has too
         many.
         """
         upto = list(span.upto or ())
@@ -238,7 +238,7 @@ class MergedCatchUp:
         return tuple(catch_up.place() for catch_up in self._groups()[table].catch_ups)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits for one member after the other; during a wait, the target also gets changes of the other members."""
+        """Waits for one member after the other. During a wait, the target also gets changes of the other members."""
         group = self._groups()[table]
         places = dict(zip(map(id, group.catch_ups), mark, strict=True))
         found = {

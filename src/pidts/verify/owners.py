@@ -16,9 +16,9 @@ import pyarrow as pa
 from pidts.model import Table
 
 ANYBODY = -1
-"""The number that stands for an unknown member."""
+"""The number for an unknown member."""
 NOBODY = -2
-"""The number that stands for no existing member."""
+"""The number for a row that belongs to no existing member."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ class DifferenceKind(StrEnum):
     EXTRA = "extra"
     DIFFERENT = "different"
     UNSETTLED = "unsettled"
-    """A row that was not equal when it was last read, but a change of it may have been pending."""
+    """A row that was not equal when it was last read; a change of the row may have been pending."""
     WAITING = "waiting"
-    """A row that is not equal, of a table that waits for a schema change or is halted, or whose task does not run.
+    """A row that is not equal while its table waits for a schema change, is halted, or its task does not run.
 
     The waiting changes may make the row equal. The comparison does not read which rows they concern.
     """
@@ -40,7 +40,7 @@ class RowDifference:
     members: tuple[str, ...] = ()
     """In a merged table, the members that have the row."""
     shard: str | None = ""
-    """The table that should have an extra row, by its extracted columns; None if no existing table has these values."""
+    """The table that, by its extracted columns, an extra row belongs to; None if no existing table has these values."""
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
@@ -90,7 +90,7 @@ class TableReport:
     waiting: int = 0
     """The number of rows that are not equal while the table waits for the causes in `waits`."""
     waits: tuple[str, ...] = ()
-    """The causes that some of the table's rows wait for."""
+    """The causes for which some of the table's rows wait."""
     locked: int = 0
     """The number of rows that are set aside, and are not equal until an operator resolves them."""
     source: str = ""

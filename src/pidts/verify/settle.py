@@ -8,14 +8,15 @@ One round, for many keys at once:
 2. The source's rows are read. `high` is the end of the log directly afterwards: the rows contain only changes before
    it.
 3. Wait until the target has all of the table's log up to `high`. In a merged table, the log of some members may not
-   arrive for now, since these members wait for a schema change. A row that only such a member has, or that no member
-   has, cannot be decided in this round. The rows of all other members can.
-4. The target's rows are read, then the source's once more.
+   arrive for now, since these members wait for a schema change. In this round, nothing can be decided about a row that
+   only such a member has, or that no member has. The rows of all other members can be decided.
+4. The target's rows are read, and then the source's rows once more.
 5. If the target's row equals the source's second row, the row counts as equal, whatever it was before. Otherwise, if
-   the source's row has changed between its two readings, programs are writing to it, and the next round looks again.
-6. If the source's row has stayed the same and the target's row is a different one, there are two cases. If the log from
-   `low` to its end after the second reading has no change of the table, the difference is real: the target has all log
-   that made the source's row. If programs write to the table all the time, the log always has a change: between two
+   the source's row has changed between its two readings, programs are writing to it, and the next round compares it
+   again.
+6. If the source's row has stayed the same and the target's row is different, there are two cases. If the log from `low`
+   to its end after the second reading has no change of the table, the difference is real: the target has all log from
+   which the source's row results. If programs write to the table all the time, the log always has a change: between two
    readings, the row could have been changed and changed back. Then the same two rows must be found in several rounds.
 
 Rows that change in each round, and rows whose log cannot be waited for, are *unsettled*: they are listed and
@@ -53,7 +54,7 @@ class Settled:
     members: tuple[tuple[int, ...], ...]
     """For each key, the numbers of the members that have it."""
     owners: tuple[int, ...]
-    """For each key that no member has, the number of the member that owns it (`RowOwners`); else `ANYBODY`."""
+    """For each key that no member has, the number of the member that owns it (`RowOwners`); otherwise `ANYBODY`."""
     waits: tuple[str, ...] = ()
     """The causes for which rows wait."""
 
@@ -94,7 +95,7 @@ def settle(
     page: int,
     pause: Callable[[float], bool],
 ) -> Settled:
-    """Compares these keys, `page` at a time, until none is doubtful; `pause` returns true if the work is to end."""
+    """Compares these keys, `page` at a time, until no key is doubtful. `pause` returns true if the work has to end."""
     table = matcher.table
     watches = [_Watch() for _ in range(len(keys))]
     final: dict[int, Found] = {}
@@ -182,7 +183,7 @@ class _There:
     members: list[tuple[int, ...]]
     """For each key, the numbers of the members that have it."""
     count: int
-    """Number of members."""
+    """The number of members."""
 
 
 def _read(source: KeyedSource, matcher: Matcher, keys: pa.Table) -> _There:

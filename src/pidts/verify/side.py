@@ -23,7 +23,7 @@ Mark: TypeAlias = tuple[Lsn, ...]
 
 @dataclass(frozen=True, slots=True)
 class KeySpan:
-    """The rows after one key and up to another. None means no limit."""
+    """The rows above one key and up to another. None means no limit."""
 
     after: Key | None = None
     upto: Key | None = None
@@ -46,21 +46,21 @@ class EstimatedSize:
 
 
 class Order(Enum):
-    """The relation of the target's order of keys to the source's."""
+    """The relation between the target's order of keys and the source's order."""
 
     SAME = "same"
-    """The order is the source's, and also the order of the keys' JSON values."""
+    """The target's order is the source's order, and also the order of the keys' JSON values."""
     LIKELY = "likely"
-    """The order is that of a collation, and should be the source's."""
+    """The target's order is that of a collation, and should be the source's order."""
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The reason why the target does not have all log of a member, for an unknown time."""
+    """The reason why the target does not have all log of a member. It is not known when it will have it."""
 
     waits: str = ""
-    """The cause for which the member waits, if it is known: until then its rows cannot be equal."""
+    """The cause for which the member waits, if it is known. While the member waits, its rows cannot be equal."""
     is_stopped: bool = False
     """Whether the cause is that the task does not run: then it is enough to start the task."""
 
@@ -94,7 +94,7 @@ class Member(Protocol):
 
     @property
     def catch_up(self) -> SourceCatchUp:
-        """Returns what waits for the source of the member, one object for all tables of a source."""
+        """Returns the catch-up with the member's source. All tables of a source have the same object."""
 
     @property
     def extracted(self) -> Mapping[str, str]:
@@ -159,7 +159,7 @@ class SourceSide(KeyedSource, Protocol):
     def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
         """Yields adjacent parts that cover a span, which has an `upto`.
 
-        A part has a few times `rows` rows if all of it will be `read`, else `rows` of each member.
+        A part has a few times `rows` rows if all of it will be `read`; otherwise it has `rows` rows of each member.
         """
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
@@ -208,7 +208,7 @@ class TargetSide(KeyedTarget, Protocol):
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Returns the next identities in this server's order, and the last of them."""
+        """Returns the next identities in the target's order, and the last of them."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
         """Yields all rows of a table without a key."""

@@ -1,14 +1,14 @@
 """Compares one table with a key from its first row to its last, in bounded memory.
 
-The source's rows are divided into spans by its own order. Both servers compute a checksum of the rows of a span; if the
-sums are equal, so are the rows. If the sums differ, or a server cannot compute one, the span is divided into smaller
-spans. The rows of spans that still differ are read and looked up on the target, while the next rows are read from the
-source. Rows that differ at first are *doubtful*: `settle` decides about many of them at a time.
+The source's rows are divided into spans by the source's order. Both servers compute a checksum of the rows of a span.
+If the sums are equal, the rows are equal. If the sums differ, or if a server cannot compute a sum, the span is divided
+into smaller spans. The rows of spans that still differ are read and looked up on the target, while the next rows are
+read from the source. Rows that differ at first are *doubtful*: `settle` decides about many of them at a time.
 
 Rows that only the target has are found in one of three ways:
 
 - The target orders keys as the source does: if the sums of a span differ, the target's keys of this span are looked up
-  on the source. The target's keys after the source's highest key follow at the end.
+  on the source. The target's keys above the source's highest key are looked up at the end.
 - The target probably orders keys as the source does: as long as all sums are equal, the target has no other rows. Once
   a sum has differed, all of the target's keys are looked up at the end.
 - The target orders keys in another way: all of the target's keys are looked up at the end.
@@ -30,11 +30,11 @@ from pidts.verify.side import KeySpan, Order, SourceSide, Sum, TargetSide
 
 _SPAN_ROWS = 20_000
 _LEAF_ROWS = 1_000
-"""The rows of a span that is not divided any more, because its sums differ."""
+"""The number of rows of a span that is not divided any further, although its sums differ."""
 _PAGE_BYTES = 16 << 20
 _KEY_ROWS = 10_000
 _PARTS = 16
-"""The number of reads in a span of which no sums are computed; between two spans, the place may be saved."""
+"""The number of reads in a span, if no sums are computed. The place may be saved between two spans."""
 _MANY_DOUBTFUL = 5_000
 _VAIN = 4
 """After this number of spans with different sums but equal rows, sums of this table are not computed any more."""
@@ -45,12 +45,12 @@ class Hooks:
     """The callbacks of the walk."""
 
     settle: Callable[[pa.Table, int], TableReport]
-    """Settles doubtful keys, a given number at a time. Returns the numbers to add to the report."""
+    """A function that settles doubtful keys, a given number at a time. It returns the numbers to add to the report."""
     show: Callable[[int, int], None]
-    """Reports the rows compared since the last call, and the doubtful keys."""
+    """A function that reports the numbers of rows compared since the last call, and of doubtful keys."""
     save: Callable[[ComparisonPlace], None]
     due: Callable[[], bool]
-    """Returns whether it is time to save. Raises if the work is to end."""
+    """A function that returns whether it is time to save. It raises if the work has to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Walk:
                 if last is not None:
                     self._take(last.result())
         finally:
-            if comparing is not None:  # whatever follows needs the target's connection
+            if comparing is not None:  # all steps that follow need the target's connection
                 wait([comparing])
         if comparing is not None:
             self._take(comparing.result())
@@ -161,7 +161,7 @@ class Walk:
             here.exception()
 
     def _compare_rows(self, span: KeySpan, rows: pa.Table) -> _Compared:
-        """Looks up the source's rows of a span on the target; another thread reads the source meanwhile."""
+        """Looks up the source's rows of a span on the target. Meanwhile another thread reads the source."""
         matcher = self.matcher
         found = matcher.conform(self.target.find(matcher.table, matcher.keys(rows)))
         alone = list(self._alone(span, rows)) if self._order is Order.SAME else []
@@ -235,7 +235,7 @@ class Walk:
             self.hooks.save(self.place)
 
     def _flush(self) -> None:
-        """Settles each doubtful key once. A key may be doubtful twice: by a span's rows and by the target's keys."""
+        """Settles each doubtful key once. A key may be found twice: by a span's rows, and by the target's keys."""
         if self._doubtful:
             names = list(self.matcher.table.identity)
             keys = pa.concat_tables(self._doubtful).group_by(names, use_threads=False).aggregate([]).select(names)

@@ -1,4 +1,4 @@
-"""Decides whether a request is served, by its caller, its host name, the page that sends it, and the rate of requests.
+"""Decides whether a request is served. It checks the caller, the host name, the page that sends it, and the rate.
 
 The middleware checks every request, so a new operation is protected like all others.
 """
@@ -51,7 +51,7 @@ class Policy:
     host: str
     """The address or name at which the service listens."""
     token: str = field(default="", repr=False)
-    """The token. Empty: no token is needed, and only this user's own processes may call."""
+    """The token. If it is empty, no token is needed, and only processes of this user may call."""
     uses_tls: bool = False
 
     @property
@@ -60,12 +60,12 @@ class Policy:
         return is_loopback(self.host)
 
     def session(self, now: float) -> str:
-        """Returns the value of a cookie that stands for the token for a limited time; it does not contain the token."""
+        """Returns a cookie's value that replaces the token for a limited time and does not contain it."""
         expires = str(int(now) + _SESSION_SECONDS)
         return f"{expires}.{self._signed(expires)}"
 
     def knows(self, headers: Mapping[str, str], now: float) -> bool:
-        """Whether a request has the token, or a cookie that stands for it."""
+        """Whether a request has the token, or a cookie that is valid in its place."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(given.strip()):
             return True
@@ -79,7 +79,7 @@ class Policy:
         return hmac.compare_digest(signed.encode(), self._signed(expires).encode())
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token. The time of the comparison does not show how many characters are right."""
+        """Whether this is the token. The time of the comparison does not depend on how many characters are right."""
         return bool(self.token) and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def _signed(self, text: str) -> str:
@@ -116,7 +116,7 @@ class AccessGuard:
             self._check(scope)
         except Refusal as error:
             extra = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-            # The rest of a refused request is not waited for.
+            # The answer does not wait for the rest of a refused request.
             await answer_error(error, {"Connection": "close", **(extra or {})})(scope, receive, with_headers)
             return
         await self._app(scope, _limited(receive), with_headers)
@@ -157,7 +157,7 @@ class AccessGuard:
         client, server = scope.get("client"), scope.get("server")
         user = user_of(tuple(client), tuple(server)) if client and server else None
         if user not in {0, os.geteuid()}:
-            who = "a process that is not known on this machine" if user is None else f"user {user}"
+            who = "an unknown process" if user is None else f"user {user}"
             raise Refusal(
                 "other-user",
                 403,
@@ -168,8 +168,8 @@ class AccessGuard:
     def _check_page(self, headers: Headers) -> None:
         """Refuses changes that a foreign web page makes a browser send.
 
-        A browser names the page (Origin, Sec-Fetch-Site, or at least Referer) or sends the cookie. A request with none
-        of these comes from a program, which no page can control.
+        A browser names the page (Origin, Sec-Fetch-Site, or at least Referer) or sends the cookie. A request without
+        any of these comes from a program, which no page can control.
         """
         origin = headers.get("origin")
         if origin is not None and not self._is_own(origin, headers.get("host", "")):
@@ -198,7 +198,7 @@ class AccessGuard:
             parts = urlsplit(origin)
         except ValueError:
             return False
-        # If other machines connect and the service has no TLS, a proxy in front of it encrypts.
+        # If other machines connect and the service has no TLS, a proxy before the service encrypts the connections.
         schemes = {"https"} if self._policy.uses_tls else {"http"} if self._policy.on_loopback else {"http", "https"}
         return parts.scheme in schemes and parts.netloc.lower() == host.lower()
 

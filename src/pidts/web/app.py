@@ -1,4 +1,4 @@
-"""The web application: routes from the operations, the page's files, and the same form for every error."""
+"""The web application: routes made from the operations, the page's files, and one form for all errors."""
 
 from __future__ import annotations
 

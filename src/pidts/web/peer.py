@@ -1,8 +1,8 @@
 """Finds the user of this machine at the other end of a loopback connection.
 
-The kernel lists each socket with its user. A socket that its program has closed is listed with user 0 and no inode. It
-must not count as a socket of root. Otherwise every user could pass for root by closing the socket directly after a
-request.
+The kernel lists each socket with its user. A socket that its program has closed is listed with user 0 and no inode.
+Such a socket must not count as a socket of root: otherwise every user could act as root by closing the socket directly
+after a request.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ async def _serve(
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # the caller is the program that connects, whatever a header says
+        proxy_headers=False,  # the caller is the program that connects, even if a header names another
         server_header=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -76,7 +76,10 @@ async def _serve(
 
 
 class _Server(uvicorn.Server):
-    """Ends when an event of another thread is set. It handles no signals: it does not run in the main thread."""
+    """A server that ends when an event of another thread is set.
+
+    It handles no signals, since it is not in the main thread.
+    """
 
     def __init__(
         self, config: uvicorn.Config, stop: threading.Event, over: asyncio.Event, ready: Callable[[], None]
@@ -90,7 +93,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Returns whether to end; it is called ten times a second."""
+        """Returns whether to end. It is called ten times a second."""
         return await super().on_tick(counter) or self._stop.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -109,7 +112,7 @@ def address(listener: socket.socket, place: Listening) -> str:
 
 
 def listening_socket(place: Listening) -> socket.socket:
-    """Returns a socket that is bound to the service's address. A service that cannot get the address starts no task."""
+    """Returns a socket bound to the service's address. Without this address, a service starts no task."""
     try:
         found: Any = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
         family, _, _, _, at = found
@@ -131,7 +134,7 @@ def listening_socket(place: Listening) -> socket.socket:
 
 
 def parsed_address(text: str) -> tuple[str, int]:
-    """Returns host and port of `--listen`; without a host, this machine only."""
+    """Returns host and port of `--listen`. If no host is given, only this machine can connect."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
         todo = "Write PORT or HOST:PORT, such as 8390 or 0.0.0.0:8390"

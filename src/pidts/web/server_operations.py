@@ -1,4 +1,4 @@
-"""The operations that ask a task's servers: schema changes, locked rows, comparisons, the relay, the task file.
+"""The operations that need a task's servers: schema changes, locked rows, comparisons, the relay, the task file.
 
 Each operation runs a `pidts` command, and answers the JSON that the command prints.
 """
@@ -67,7 +67,7 @@ class ServerOperations:
 
     def __init__(self, supervisor: Supervisor, runs: Runs) -> None:
         self._supervisor, self._runs = supervisor, runs
-        # A request that waits for its turn waits here, without a thread, since other requests need the threads.
+        # A request waits for its turn here, without a thread, since other requests need the threads.
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def operations(self) -> list[Operation]:

@@ -1,4 +1,4 @@
-"""Decides which task carries the changes of which zone; pure."""
+"""Decides, without I/O, which task carries the changes of which zone."""
 
 from pidts.zones.topology import Feed, Unreached, carried, check_carried, unreached
 

@@ -2,21 +2,23 @@
 
 A task from zone `a` to zone `b` is a *feed*. It carries the changes that were written in `a`, and the changes of some
 other zones that other tasks have brought to `a`. For each zone, the feeds that carry its changes form a tree with that
-zone as the root: the shortest ways to all other zones, and always the same one of several equally short ways. Then
+zone as the root. The tree has the shortest way to each other zone; of several equally short ways, it is always the same
+one. Then
 
 - a change reaches a zone once, since a tree has one way to each of its nodes;
 - no change comes back, since no way of a tree leads to its root.
 
-It is not enough to leave out the changes of the zone that the task writes to. The counterexample is a star: hub `h`
-with leaves `x` and `y`. `x` has got a change of `y` from the hub. A task from `x` to `h` that leaves out only the
-changes of `h` would carry it back to the hub, and from there to `y`.
+It is not enough to leave out the changes of the zone that the task writes to. For example, a star has the hub `h` and
+the leaves `x` and `y`, and `x` has got a change of `y` from the hub. A task from `x` to `h` that leaves out only the
+changes of `h` would carry this change back to the hub, and from there to `y`.
 
-In a full mesh each way is one feed long, so no changes are passed on.
+In a full mesh each way consists of one feed, so no changes are passed on.
 
-The tasks that write to one zone can check the trees although they know only their own target. The conditions are: at
-most one of them carries the changes of each zone, and none carries the changes of the zone itself. If this holds in all
-zones, then of the feeds that carry one zone's changes, at most one ends in each zone and none in the root. A circle of
-such feeds cannot be entered from the root, so no change gets into it.
+The tasks that write to one zone can check the trees although each task has the records of its own target only. There
+are two conditions for each zone: at most one of the tasks that write to it carries the changes of any other zone, and
+none of them carries the changes of the zone itself. If this is true in all zones, then of the feeds that carry one
+zone's changes, at most one ends in each zone, and none ends in the root. No feed leads from the root into a circle of
+such feeds, so no change gets into the circle.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def carried(feeds: Collection[Feed], leaves: Collection[str] = ()) -> dict[Feed,
 
 
 def unreached(feeds: Collection[Feed], zones: Iterable[str] = (), leaves: Collection[str] = ()) -> list[Unreached]:
-    """Returns the missing connections: each zone with writes, with each other zone that its changes do not reach."""
+    """Returns the missing connections: pairs of a zone with writes and another zone that its changes do not reach."""
     ways = carried(feeds, leaves)
     arrives = {(zone, target) for (_, target), origins in ways.items() for zone in origins}
     names = sorted({*zones, *_names(feeds)})
@@ -60,7 +62,7 @@ def unreached(feeds: Collection[Feed], zones: Iterable[str] = (), leaves: Collec
 
 
 def check_carried(ways: Mapping[Feed, Collection[str]]) -> list[str]:
-    """Returns the mistakes of feeds that carry these zones' changes: changes that would arrive twice, or come back."""
+    """Returns the mistakes, if feeds carry these zones' changes: changes would arrive twice, or come back."""
     wrong = []
     first: dict[tuple[str, str], str] = {}
     for (source, target), zones in sorted(ways.items()):
