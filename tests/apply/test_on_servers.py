@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
+from tests.apply.rows.test_guard import delete, history, insert, row, update
 
 from pidts.apply import ApplyRules, Target, TargetSession, prepared
 from pidts.binlog import LogWalker, decode_slice, iter_raw
@@ -28,7 +29,6 @@ from pidts.target import MySqlTarget, PostgresTarget
 from pidts.target.mysql.errors import Refused
 
 from .table_history import PRIMARY, Change, batch_of
-from .test_guard import delete, history, insert, row, update
 
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 

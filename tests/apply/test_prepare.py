@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.apply.rows.test_guard import TABLE, Live, delete, insert, row, update
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
@@ -14,7 +15,6 @@ from pidts.model import Checkpoint, Column, Halted, Lsn, OfGroups, Op, Table, Ta
 from pidts.rules import EventFilter, FilterRule, Rules
 
 from .table_history import INT, PLAIN, UNIQUE, Change, batch_of, minimal
-from .test_guard import TABLE, Live, delete, insert, row, update
 
 NEW: Change = (Op.INSERT, None, {"id": 1, "a": 7, "b": "x", "u": 1})
 POINTS = ("lock", "write", "save", "commit:before", "commit:after")

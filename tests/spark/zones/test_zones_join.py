@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 from tests.running import NOT_THERE
+from tests.spark.commands import Run, Task
 
 from pidts.sandbox import Server
-
-from .commands import Run, Task
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 """They take minutes: three servers, up to six tasks, and waits for all of them."""

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+from tests.spark.commands import Run, Task
+from tests.spark.zones.test_zones import RunSql, Zones
 
 from pidts.sandbox import Server
-
-from .commands import Run, Task
-from .test_zones import RunSql, Zones
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.apply.table_history import PLAIN, Change, batch_of, rows_of
 from tests.values_target import ValuesTarget
 from tests.values_target.session import ValuesSession
 
@@ -13,8 +14,6 @@ from pidts.apply import ApplyRules, prepared
 from pidts.apply.rows.filtered_updates import without_kept_away
 from pidts.model import Lsn, Op, Table
 from pidts.rules import EventFilter, ExpressionFilter, ExpressionRule, FilterRule, Rules
-
-from .table_history import PLAIN, Change, batch_of, rows_of
 
 INSERTS = Rules(events=EventFilter((FilterRule("shop", "", ("insert",), (), "Ignore"),)))
 DELETES = Rules(events=EventFilter((FilterRule("shop", "", ("delete",), (), "Ignore"),)))

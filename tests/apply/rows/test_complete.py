@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.apply.table_history import INT, PLAIN, PRIMARY, TEXT, UNIQUE, Change, Row, batch_of, minimal, noblob, rows_of
 from tests.examples import examples
 
 from pidts.apply.rows.partial_images import ImageCompletion
@@ -15,8 +16,6 @@ from pidts.apply.unread import ahead, unread
 from pidts.model import ChangeBatch, Column, Halted, Key, Lsn, Op, Table
 from pidts.plan.copy.state import CopyMode, CopyState, Phase
 from pidts.reduce import buckets, net_changes, with_whole_keys
-
-from .table_history import INT, PLAIN, PRIMARY, TEXT, UNIQUE, Change, Row, batch_of, minimal, noblob, rows_of
 
 SEEDS = st.integers(0, 10**9)
 

@@ -6,16 +6,15 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from tests.apply.rows.test_guard import RULES, TABLE, Live, copy, delete, insert, row, update
+from tests.apply.table_history import PLAIN, UNIQUE, batch_of, minimal
+from tests.apply.test_prepare import UnreadSession
 
 from pidts.apply import ApplyRules, prepared
 from pidts.model import ChangeBatch, Halted, Lsn, OfGroups, OfSource, Op, Table
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, with_whole_keys
-
-from .table_history import PLAIN, UNIQUE, batch_of, minimal
-from .test_guard import RULES, TABLE, Live, copy, delete, insert, row, update
-from .test_prepare import UnreadSession
 
 REPAIR = CopyState(mode=CopyMode.REPAIR)
 ONE = {"id": 1, "a": 7, "b": "x", "u": 1}

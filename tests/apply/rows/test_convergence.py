@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.apply.rows.test_guard import Live
+from tests.apply.table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 from tests.examples import examples
 
 from pidts.apply.prepare import ApplyRules
 from pidts.apply.rows.convergence import why_not
 from pidts.batch.returned import only_removed
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
-
-from .table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
-from .test_guard import Live
 
 TABLE = Table(
     TableName("shop", "price"),

@@ -8,8 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.running import Progress
 from tests.spark.engine.test_large import MEGABYTE, peak
-
-from .test_halts import Servers
+from tests.spark.test_halts import Servers
 
 SETUP = """
 CREATE TABLE {0}.a (id INT PRIMARY KEY, v INT NOT NULL, s VARCHAR(100) NOT NULL);

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.apply.table_history import INT, PLAIN, TEXT, batch_of
+from tests.apply.test_prepare import StructureSession
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, prepared
@@ -14,9 +16,6 @@ from pidts.apply.merge.align import aligned
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.reduce.column_presence import column_presence
-
-from .table_history import INT, PLAIN, TEXT, batch_of
-from .test_prepare import StructureSession
 
 ONE, TWO, THREE = (TableName("shop", f"cart_{number}") for number in (1, 2, 3))
 NEWER = replace(PLAIN, columns=(*PLAIN.columns, Column("state", TEXT, nullable=False, default="'new'")))

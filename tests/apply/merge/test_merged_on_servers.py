@@ -11,15 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.apply.table_history import INT, PRIMARY, TEXT, Change, batch_of, minimal
+from tests.apply.test_on_servers import apply, create, session, target_on
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, Target, TargetSession, prepared
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.model import ChangeBatch, Checkpoint, Column, Key, Lsn, Op, Table, TableName, Transient
 from pidts.reduce import with_whole_keys
 from pidts.rules import Extract, RouteRule, Routes, Rules
-
-from .table_history import INT, PRIMARY, TEXT, Change, batch_of, minimal
-from .test_on_servers import apply, create, session, target_on
 
 __all__ = ["session"]
 

@@ -19,11 +19,10 @@ from contextlib import closing
 import pytest
 from tests.apply.test_on_servers import target_on
 from tests.running import PIDTS, Progress
+from tests.spark.commands import below
 
 from pidts.apply.unread import unpacked
 from pidts.model import Op, TableName
-
-from .commands import below
 
 ROWS = 60
 TABLE = "CREATE TABLE {0}.a (id INT PRIMARY KEY, n BIGINT NOT NULL, v VARCHAR(20) NOT NULL)"

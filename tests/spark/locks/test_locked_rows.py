@@ -7,8 +7,7 @@ import time
 
 import pytest
 from tests.running import Progress
-
-from .test_halts import Servers
+from tests.spark.test_halts import Servers
 
 SETUP = """
 CREATE TABLE {0}.a (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL, w INT);

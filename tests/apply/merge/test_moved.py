@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.apply.table_history import PLAIN, Change, Row, batch_of, minimal
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Lagging, TargetSession, prepared
 from pidts.model import ChangeBatch, Halted, Op, TableName
 from pidts.reduce import with_whole_keys
-
-from .table_history import PLAIN, Change, Row, batch_of, minimal
 
 LANDED, M, N, THIRD = PLAIN.name, TableName("shop", "t_m"), TableName("shop", "t_n"), TableName("shop", "t_o")
 RULES = ApplyRules(task="t", source="s", merged=frozenset({LANDED}))

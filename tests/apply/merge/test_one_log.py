@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.apply.table_history import INT, PRIMARY, Change, batch_of
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, prepared
 from pidts.model import ChangeBatch, Column, Halted, Op, Table, TableName
-
-from .table_history import INT, PRIMARY, Change, batch_of
 
 N, U, D = Op.INSERT, Op.UPDATE, Op.DELETE
 LANDS = TableName("shop", "t")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 import random
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.apply.table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply.prepare import ApplyRules, prepared
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName
-
-from .table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 
 TABLE = Table(
     TableName("shop", "price"),
@@ -27,7 +27,6 @@ TABLE = Table(
     ),
     (PRIMARY,),
 )
-_numbers = itertools.count()
 RULES = ApplyRules(source="s", version_column="v")
 
 
@@ -47,7 +46,7 @@ class Live:
     target: ValuesTarget = field(init=False)
 
     def __post_init__(self) -> None:
-        self.target = ValuesTarget(f"guard-{next(_numbers)}", folds=self.folds)
+        self.target = ValuesTarget(f"guard-{uuid.uuid4()}", folds=self.folds)
         session = self.target.connect()
         for sql in session.schema.create_statements(self.table).statements:
             session.execute(sql)

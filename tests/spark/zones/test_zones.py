@@ -20,13 +20,12 @@ import pyarrow as pa
 import pymysql
 import pytest
 from tests.running import NOT_THERE, connect
+from tests.spark.commands import Run, Task
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
 from pidts.zones import Feed, carried
-
-from .commands import Run, Task
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
