@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -18,13 +20,18 @@ from pidts.verify import (
     EXACT,
     POSTGRES,
     Callbacks,
+    CompareSpans,
     ComparisonInterrupted,
     ComparisonState,
     DifferenceKind,
+    KeySpan,
     Normals,
     Order,
     Report,
+    SpanComparison,
+    SpanResult,
     compare,
+    joined,
 )
 from pidts.verify.keys import upto
 from pidts.verify.match import Matcher
@@ -37,8 +44,9 @@ TEXT = ColumnType(Kind.VARCHAR, length=20)
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, rows in {"_SPAN_ROWS": 200, "_LEAF_ROWS": 10, "_KEY_ROWS": 100}.items():
-        monkeypatch.setattr(f"pidts.verify.walk.{name}", rows)
+    for name, rows in {"_SPAN_ROWS": 200, "_LEAF_ROWS": 10, "KEY_ROWS": 100}.items():
+        monkeypatch.setattr(f"pidts.verify.spans.{name}", rows)
+    monkeypatch.setattr("pidts.verify.walk.KEY_ROWS", 100)
     monkeypatch.setattr("pidts.verify.settle._LONGEST_PAUSE", 0.0)
     monkeypatch.setattr("pidts.verify.settle._FIRST_PAUSE", 0.0)
     monkeypatch.setattr("pidts.verify.keyless._PAUSE", 0.0)
@@ -61,6 +69,28 @@ def run(world: World, **options: Any) -> Report:
     return compare(source, Target(world), catch_up, **options)
 
 
+class Elsewhere:
+    """Compares each span like another process, which knows nothing of the other spans."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self.spans = world, 0
+
+    def __call__(self, table: TableName, signature: str, look: Callable[[], None]) -> CompareSpans:
+        source, _ = merged(self._world)
+        (found,) = source.tables()
+        assert (found.name, source.signature(found)) == (table, signature)
+
+        def compare_spans(spans: Iterable[KeySpan]) -> Generator[SpanResult, None, None]:
+            for span in spans:
+                look()
+                self.spans += 1
+                with ThreadPoolExecutor(1) as pool:
+                    one = SpanComparison(source, Target(self._world), Matcher(found, EXACT), pool, 16)
+                    yield joined(list(one([span])))
+
+        return compare_spans
+
+
 def names(report: Report) -> set[str]:
     return set(map(str, report.examples))
 
@@ -81,6 +111,23 @@ def test_missing_extra_and_different_rows_are_named_whatever_the_target_can_show
         "d.t (a=3): extra",
         "d.t (a=900): extra",
     }
+
+
+@pytest.mark.parametrize("order", Order)
+def test_other_processes_find_the_same_in_the_same_order(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidts.verify.spans._PARTS", 1)
+    monkeypatch.setattr(sys.modules["pidts.verify.compare"], "_MANY_ROWS", 600)
+    rows: list[Row] = [(n, n) for n in range(10, 610)]
+    target = [(3, 3), *((n, n + (n == 410)) for n, _ in rows if n not in {77, 500}), (501, 1), (900, 1)]
+    found = run(world(rows, target, order=order, sums=False))
+    other = world(rows, target, order=order, sums=False)
+    elsewhere = Elsewhere(other)
+    assert run(other, elsewhere=elsewhere) == found
+    assert elsewhere.spans == 6
+    for of_this_process in (world(rows[1:], target, sums=False), world(rows, target)):  # few rows; sums
+        unused = Elsewhere(of_this_process)
+        run(of_this_process, elsewhere=unused)
+        assert unused.spans == 0
 
 
 @pytest.mark.parametrize("runs", [True, False])

@@ -94,6 +94,7 @@ def verified(
     continued.
     """
     from pidts.task.compare.wiring import chosen, compare_task
+    from pidts.task.run.comparison_jobs import comparison_jobs
     from pidts.verify import Callbacks, MemoryFile
 
     first = parts[0]
@@ -108,13 +109,18 @@ def verified(
     if file.load(asked).begun:
         anew = "" if state else "; --restart begins anew"
         print(f"continuing the interrupted comparison{anew}", file=sys.stderr)
-    with progress_line(first.name) as line:
+    with progress_line(first.name) as line, comparison_jobs(parts, line.show_wait) as elsewhere:
         callbacks = Callbacks(show=line.show_progress, save=file.save, stop=stop)
 
         def attempt() -> Report:
-            memory = file.load(asked)
             return compare_task(
-                *parts, examples=examples, takes=is_chosen, memory=memory, callbacks=callbacks, say=line.show_wait
+                *parts,
+                examples=examples,
+                takes=is_chosen,
+                memory=file.load(asked),
+                callbacks=callbacks,
+                say=line.show_wait,
+                elsewhere=elsewhere,
             )
 
         report = with_retries(attempt, callbacks)

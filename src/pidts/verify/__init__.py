@@ -1,6 +1,6 @@
 """Compares target and source by checksums and by key, while programs write to both."""
 
-from pidts.verify.compare import Callbacks, ComparisonInterrupted, ComparisonProgress, compare
+from pidts.verify.compare import Callbacks, ComparisonInterrupted, ComparisonProgress, Elsewhere, compare
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
 from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
@@ -9,6 +9,7 @@ from pidts.verify.owners import ANYBODY, NOBODY, RowOwners
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled
 from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Mark, Order, Sum
+from pidts.verify.spans import CompareSpans, SpanComparison, SpanResult, joined
 
 __all__ = [
     "ANYBODY",
@@ -18,10 +19,12 @@ __all__ = [
     "POSTGRES",
     "Behind",
     "Callbacks",
+    "CompareSpans",
     "ComparisonInterrupted",
     "ComparisonProgress",
     "ComparisonState",
     "DifferenceKind",
+    "Elsewhere",
     "EstimatedSize",
     "Key",
     "KeySpan",
@@ -37,7 +40,10 @@ __all__ = [
     "RowDifference",
     "RowOwners",
     "Settled",
+    "SpanComparison",
+    "SpanResult",
     "Sum",
     "TableReport",
     "compare",
+    "joined",
 ]

@@ -24,11 +24,14 @@ from pidts.verify.owners import NOBODY
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled, settle
 from pidts.verify.side import CatchUp, SourceSide, TargetSide
+from pidts.verify.spans import CompareSpans, SpanComparison
 from pidts.verify.walk import Hooks, Walk
 
 _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
 """Codes of the halts of a table whose structure is changing."""
+_MANY_ROWS = 500_000
+"""The least number of rows of a table whose spans other processes compare: they need some seconds to start."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 
@@ -62,6 +65,13 @@ class Callbacks:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
+Elsewhere = Callable[[TableName, str, Callable[[], None]], CompareSpans | None]
+"""Returns what compares the spans of a table in other processes, or None if they cannot.
+
+It gets the table's name and signature (`SourceSide.signature`), and a function that raises if the comparison is to end.
+"""
+
+
 def compare(
     source: SourceSide,
     target: TargetSide,
@@ -71,11 +81,23 @@ def compare(
     examples: int = 100,
     memory: ComparisonState | None = None,
     callbacks: Callbacks | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Report:
-    """Continues from the memory. `examples` limits the differences that are listed; all of them are counted."""
+    """Continues from the memory. `examples` limits the differences that are listed; all of them are counted.
+
+    Other processes (`elsewhere`) compare a large table if its rows have to be read, since the target has no sums.
+    """
     with ThreadPoolExecutor(1) as pool:
         work = _Comparison(
-            source, target, catch_up, normals, examples, callbacks or Callbacks(), pool, memory or ComparisonState()
+            source,
+            target,
+            catch_up,
+            normals,
+            examples,
+            callbacks or Callbacks(),
+            pool,
+            memory or ComparisonState(),
+            elsewhere,
         )
         return work.run()
 
@@ -90,6 +112,7 @@ class _Comparison:
     callbacks: Callbacks
     pool: Executor
     memory: ComparisonState
+    elsewhere: Elsewhere | None = None
     _examples: list[RowDifference] = field(default_factory=list)
     _saved: float = field(default_factory=time.monotonic)
 
@@ -150,7 +173,11 @@ class _Comparison:
             self._saved = time.monotonic()
 
         hooks = Hooks(lambda keys, page: self._settle(matcher, keys, page), show, save, self._is_due)
-        walk = Walk(self.source, self.target, matcher, hooks, self.pool, place, size.row_bytes)
+        first = None
+        if self.elsewhere is not None and size.rows >= _MANY_ROWS and not self.target.has_sums:
+            first = self.elsewhere(table.name, signature, self._demand_not_stopped)
+        first = first or SpanComparison(self.source, self.target, matcher, self.pool, size.row_bytes)
+        walk = Walk(self.source, self.target, matcher, hooks, first, place, size.row_bytes)
         return walk.run()
 
     def _unfit(self, table: Table) -> TableReport | None:
@@ -193,9 +220,12 @@ class _Comparison:
             of_no_shard=settled.extras().count(NOBODY),
         )
 
-    def _is_due(self) -> bool:
+    def _demand_not_stopped(self) -> None:
         if self.callbacks.stop.is_set():
             raise ComparisonInterrupted
+
+    def _is_due(self) -> bool:
+        self._demand_not_stopped()
         return time.monotonic() - self._saved > _SAVE_SECONDS
 
     def _pause(self, seconds: float) -> bool:

@@ -1,9 +1,7 @@
 """Compares one table with a key from its first row to its last, in bounded memory.
 
-The source's rows are divided into spans by the source's order. Both servers compute a checksum of the rows of a span.
-If the sums are equal, the rows are equal. If the sums differ, or if a server cannot compute a sum, the span is divided
-into smaller spans. The rows of spans that still differ are read and looked up on the target, while the next rows are
-read from the source. Rows that differ at first are *doubtful*: `settle` decides about many of them at a time.
+The source's rows are divided into spans by the source's order, and each span is compared (`pidts.verify.spans`). Rows that
+differ at first are *doubtful*: `settle` decides about many of them at a time.
 
 Rows that only the target has are found in one of three ways:
 
@@ -16,28 +14,19 @@ Rows that only the target has are found in one of three ways:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, wait
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from pidts.verify.keys import rank, upto
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonPlace
 from pidts.verify.report import TableReport
-from pidts.verify.side import KeySpan, Order, SourceSide, Sum, TargetSide
+from pidts.verify.side import KeySpan, Order, SourceSide, TargetSide
+from pidts.verify.spans import KEY_ROWS, CompareSpans, lacking, page_rows, span_rows
 
-_SPAN_ROWS = 20_000
-_LEAF_ROWS = 1_000
-"""The number of rows of a span that is not divided any further, although its sums differ."""
-_PAGE_BYTES = 16 << 20
-_KEY_ROWS = 10_000
-_PARTS = 16
-"""The number of reads in a span, if no sums are computed. The place may be saved between two spans."""
 _MANY_DOUBTFUL = 5_000
-_VAIN = 4
-"""After this number of spans with different sums but equal rows, sums of this table are not computed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +42,6 @@ class Hooks:
     """A function that returns whether it is time to save. It raises if the work has to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """The first comparison of a span."""
-
-    rows: int
-    doubtful: pa.Table
-    """The keys of the source's rows that are missing or different on the target."""
-    alone: Sequence[pa.Table]
-    """The target's keys that the source's rows lack."""
-
-
 @dataclass(slots=True)
 class Walk:
     """The state of one table's comparison."""
@@ -72,26 +50,20 @@ class Walk:
     target: TargetSide
     matcher: Matcher
     hooks: Hooks
-    pool: Executor
+    compare_spans: CompareSpans
     place: ComparisonPlace
     row_bytes: int = 0
     _doubtful: list[pa.Table] = field(default_factory=list)
     _order: Order = Order.OTHER
-    _sums: bool = True
-    _vain: int = 0
 
     def run(self) -> TableReport:
         """Compares the table to its end."""
         table = self.matcher.table
         self._order = self.target.order(table)
-        self._sums = self.target.has_sums and self._order is not Order.OTHER
         if not self.place.walking:
             highest = self.source.highest(table)
             if highest is not None and list(self.place.after or ()) != list(highest):
-                whole = KeySpan(self.place.after, highest)
-                for span in self.source.spans(table, whole, self._span_rows, read=False):
-                    self._compare(span)
-                    self._pass(replace(self.place, after=span.upto))
+                self._compare(KeySpan(self.place.after, highest))
             self._flush()
             start = None if self._walks_all or highest is None else highest
             self._pass(replace(self.place, walking=True, after=start))
@@ -100,117 +72,31 @@ class Walk:
         return self.place.report
 
     @property
-    def _page(self) -> int:
-        """The number of rows that are in memory at a time.
-
-        If the target has no sums, all rows are read, and few large reads are faster than many small ones.
-        """
-        most = _LEAF_ROWS if self.target.has_sums else _KEY_ROWS
-        return max(10, min(most, _PAGE_BYTES // max(self.row_bytes, 1)))
-
-    @property
-    def _span_rows(self) -> int:
-        return _SPAN_ROWS if self._sums else self._page * _PARTS
-
-    @property
     def _walks_all(self) -> bool:
         return self._order is Order.OTHER or self.place.walk_all
 
-    def _compare(self, span: KeySpan) -> None:
-        table = self.matcher.table
-        if self._sums:
-            there, here = self._both(span)
-            if there is not None and there == here:
-                self._count(there.rows)
-                return
-            self._sums = there is not None and here is not None
-        before = len(self._doubtful)
-        self._compare_parts(self.source.spans(table, span, self._page, read=True))
-        if self._sums and len(self._doubtful) == before:
-            self._vain += 1
-            self._sums = self._vain < _VAIN
-
-    def _compare_parts(self, parts: Iterable[KeySpan]) -> None:
-        """Reads and compares the rows of adjacent spans, unless their sums are equal."""
-        table = self.matcher.table
-        if self._order is Order.LIKELY:
-            self.place = replace(self.place, walk_all=True)
-        comparing: Future[_Compared] | None = None
-        try:
-            for part in parts:
-                if self._sums:
-                    there, here = self._both(part)
-                    if there is not None and there == here:
-                        self._count(there.rows)
-                        continue
-                rows = self.matcher.conform(self.source.rows(table, part))
-                last, comparing = comparing, self.pool.submit(self._compare_rows, part, rows)
-                if last is not None:
-                    self._take(last.result())
-        finally:
-            if comparing is not None:  # all steps that follow need the target's connection
-                wait([comparing])
-        if comparing is not None:
-            self._take(comparing.result())
-
-    def _both(self, span: KeySpan) -> tuple[Sum | None, Sum | None]:
-        here = self.pool.submit(self.target.sum, self.matcher.table, span)
-        try:
-            return self.source.sum(self.matcher.table, span), here.result()
-        finally:
-            here.exception()
-
-    def _compare_rows(self, span: KeySpan, rows: pa.Table) -> _Compared:
-        """Looks up the source's rows of a span on the target. Meanwhile another thread reads the source."""
-        matcher = self.matcher
-        found = matcher.conform(self.target.find(matcher.table, matcher.keys(rows)))
-        alone = list(self._alone(span, rows)) if self._order is Order.SAME else []
-        return _Compared(len(rows), matcher.doubtful(rows, found), alone)
-
-    def _alone(self, span: KeySpan, rows: pa.Table) -> Iterator[pa.Table]:
-        """Yields the target's keys of a span that these rows of the source lack."""
-        table, after = self.matcher.table, span.after
-        end = None if span.upto is None else rank(table, span.upto)
-        while True:
-            keys, after = self.target.keys(table, after, self._page)
-            if not len(keys):
-                return
-            is_last = after is None or (end is not None and rank(table, after) >= end)
-            # Keys after this span belong to the next one: a key that is looked up twice might be counted twice.
-            keys = keys.cast(self._key_types)
-            keys = upto(table, keys, span.upto) if is_last and span.upto is not None else keys
-            yield self.matcher.lacking(keys, rows)
-            if is_last:
-                return
-
-    def _take(self, compared: _Compared) -> None:
-        self._count(compared.rows)
-        self._doubt(compared.doubtful)
-        for keys in compared.alone:
-            self._doubt_lacking(keys)
+    def _compare(self, whole: KeySpan) -> None:
+        rows = span_rows(self.target, self._order, self.row_bytes)
+        spans = self.source.spans(self.matcher.table, whole, rows, read=False)
+        with closing(self.compare_spans(spans)) as results:  # what is being read must end before connections close
+            for result in results:
+                if result.was_read and self._order is Order.LIKELY:
+                    self.place = replace(self.place, walk_all=True)
+                self._count(result.rows)
+                for keys in result.doubtful:
+                    self._doubt(keys)
+                if result.end is not None:
+                    self._pass(replace(self.place, after=result.end))
 
     def _walk_target(self) -> None:
         table = self.matcher.table
         while True:
-            keys, after = self.target.keys(table, self.place.after, _KEY_ROWS)
+            keys, after = self.target.keys(table, self.place.after, KEY_ROWS)
             if not len(keys):
                 return
-            self._doubt_lacking(keys)
+            self._doubt(lacking(self.source, self.matcher, keys))
             self.hooks.show(0, self._open)
             self._pass(replace(self.place, after=after))
-
-    @property
-    def _key_types(self) -> pa.Schema:
-        table = self.matcher.table
-        return pa.schema([table.arrow.field(name) for name in table.identity])
-
-    def _doubt_lacking(self, keys: pa.Table) -> None:
-        table = self.matcher.table
-        keys = keys.cast(self._key_types)
-        for member in range(len(self.source.members(table))):
-            if len(keys):
-                keys = self.matcher.lacking(keys, self.source.find(table, keys, member))
-        self._doubt(keys)
 
     def _count(self, rows: int) -> None:
         report = self.place.report
@@ -240,7 +126,8 @@ class Walk:
             names = list(self.matcher.table.identity)
             keys = pa.concat_tables(self._doubtful).group_by(names, use_threads=False).aggregate([]).select(names)
             self._doubtful = []
-            self.place = replace(self.place, report=_added(self.place.report, self.hooks.settle(keys, self._page)))
+            found = self.hooks.settle(keys, page_rows(self.target, self.row_bytes))
+            self.place = replace(self.place, report=_added(self.place.report, found))
 
 
 def _added(report: TableReport, more: TableReport) -> TableReport:

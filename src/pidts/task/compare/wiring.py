@@ -24,6 +24,7 @@ from pidts.verify import (
     Callbacks,
     ComparisonProgress,
     ComparisonState,
+    Elsewhere,
     MergedCatchUp,
     MergedSource,
     MergedTable,
@@ -41,11 +42,12 @@ def compare_task(
     memory: ComparisonState | None = None,
     callbacks: Callbacks | None = None,
     say: Callable[[str], None] = lambda _: None,
+    elsewhere: Elsewhere | None = None,
 ) -> Report:
     """Compares every table of all sources that `takes` selects."""
     callbacks = callbacks or Callbacks()
     with opened_comparison(parts, takes or (lambda _: True), stop=callbacks.stop, say=say) as comparison:
-        return comparison.run(examples=examples, memory=memory, callbacks=callbacks)
+        return comparison.run(examples=examples, memory=memory, callbacks=callbacks, elsewhere=elsewhere)
 
 
 @contextmanager
@@ -82,7 +84,12 @@ class Comparison:
     """All compared groups as they were last read, keyed by the names of the target tables."""
 
     def run(
-        self, *, examples: int = 100, memory: ComparisonState | None = None, callbacks: Callbacks | None = None
+        self,
+        *,
+        examples: int = 100,
+        memory: ComparisonState | None = None,
+        callbacks: Callbacks | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> Report:
         """Continues from `memory`.
 
@@ -107,6 +114,7 @@ class Comparison:
             examples=examples,
             memory=memory,
             callbacks=replace(callbacks, show=show),
+            elsewhere=elsewhere,
         )
         return Report(
             tuple(self._with_display_name(one) for one in report.tables),

@@ -1,0 +1,73 @@
+"""Compares large tables in jobs of the Spark cluster that the task file names.
+
+The cluster may have no free executor, or its machines may not reach the source or the warehouse. Then a table is
+compared in this process, which takes more time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pidts.model import PidtsError, TableName
+from pidts.owned_folder import owned_folder
+from pidts.task.compare.span_work import SpanWork
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.shared_spark import SharedSpark
+from pidts.verify import CompareSpans, Elsewhere, KeySpan, SpanResult
+
+if TYPE_CHECKING:
+    from pidts.spark.session import Session
+
+_USER = "verify"
+_PATIENCE = 60.0
+"""The time in seconds in which an executor has to begin."""
+
+
+@contextmanager
+def comparison_jobs(parts: Sequence[TaskConfig], say: Callable[[str], None]) -> Iterator[Elsewhere | None]:
+    """Yields the function by which tables are compared in the task's cluster; None if the task has no cluster."""
+    first = parts[0]
+    if first.spark_master.startswith("local"):
+        yield None
+        return
+    with owned_folder(first.name) as scratch, closing(SharedSpark(first, scratch)) as spark:
+        yield _Cluster(tuple(parts), spark, say).begin
+
+
+class _Cluster:
+    """The task's cluster, which starts with the first large table."""
+
+    def __init__(self, parts: tuple[TaskConfig, ...], spark: SharedSpark, say: Callable[[str], None]) -> None:
+        self._parts, self._spark, self._say = parts, spark, say
+        self._is_unable = False
+        self._session: Session | None = None
+
+    def begin(self, table: TableName, signature: str, look: Callable[[], None]) -> CompareSpans | None:
+        """Returns what compares a table's spans; None if the cluster cannot."""
+        if self._is_unable:
+            return None
+        from pidts.spark.compare_job import demand_workers
+
+        work = SpanWork(self._parts, table, signature)
+        try:
+            with self._spark.losing_is_transient(lambda: self._session):
+                self._session = self._spark.session(_USER)
+                demand_workers(self._session, work, _PATIENCE, look)
+        except PidtsError as error:
+            if error.code == "structure-changed":
+                raise
+            self._is_unable = True
+            self._say(f"Spark compares nothing, so this process does: {error.what}")
+            return None
+        return partial(self._compare, self._session, work, look)
+
+    def _compare(
+        self, session: Session, work: SpanWork, look: Callable[[], None], spans: Iterable[KeySpan]
+    ) -> Generator[SpanResult, None, None]:
+        from pidts.spark.compare_job import compare_in_jobs
+
+        with self._spark.losing_is_transient(lambda: session):
+            yield from compare_in_jobs(session, work, spans, look)
