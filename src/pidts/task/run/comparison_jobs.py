@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pidts.model import PidtsError, TableName
 from pidts.owned_folder import owned_folder
+from pidts.relay.permissions import private_files
 from pidts.task.compare.span_work import SpanWork
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.shared_spark import SharedSpark
@@ -33,7 +34,7 @@ def comparison_jobs(parts: Sequence[TaskConfig], say: Callable[[str], None]) -> 
     if first.spark_master.startswith("local"):
         yield None
         return
-    with owned_folder(first.name) as scratch, closing(SharedSpark(first, scratch)) as spark:
+    with private_files(), owned_folder(first.name) as scratch, closing(SharedSpark(first, scratch)) as spark:
         yield _Cluster(tuple(parts), spark, say).begin
 
 
