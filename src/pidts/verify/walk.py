@@ -1,7 +1,7 @@
 """Compares one table with a key from its first row to its last, in bounded memory.
 
-The source's rows are divided into spans by the source's order, and each span is compared (`pidts.verify.spans`). Rows that
-differ at first are *doubtful*: `settle` decides about many of them at a time.
+The source's rows are divided into spans by the source's order, and each span is compared (`pidts.verify.spans`). Rows
+that differ at first are *doubtful*: `settle` decides about many of them at a time.
 
 Rows that only the target has are found in one of three ways:
 
