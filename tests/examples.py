@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import os
 import random
 from collections.abc import Callable, Iterator
+
+import structlog
 
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 """Of each such test, in place of its own number; 0 leaves that."""
@@ -38,6 +41,8 @@ def run_histories(usual: int, part: int, history: Callable[[random.Random], obje
     ends after some minutes.
     """
     number = math.ceil(usual * (EXAMPLES / 100 or 1))
+    # Thousands of histories log ten thousands of lines, of which nobody could find those of the one that fails.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if os.environ.get("PIDTS_TIER") == "quick":
         number = math.ceil(usual / 20)
     for seed in (f"{os.environ['PIDTS_SEED']} {history.__module__} {part} {place}" for place in range(number)):

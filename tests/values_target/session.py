@@ -49,8 +49,10 @@ class ValuesTarget:
     @property
     def store(self) -> Store:
         """Shared by all targets of this name in the process."""
-        made = Store(folds=self.folds, expects=self.expects, refuses_known_keys=self.refuses_known_keys)
-        return _stores.setdefault(self.name, made)
+        if (found := _stores.get(self.name)) is None:
+            found = Store(folds=self.folds, expects=self.expects, refuses_known_keys=self.refuses_known_keys)
+            _stores[self.name] = found
+        return found
 
     def forget(self) -> None:
         """Drops the data."""

@@ -327,8 +327,8 @@ class Direction:
 
 
 def usual_shape(chance: random.Random) -> list[Feed]:
-    """Returns a pair in most histories, since its histories cost half of the others'."""
-    return PAIR if chance.random() < 0.5 else chance.choice(list(SHAPES.values()))
+    """Returns a pair in most histories, since its histories cost a third of the others'."""
+    return PAIR if chance.random() < 0.75 else chance.choice(list(SHAPES.values()))
 
 
 def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits, workers: int = 1) -> list[Direction]:

@@ -15,7 +15,7 @@ from pidts.target import IcebergTarget
 
 from .samples import INT, checkpoint, lsn, table
 
-pytestmark = pytest.mark.repeats("mysql56")
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
 
 def claim(target: Target, task: str, workers: int, start: Checkpoint) -> list[Checkpoint]:

@@ -19,7 +19,7 @@ from .conftest import KINDS
 from .proxy import Wire
 from .samples import INT, checkpoint, lsn, rows, table
 
-pytestmark = pytest.mark.repeats("mysql56")
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from .breaking import Breaking, Died
 from .proxy import Wire
 from .samples import INT, change, checkpoint, lsn, table
 
-pytestmark = pytest.mark.repeats("mysql56")
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
 
 from .samples import INT, checkpoint, create, load, rows, table, text
 
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
+
 
 @pytest.fixture
 def session(target: Target) -> Iterator[TargetSession]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
+
 from pidts.apply import Target, TargetSession
 from pidts.apply.merge.moved_rows import key_names
 from pidts.model import ColumnType, Kind, Lsn, Moved, TableName
 
 from .samples import INT, checkpoint, lsn, rows, table, text
 
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 LANDED, OTHER = TableName("Shop", "ä'`\"\\%s"), TableName("shop", "other")
 A, B, LONG = TableName("s_1", "t"), TableName("s_1", "T"), TableName("ü" * 64, "\N{GRINNING FACE}" * 64)
 EVERYTHING = [(A, "1|", 10), (B, "1|", 20), (LONG, "1|", 30), (A, "2|", 40)]

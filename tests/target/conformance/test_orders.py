@@ -16,7 +16,7 @@ from .breaking import Breaking, Died
 from .samples import INT, lsn, table
 from .test_ddl import World, claimed, runner, schema_change
 
-pytestmark = pytest.mark.repeats("mysql56")
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
 AT = lsn(110)
 

@@ -17,7 +17,7 @@ from pidts.target.postgres.dialect import qualified as postgres_name
 
 from .samples import INT, change, table, text
 
-pytestmark = pytest.mark.repeats("mysql56")
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
 MYSQL = {
     "extra": "ALTER TABLE {} ADD UNIQUE KEY own (word)",

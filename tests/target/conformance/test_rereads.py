@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pidts.apply import Target
 from pidts.model import TableName
 
 from .samples import checkpoint, lsn
 
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 A, B, LONG = TableName("Shop", "ä'`\"\\%s"), TableName("shop", "b"), TableName("ü" * 64, "t" * 64)
 
 

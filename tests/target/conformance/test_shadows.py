@@ -10,6 +10,7 @@ from pidts.model import LoggedStatement, Shadow, Table, TableName
 from .breaking import Breaking, Died
 from .samples import INT, checkpoint, lsn, table
 
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 NAME, OTHER = TableName("Shop", "_ä'`\"_new"), TableName("shop", "_b_gho")
 
 

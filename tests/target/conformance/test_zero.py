@@ -16,7 +16,7 @@ from pidts.target.mysql.checksums import row_sum
 
 from .samples import INT, change, create, load, rows, table
 
-pytestmark = pytest.mark.repeats("mysql56")
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
 FLOAT, DOUBLE = ColumnType(Kind.FLOAT), ColumnType(Kind.DOUBLE)
 

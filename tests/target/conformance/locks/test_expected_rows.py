@@ -21,7 +21,7 @@ from pidts.model import ColumnType, Halted, Kind, OnDivergence, Op, Table, Table
 from pidts.reduce import NetChange
 from pidts.target.postgres import connection
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 
 DOUBLE, DATE = ColumnType(Kind.DOUBLE), ColumnType(Kind.DATE)
 PRICE, CHAR = ColumnType(Kind.DECIMAL, precision=9, scale=2), ColumnType(Kind.CHAR, length=20)
@@ -115,8 +115,13 @@ PLANTED: dict[str, Plant] = {
 
 
 @pytest.mark.parametrize("kind", [*COMPARING, *REFUSING_KNOWN_KEYS])
-@pytest.mark.parametrize("planted", list(PLANTED))
-@pytest.mark.parametrize("policy", [OnDivergence.LOCK, OnDivergence.WARN, OnDivergence.HALT])
+@pytest.mark.parametrize(
+    ("planted", "policy"),
+    [
+        *((planted, OnDivergence.LOCK) for planted in PLANTED),
+        *product(["a number", "a unique value", "no row"], [OnDivergence.WARN, OnDivergence.HALT]),
+    ],
+)
 def test_what_differs_is_treated_as_by_reading(
     target: Target, session: TargetSession, task: str, structure: Table, planted: str, policy: OnDivergence
 ) -> None:

@@ -16,6 +16,7 @@ from pidts.model import ColumnType, Halted, Kind, Op, Table, TableName
 from pidts.target.postgres import connection, writer
 from pidts.target.postgres.exchange import Answer, Exchange
 
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 ROWS = 1500
 DOUBLE = ColumnType(Kind.DOUBLE)
 COLUMNS = {"id": INT, "u": INT, "d": DOUBLE, "s": text(), **{f"c{number}": INT for number in range(8)}}

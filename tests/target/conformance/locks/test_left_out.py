@@ -23,7 +23,7 @@ from pidts.apply.unread import packed
 from pidts.model import Key, Op, Table, TableName
 from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
 
-pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 ONE, TWO, SIX = (5, "one", 1, None), (5, "two", 1, None), (6, "six", 6, "t")
 BACK: Change = (Op.UPDATE, TWO, ONE)
 
