@@ -1,4 +1,4 @@
-"""Tables of a warehouse in the catalog of a real PostgreSQL, read back by pyiceberg through that catalog alone."""
+"""Tables of a warehouse in the catalog of a real PostgreSQL or MariaDB, read back by pyiceberg through that catalog alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pymysql
 import pytest
 from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, table
@@ -30,7 +32,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from tests.lake.test_faults import forget_files
 
 from pidts.target.iceberg import sweep as sweeping
-from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
+from pidts.target.iceberg.jdbc_catalog import JdbcCatalog, MySqlCatalog, PostgresCatalog
 from pidts.target.iceberg.publication import publish, server_state
 from pidts.target.iceberg.server_record import Entry, ServerRecord
 from pidts.target.iceberg.session import IcebergSession
@@ -40,19 +42,20 @@ A, B = TableName("shop", "a"), TableName("shop", "b")
 KILLED = """
 import os, signal, sys
 from pidts.target import IcebergTarget
-from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
-from pidts.target.iceberg.publication import publish, server_state
+from pidts.target.iceberg import jdbc_catalog
+from pidts.target.iceberg.publication import publish
 
-warehouse, host, port, user, password, database, when = sys.argv[1:]
-real = PostgresCatalog.move
+warehouse, kind, host, port, user, password, database, when = sys.argv[1:]
+catalog = getattr(jdbc_catalog, kind)
+real = catalog.move
 
 def move(*words):
     if when == "after":
         real(*words)
     os.kill(os.getpid(), signal.SIGKILL)
 
-PostgresCatalog.move = move
-publish(IcebergTarget(warehouse).connect(), PostgresCatalog(host, int(port), user, database, "lake", password))
+catalog.move = move
+publish(IcebergTarget(warehouse).connect(), catalog(host, int(port), user, database, "lake", password))
 """
 """A publisher that is killed when the next states are recorded, and when the server has them."""
 
@@ -65,13 +68,15 @@ class World:
     def __init__(self, folder: Path, server: Server, database: str) -> None:
         self.server, self.database = server, database
         self.target = IcebergTarget(str(folder / "warehouse"))
-        self.catalog = PostgresCatalog(server.host, server.port, server.user, database, "lake", server.password)
+        kind = PostgresCatalog if server.kind == "postgres" else MySqlCatalog
+        self.catalog = kind(server.host, server.port, server.user, database, "lake", server.password)
         self.session: IcebergSession = self.target.connect()
         self.session.meta.prepare()
         self.record = ServerRecord(self.session)
         self.tables = {name: table(name, {"id": INT, "v": INT}) for name in (A, B)}
         address = f"{server.user}:{server.password}@{server.host}:{server.port}/{database}"
-        self.reader = SqlCatalog("lake", uri=f"postgresql+psycopg://{address}")
+        scheme = "postgresql+psycopg" if server.kind == "postgres" else "mysql+pymysql"
+        self.reader = SqlCatalog("lake", uri=f"{scheme}://{address}")
         for name in (A, B):
             self.create(name)
 
@@ -105,22 +110,30 @@ class World:
 
     def sql(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Runs a statement at the server."""
-        with closing(self.connect()) as connection, connection.transaction():
-            cursor = connection.execute(statement, values)
-            return cursor.fetchall() if cursor.description else []
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            found = list(cursor.fetchall()) if cursor.description else []
+            connection.commit()
+            return found
 
-    def connect(self) -> psycopg.Connection:
+    def connect(self) -> Any:
         server = self.server
         login = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
-        return psycopg.connect(dbname=self.database, **login)
+        if server.kind == "postgres":
+            return psycopg.connect(dbname=self.database, **login)
+        return pymysql.connect(database=self.database, **login)
 
 
-@pytest.fixture
-def world(memory_path: Path, postgres: Server, database: str) -> Iterator[World]:
-    made = World(memory_path, postgres, database)
+@pytest.fixture(params=["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
+def world(request: pytest.FixtureRequest, memory_path: Path, run_sql: Callable[..., Any]) -> Iterator[World]:
+    server: Server = request.getfixturevalue(request.param)
+    database = f"catalog_{uuid.uuid4().hex[:8]}"
+    run_sql(server, f"CREATE DATABASE {database}")
+    made = World(memory_path, server, database)
     yield made
     made.session.close()
     made.reader.engine.dispose()
+    run_sql(server, f"DROP DATABASE {database}")
 
 
 def test_the_server_has_the_rows_and_the_schema_changes_of_the_warehouse(world: World) -> None:
@@ -143,19 +156,19 @@ def test_the_server_has_the_rows_and_the_schema_changes_of_the_warehouse(world: 
     assert world.rows(B) is None
     assert world.rows(TableName("other", "c")) == [(1, 1), (2, 2), (3, 3)]
     assert world.record.entries(world.catalog.place).keys() == {TableName("other", "c")}
-    before = world.sql("SELECT xmin::text FROM iceberg_tables")
+    before = world.sql("SELECT * FROM iceberg_tables")
     assert world.publish()
     assert world.publish(whole=True)
-    assert world.sql("SELECT xmin::text FROM iceberg_tables") == before, "nothing has changed"
+    assert world.sql("SELECT * FROM iceberg_tables") == before, "nothing has changed"
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "call", "after"),
     [
         (ServerRecord, "put", 1, True),
-        (PostgresCatalog, "move", 1, False),
-        (PostgresCatalog, "_make", 1, True),
-        (PostgresCatalog, "move", 1, True),
+        (JdbcCatalog, "move", 1, False),
+        (JdbcCatalog, "_make", 1, True),
+        (JdbcCatalog, "move", 1, True),
         (ServerRecord, "moved", 1, True),
         (ServerRecord, "moved", 2, True),
     ],
@@ -184,7 +197,15 @@ def test_a_killed_publisher_leaves_files_that_the_server_may_need(world: World, 
     server = world.server
     for number, when in enumerate(("before", "after"), start=2):
         world.write((1, number))
-        words = [server.host, str(server.port), server.user, server.password, world.database, when]
+        words = [
+            type(world.catalog).__name__,
+            server.host,
+            str(server.port),
+            server.user,
+            server.password,
+            world.database,
+            when,
+        ]
         subprocess.run([sys.executable, "-c", KILLED, world.target.warehouse, *words], check=False)
         entry = world.record.entries(world.catalog.place)[A]
         assert entry.next == world.session.tables.location(A)
@@ -271,8 +292,9 @@ def test_a_late_transaction_of_a_killed_publisher_changes_nothing(world: World) 
     world.record.put(place, A, Entry(metadata=first.metadata, next=second))
     world.write((1, 3))
     swap = "UPDATE iceberg_tables SET metadata_location = %s WHERE table_name = 'a' AND metadata_location = %s"
-    with closing(world.connect()) as late:
-        assert late.execute(swap, (second, first.metadata)).rowcount == 1
+    with closing(world.connect()) as late, late.cursor() as cursor:
+        cursor.execute(swap, (second, first.metadata))
+        assert cursor.rowcount == 1
         others = threading.Thread(target=world.publish)
         others.start()
         time.sleep(0.5)
@@ -280,7 +302,8 @@ def test_a_late_transaction_of_a_killed_publisher_changes_nothing(world: World) 
         late.commit()
         others.join(60)
         assert world.rows(A) == world.rows(B) == [(1, 3)]
-        assert late.execute(swap, (second, first.metadata)).rowcount == 0
+        cursor.execute(swap, (second, first.metadata))
+        assert cursor.rowcount == 0
         late.commit()
 
 
@@ -305,7 +328,8 @@ def test_a_publication_reads_only_what_has_changed(world: World, monkeypatch: py
 def test_an_error_of_the_server_leaves_the_record_and_names_no_password(world: World) -> None:
     world.write((1, 1))
     world.publish()
-    wrong = PostgresCatalog(world.server.host, world.server.port, world.server.user, "nowhere", "lake", "secret-word")
+    server = world.server
+    wrong = type(world.catalog)(server.host, server.port, server.user, "nowhere", "lake", "secret-word")
     with closing(world.target.connect()) as session, pytest.raises(PidtsError) as caught:
         publish(session, wrong)
     assert "secret-word" not in f"{caught.value}{wrong}"

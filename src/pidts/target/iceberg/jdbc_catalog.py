@@ -1,32 +1,55 @@
-"""A JDBC catalog of Iceberg in a PostgreSQL database: one row for each table, with its metadata file.
+"""A JDBC catalog of Iceberg in a database of PostgreSQL, MySQL or MariaDB.
 
-All moves of one call are one transaction, so readers see all tables of a publication or none. The transaction first
-locks the rows of its tables. So it waits for a transaction of an earlier publisher that the server may still be working
-on, and sees its outcome. Each statement names the metadata file that it replaces.
+Each table has one row, with its metadata file. All moves of one call are one transaction, so readers see all tables of
+a publication or none. The transaction first locks the rows of its tables. So it waits for a transaction of an earlier
+publisher that the server may still be working on, and sees its outcome. Each statement names the metadata file that it
+replaces.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import psycopg
+import pymysql
 
 from pidts.login import Tls
+from pidts.login.link import Link
+from pidts.login.plugins import PLUGINS
 from pidts.model import TableName, Transient, Where
 from pidts.target.iceberg.catalog_tables import CATALOG_TABLES
 from pidts.target.iceberg.server_catalog import Move, Step, step
-from pidts.target.postgres.errors import mapped, translate_connect
+from pidts.target.mysql import errors as mysql
+from pidts.target.mysql.driver import force_close
+from pidts.target.postgres import errors as postgres
 
 _AT_ONCE = 1000
-_SETTINGS = "SET lock_timeout = '30s'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = '5min'"
 _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
+_ANSWER_SECONDS = 60
+_POSTGRES = "SET lock_timeout = '30s'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = '5min'"
+_MYSQL = (
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
+)
+
+
+class _Connection(Protocol):
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """Executes a statement; returns the cursor."""
+
+    def commit(self) -> None:
+        """Commits the transaction."""
+
+    def rollback(self) -> None:
+        """Rolls the transaction back."""
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresCatalog:
+class JdbcCatalog(ABC):
     """The configuration of the catalog: where to connect, as whom, and the catalog's name."""
 
     host: str
@@ -38,10 +61,18 @@ class PostgresCatalog:
     tls: Tls = field(default_factory=Tls)
     connect_timeout: int = 10
 
+    kind: ClassVar[str]
+    ignoring: ClassVar[str]
+    """The end of an INSERT that does nothing if the row exists."""
+    tables: ClassVar[str]
+    """A query for the number of the catalog's tables that exist."""
+    charset: ClassVar[str] = ""
+    """The end of the statements that make the tables."""
+
     @property
     def place(self) -> str:
         """The address and the catalog's name."""
-        return f"postgresql {self.host}:{self.port}/{self.database}, catalog {self.catalog}"
+        return f"{self.kind} {self.host}:{self.port}/{self.database}, catalog {self.catalog}"
 
     def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
         """Makes the moves in one transaction."""
@@ -50,10 +81,11 @@ class PostgresCatalog:
             there = self._locations(connection, [each.table for each in moves])
             for each in moves:
                 found = step(each, there.get(each.table))
-                if isinstance(found, str):
-                    problems[each.table] = found
-                else:
-                    self._make(connection, each, found, there.get(each.table))
+                problem = (
+                    found if isinstance(found, str) else self._make(connection, each, found, there.get(each.table))
+                )
+                if problem:
+                    problems[each.table] = problem
         return problems
 
     def check(self) -> None:
@@ -63,8 +95,82 @@ class PostgresCatalog:
             connection.rollback()
 
     @contextmanager
-    def _transaction(self) -> Iterator[psycopg.Connection]:
-        address = f"{self.host}:{self.port}/{self.database}"
+    def _transaction(self) -> Iterator[_Connection]:
+        with self._connected() as connection:
+            if connection.execute(self.tables).fetchone()[0] < len(CATALOG_TABLES):
+                for sql in CATALOG_TABLES:
+                    connection.execute(sql + self.charset)
+            connection.commit()
+            yield connection
+            connection.commit()
+
+    @abstractmethod
+    @contextmanager
+    def _connected(self) -> Iterator[_Connection]:
+        """Connects without autocommit; converts errors, and closes the connection."""
+
+    def _locations(self, connection: _Connection, names: Sequence[TableName]) -> dict[TableName, str]:
+        """Locks the rows of these tables, and returns their metadata files; an empty one for a view."""
+        found = dict[TableName, str]()
+        for start in range(0, len(names), _AT_ONCE):
+            some = names[start : start + _AT_ONCE]
+            is_one = " OR ".join(["(table_namespace = %s AND table_name = %s)"] * len(some))
+            values = [text for name in some for text in (name.schema, name.name)]
+            rows = connection.execute(
+                "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables "
+                f"WHERE catalog_name = %s AND ({is_one}) ORDER BY table_namespace, table_name FOR UPDATE",
+                (self.catalog, *values),
+            )
+            found |= {TableName(schema, name): location or "" for schema, name, location in rows.fetchall()}
+        return found
+
+    def _make(self, connection: _Connection, move: Move, what: Step, there: str | None) -> str:
+        """Makes a move; returns the reason if it cannot be made."""
+        row = (self.catalog, move.table.schema, move.table.name)
+        match what:
+            case Step.NOTHING:
+                return ""
+            case Step.CREATE:
+                self._add_namespace(connection, move.table.schema)
+                done = connection.execute(
+                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
+                    f"VALUES (%s, %s, %s, %s) {self.ignoring}",
+                    (*row, move.goal),
+                )
+                return "" if done.rowcount else "the catalog takes the name for that of another table"
+            case Step.REPLACE:
+                done = connection.execute(
+                    "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "
+                    f"WHERE {_PLACE} AND metadata_location = %s",
+                    (move.goal, there, *row, there),
+                )
+            case Step.REMOVE:
+                done = connection.execute(
+                    f"DELETE FROM iceberg_tables WHERE {_PLACE} AND metadata_location = %s", (*row, there)
+                )
+        if done.rowcount != 1:
+            what_happened = "another program has changed the table in the catalog meanwhile"
+            raise Transient("target-busy", what_happened, where=Where(table=str(move.table)))
+        return ""
+
+    def _add_namespace(self, connection: _Connection, name: str) -> None:
+        connection.execute(
+            "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
+            f"VALUES (%s, %s, 'exists', 'true') {self.ignoring}",
+            (self.catalog, name),
+        )
+
+
+class PostgresCatalog(JdbcCatalog):
+    """A catalog in a database of PostgreSQL."""
+
+    __slots__ = ()
+    kind = "postgresql"
+    ignoring = "ON CONFLICT DO NOTHING"
+    tables = "SELECT num_nonnulls(to_regclass('iceberg_tables'), to_regclass('iceberg_namespace_properties'))"
+
+    @contextmanager
+    def _connected(self) -> Iterator[_Connection]:
         try:
             connection = psycopg.connect(
                 host=self.host,
@@ -82,72 +188,75 @@ class PostgresCatalog:
                 **self.tls.postgres(),
             )
         except psycopg.Error as error:
-            raise translate_connect(error, address) from error
+            raise postgres.translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
         try:
-            with mapped():
+            with postgres.mapped():
                 connection.isolation_level, connection.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
-                connection.execute(_SETTINGS)
-                _make_tables(connection)
+                connection.execute(_POSTGRES)
                 yield connection
-                connection.commit()
         finally:
             connection.close()
 
-    def _locations(self, connection: psycopg.Connection, names: Sequence[TableName]) -> dict[TableName, str]:
-        """Locks the rows of these tables, and returns their metadata files; an empty one for a view."""
-        found = dict[TableName, str]()
-        for start in range(0, len(names), _AT_ONCE):
-            some = names[start : start + _AT_ONCE]
-            is_one = " OR ".join(["(table_namespace = %s AND table_name = %s)"] * len(some))
-            values = [text for name in some for text in (name.schema, name.name)]
-            rows = connection.execute(
-                "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables "
-                f"WHERE catalog_name = %s AND ({is_one}) ORDER BY table_namespace, table_name FOR UPDATE",
-                (self.catalog, *values),
+
+class MySqlCatalog(JdbcCatalog):
+    """A catalog in a database of MySQL or MariaDB."""
+
+    __slots__ = ()
+    kind = "mysql"
+    # With the driver's usual flags, such a statement counts 0 rows if the row exists, and an UPDATE its changed rows.
+    ignoring = "ON DUPLICATE KEY UPDATE catalog_name = catalog_name"
+    tables = (
+        "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() "
+        "AND table_name IN ('iceberg_tables', 'iceberg_namespace_properties')"
+    )
+    charset = " ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin"
+
+    @contextmanager
+    def _connected(self) -> Iterator[_Connection]:
+        try:
+            link = Link(
+                host=self.host,
+                port=self.port,
+                user=self.user,
+                # The driver would encode a text in latin1, but the server's own clients send its bytes in UTF-8.
+                password=self.password.encode(),
+                database=self.database,
+                charset="utf8mb4",
+                autocommit=False,
+                connect_timeout=self.connect_timeout,
+                read_timeout=_ANSWER_SECONDS,
+                write_timeout=_ANSWER_SECONDS,
+                program_name="pidts",
+                auth_plugin_map=PLUGINS,
+                **self.tls.mysql(),
             )
-            found |= {TableName(schema, name): location or "" for schema, name, location in rows}
-        return found
-
-    def _make(self, connection: psycopg.Connection, move: Move, what: Step, there: str | None) -> None:
-        row = (self.catalog, move.table.schema, move.table.name)
-        match what:
-            case Step.NOTHING:
-                return
-            case Step.CREATE:
-                self._add_namespace(connection, move.table.schema)
-                done = connection.execute(
-                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
-                    "VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                    (*row, move.goal),
-                )
-            case Step.REPLACE:
-                done = connection.execute(
-                    "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "
-                    f"WHERE {_PLACE} AND metadata_location = %s",
-                    (move.goal, there, *row, there),
-                )
-            case Step.REMOVE:
-                done = connection.execute(
-                    f"DELETE FROM iceberg_tables WHERE {_PLACE} AND metadata_location = %s", (*row, there)
-                )
-        if done.rowcount != 1:
-            what_happened = "another program has changed the table in the catalog meanwhile"
-            raise Transient("target-busy", what_happened, where=Where(table=str(move.table)))
-
-    def _add_namespace(self, connection: psycopg.Connection, name: str) -> None:
-        connection.execute(
-            "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
-            "VALUES (%s, %s, 'exists', 'true') ON CONFLICT DO NOTHING",
-            (self.catalog, name),
-        )
+        except (pymysql.err.Error, OSError) as error:
+            raise mysql.translate_connect(error, f"{self.host}:{self.port}") from error
+        try:
+            with mysql.mapped():
+                for sql in _MYSQL:
+                    link.cursor().execute(sql)
+                yield _OfMySql(link)
+        finally:
+            force_close(link)
 
 
-def _make_tables(connection: psycopg.Connection) -> None:
-    """Makes the catalog's tables if they are missing; with earlier tables of other clients, it needs no privilege."""
-    names: list[tuple[Any, ...]] = connection.execute(
-        "SELECT to_regclass('iceberg_tables'), to_regclass('iceberg_namespace_properties')"
-    ).fetchall()
-    if None in names[0]:
-        for sql in CATALOG_TABLES:
-            connection.execute(sql)
-        connection.commit()
+@dataclass(frozen=True, slots=True)
+class _OfMySql:
+    """A connection to MySQL with the methods of one to PostgreSQL."""
+
+    link: Link
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """Executes a statement; returns the cursor."""
+        cursor = self.link.cursor()
+        cursor.execute(sql, values or None)
+        return cursor
+
+    def commit(self) -> None:
+        """Commits the transaction."""
+        self.link.commit()
+
+    def rollback(self) -> None:
+        """Rolls the transaction back."""
+        self.link.rollback()

@@ -85,7 +85,7 @@ class SourceSpec:
 class PublishTo:
     """The server to whose catalog the tables of a warehouse are published."""
 
-    type: Literal["postgresql", "hive"]
+    type: Literal["postgresql", "mysql", "hive"]
     host: str = ""
     port: int = 0
     user: str = ""
@@ -194,8 +194,9 @@ class TargetSpec:
                 from pidts.target.iceberg.hive_catalog import HiveCatalog
 
                 return HiveCatalog(to.metastore)
-            from pidts.target.iceberg.jdbc_catalog import PostgresCatalog
-        return PostgresCatalog(to.host, to.port, to.user, to.database, self.catalog, to.password, to.tls)
+            from pidts.target.iceberg.jdbc_catalog import MySqlCatalog, PostgresCatalog
+        kind = MySqlCatalog if to.type == "mysql" else PostgresCatalog
+        return kind(to.host, to.port, to.user, to.database, self.catalog, to.password, to.tls)
 
 
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
@@ -297,16 +298,26 @@ def _publish_to(target: Section, kind: str) -> PublishTo | None:
         what = "a target of type hive publishes to its metastore"
         raise target.error("publish-to", "not-supported", what, "Remove it, or use type: iceberg.")
     section = target.section("publish-to")
-    if section.choice("type", ("postgresql", "hive"), "postgresql", hints=_TYPES) == "hive":
+    kind = section.choice("type", ("postgresql", "mysql", "hive"), "postgresql", hints=_TYPES)
+    if kind == "hive":
         metastore = section.text("metastore")
         _demand_thrift(section, metastore)
         section.finish()
         return PublishTo(type="hive", metastore=metastore)
     database = section.text("database")
-    host, port, user, password, tls = _login(section, _PORTS["postgresql"])
-    _demand_ca(section, tls)
+    host, port, user, password, tls = _login(section, _PORTS[kind])
+    if kind == "postgresql":
+        _demand_ca(section, tls)
     section.finish()
-    return PublishTo(type="postgresql", host=host, port=port, user=user, password=password, tls=tls, database=database)
+    return PublishTo(
+        type="mysql" if kind == "mysql" else "postgresql",
+        host=host,
+        port=port,
+        user=user,
+        password=password,
+        tls=tls,
+        database=database,
+    )
 
 
 def _datacenter(section: Section, database: str, meta_schema: str) -> str:
