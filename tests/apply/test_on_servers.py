@@ -323,7 +323,7 @@ def test_keys_of_every_kind_find_their_tombstone(session):
     assert session.count(table.name) == 5
 
 
-def test_the_safe_range_of_a_task_is_what_its_first_start_said_last(session):
+def test_the_safe_range_is_the_last_one_that_the_first_start_saved(session):
     task = f"t{next(_numbers)}"
     assert session.meta.safe_range.read(task, "s") is None
     for lsn in (Lsn(0, 1, 99), Lsn(1, 2, 3), None, Lsn(0, 1, 7)):

@@ -91,7 +91,7 @@ def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_f
 
 @pytest.mark.parametrize("op", [Op.INSERT, Op.COPY, None])
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_row_takes_the_place_of_one_that_another_life_of_its_table_has_left(op: Op | None, *, keyed: bool) -> None:
+def test_a_new_row_replaces_a_row_that_a_dropped_table_of_its_name_has_left(op: Op | None, *, keyed: bool) -> None:
     """No other table of the source lands there, but those of other sources do, or may."""
     there = StructureSession(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there

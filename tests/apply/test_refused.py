@@ -129,7 +129,7 @@ def test_a_row_without_a_key_is_reported_by_its_columns(target: Picky) -> None:
     assert refusal_of(target, net(LOOSE, [(1, None), (2, BAD)])).where.key == f"id=2, u={BAD}"
 
 
-def test_rows_that_are_in_each_others_way_are_looked_at_together(target: Picky) -> None:
+def test_rows_that_collide_with_each_other_are_tried_together(target: Picky) -> None:
     """Each by itself would be taken, or refused where it is not: the row that had the value before gives it up."""
     session = target.target.connect()
     session.begin()

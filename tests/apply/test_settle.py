@@ -42,7 +42,7 @@ def assert_mismatch(error: Halted, stored: int) -> None:
     )
 
 
-def test_a_row_that_was_edited_is_not_gone_on_from():
+def test_a_checkpoint_row_that_was_edited_is_refused():
     """This holds also for a row at the very place at which the batch begins or ends."""
     for place in (10, 20):
         with pytest.raises(Halted, match="checkpoint-altered") as caught:

@@ -255,7 +255,7 @@ def test_rows_that_are_there_wait_and_others_are_loaded(place: Place) -> None:
     assert len(place.rows("t")) == 30
 
 
-def test_what_came_before_a_piece_that_fails_is_reported(place: Place) -> None:
+def test_results_before_a_failed_piece_are_reported(place: Place) -> None:
     place.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_30")
     place.know()
     cut = place.cut(ChunkRequest(place.name("t"), 0, None, None, 10, parts=3))
@@ -318,7 +318,7 @@ def test_an_attempt_that_ends_takes_no_further_table(place: Place) -> None:
     assert keys == [2, 1, 1]
 
 
-def test_a_run_that_was_taken_over_learns_it_at_the_end_of_a_table(place: Place) -> None:
+def test_a_run_that_was_replaced_notices_it_at_the_end_of_a_table(place: Place) -> None:
     place.sql("CREATE TABLE t (id INT PRIMARY KEY, k INT, UNIQUE KEY by_k (k))")
     place.know()
     place.context = replace(place.context, epoch=place.context.epoch - 1)

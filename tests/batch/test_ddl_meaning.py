@@ -150,7 +150,7 @@ def test_a_view_that_is_renamed_halts_under_its_name_and_may_be_skipped() -> Non
     assert found("RENAME TABLE v TO w", ONE, "t_1", order=DdlOrder(lsn=AT, kind=OrderKind.SKIP)) is not None
 
 
-def test_a_partition_that_becomes_a_table_is_on_record_behind_an_order_and_a_table_that_becomes_one_is_not() -> None:
+def test_after_an_order_a_partition_made_a_table_is_recorded_and_a_table_made_a_partition_is_not() -> None:
     skip = DdlOrder(lsn=AT, kind=OrderKind.SKIP)
     made = found("ALTER TABLE p CONVERT PARTITION p1 TO TABLE t", Rules(), "p", order=skip)
     assert made is not None

@@ -215,7 +215,7 @@ def test_it_is_forgotten_behind_the_batch_in_which_the_last_one_catches_up():
     assert there.left, "it is not even asked"
 
 
-def test_a_run_that_was_taken_over_forgets_nothing():
+def test_a_run_that_was_replaced_removes_no_moves():
     there = Remembering()
     with pytest.raises(Fenced):
         there.kept(at(10), epoch=there.epoch - 1)

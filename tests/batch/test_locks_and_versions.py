@@ -41,7 +41,7 @@ def target() -> Iterator[ValuesTarget]:
     made.forget()
 
 
-def test_a_column_of_versions_does_not_come_to_locked_rows(target: ValuesTarget) -> None:
+def test_a_version_column_is_not_added_while_rows_are_locked(target: ValuesTarget) -> None:
     writing = ApplyRules(task="t", source="s", version_column="v", converges=True, has_locks=True)
     context: Any = SimpleNamespace(writing=writing, target=target, task="t", epoch=1)
     statement = AlterTable(BEFORE.name, (AddColumn(AFTER.columns[1]),))

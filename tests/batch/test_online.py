@@ -63,7 +63,7 @@ def test_what_is_done_to_a_shadow_has_its_place_among_what_is_done_to_its_table(
     assert (found.kind, found.tables, found.recopied) == (work.kind, work.tables, work.recopied)
 
 
-def test_a_table_goes_on_that_its_shadow_replaces() -> None:
+def test_a_table_continues_after_its_shadow_table_replaces_it() -> None:
     found = meaning("RENAME TABLE a TO _a_old, _a_new TO a", ONLINE)
     assert (found.gone, found.renamed) == ((), ())
     off = meaning("RENAME TABLE a TO _a_old, _a_new TO a", AllowList(do_dbs=("shop",)))

@@ -170,7 +170,7 @@ def test_the_table_lands_where_its_route_says(driver: Callable[..., Driver]) -> 
     assert task.known() == ["id", "a", "b"]
 
 
-def test_a_filter_judges_what_was_said_of_the_shadow(driver: Callable[..., Driver]) -> None:
+def test_a_filter_applies_to_the_statements_on_the_shadow_table(driver: Callable[..., Driver]) -> None:
     no_adding = FilterRule("shop", "t", (), ("ADD b",), "Ignore")
     task = driver(events=EventFilter((no_adding,)))
     for sql in (*SHADOWED, SWAP):

@@ -162,9 +162,7 @@ def test_held_changes_follow_a_schema_change(driver: Driver) -> None:
     ("altered", "why"),
     [("ADD b INT DEFAULT 5", ""), ("CHANGE a b INT", "column a gets another name"), ("ADD b INT, ENGINE=MEMORY", "")],
 )
-def test_the_swap_of_an_online_change_meets_them_as_what_it_does_to_the_table(
-    driver: Driver, altered: str, why: str
-) -> None:
+def test_the_swap_of_an_online_change_counts_as_its_effect_on_the_table(driver: Driver, altered: str, why: str) -> None:
     rules = Rules(allow=AllowList(do_dbs=("shop",), shadow=SHADOW, trash=TRASH))
     driver.context = replace(driver.context, rules=rules)
     driver.ddl(SHADOWED[0])

@@ -82,7 +82,7 @@ def test_the_leader_runs_it_and_all_others_hear_of_it() -> None:
     assert groups.agreed(T) == V1
 
 
-def test_it_is_the_leader_that_runs_it_whoever_comes_last() -> None:
+def test_the_leader_runs_the_change_whichever_member_arrives_last() -> None:
     groups = begun("a", "b")
     arrive(groups, came("a"))
     assert arrive(groups, came("b")) == Wait(leader=Member("a", NAME))
@@ -114,7 +114,7 @@ def test_what_fails_can_be_run_again() -> None:
     assert arrive(groups, came("a")) == run
 
 
-def test_an_attempt_that_ends_takes_its_arrivals_back() -> None:
+def test_an_attempt_that_ends_removes_its_arrivals() -> None:
     groups = begun("a", "b")
     arrive(groups, came("a"))
     groups.forget("a")
@@ -206,7 +206,7 @@ def test_what_an_earlier_process_did_to_a_source_that_was_presumed_counts() -> N
     assert groups.agreed(T) == V1
 
 
-def test_a_member_that_goes_is_not_waited_for() -> None:
+def test_nobody_waits_for_a_member_that_was_dropped() -> None:
     groups = begun("a", "b")
     arrive(groups, came("a"))
     moves = groups.moves
@@ -246,7 +246,7 @@ def test_what_was_read_last_is_what_the_target_has() -> None:
     assert groups.agreed(T) == V1
 
 
-def test_the_list_shows_who_came_and_who_did_not() -> None:
+def test_the_list_shows_which_shards_have_arrived() -> None:
     groups = begun("a", "b", "c")
     arrive(groups, replace(came("b", after=V2), since=1.0))
     arrive(groups, replace(came("a"), since=2.0))
@@ -285,7 +285,7 @@ def test_a_shard_that_waits_for_the_leader_gets_the_order_about_the_leader() -> 
     assert "ddl list" not in halt.todo
 
 
-def test_columns_that_the_target_keeps_are_known_until_it_has_them_no_more() -> None:
+def test_kept_columns_are_noted_until_the_target_drops_them() -> None:
     groups = begun("a", "b", mode="optimistic")
     a, b = Member("a", NAME), Member("b", NAME)
     dropped = groups.dropped_after(came("a", V1, V0), V1, {}, V1)
@@ -375,7 +375,7 @@ def due_at(*, mariadb: bool = False) -> DueChange:
     return due
 
 
-def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_for(
+def test_nobody_waits_for_a_leader_that_failed_before_it_ran_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     groups = begun("a", "b")

@@ -39,7 +39,7 @@ def attending(holds: WriteBarrier, source: str, held: dict[str, frozenset[TableN
     return keep
 
 
-def test_it_begins_when_all_stand_and_they_go_on_behind_it() -> None:
+def test_a_change_begins_when_all_parts_have_stopped_and_they_continue_after_it() -> None:
     holds, found = WriteBarrier(), dict[str, frozenset[TableName]]()
     for source in "ab":
         attending(holds, source, found)

@@ -255,7 +255,7 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
     assert [len(run.arrivals) for run in one.runs] == [2, 1, 1]
 
 
-def test_a_source_that_was_taken_over_comes_again(world: Callable[..., World]) -> None:
+def test_members_of_a_source_with_a_new_run_arrive_again(world: Callable[..., World]) -> None:
     one = world("a", "b")
     one.fails = [Superseded("b")]
     parts = [one.begin(source) for source in "ab"]

@@ -167,7 +167,7 @@ def test_an_errors_kind_is_the_exit_code(
     ],
 )
 @pytest.mark.usefixtures("some_task")
-def test_a_run_that_is_asked_to_come_to_an_end_and_does_not_is_no_success(
+def test_a_run_that_has_not_reached_its_end_is_no_success(
     mode: str, option: list[str], stage: Any, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = SimpleNamespace(mode=mode, notes=())

@@ -226,7 +226,7 @@ def test_hundreds_of_shards_are_one_screen(capsys: Output) -> None:
     assert len(json.loads(said(capsys))["locks"][0]["arrived"]) == 571
 
 
-def test_nobody_knows_how_many_shards_a_source_has_that_has_not_begun(capsys: Output) -> None:
+def test_the_number_of_shards_of_a_source_that_has_not_begun_is_not_known(capsys: Output) -> None:
     halt = replace(LOCK.owner.halt, awaits=("s2: *",)) if LOCK.owner.halt else None
     lock = OpenLock(target=MERGED, arrived=(replace(LOCK.owner, halt=halt),), awaited=("s2: *",))
     show_ddl_list("t", TASK, lock.arrived, [lock], [], as_json=False)

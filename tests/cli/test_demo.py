@@ -115,7 +115,7 @@ def test_with_a_page_the_task_is_a_services_and_nothing_is_left_of_either(folder
     assert left_behind(folder) == []
 
 
-def test_ctrl_c_takes_everything_away(folder: Path) -> None:
+def test_ctrl_c_removes_everything(folder: Path) -> None:
     with start(folder) as demo:
         assert demo.stderr is not None
         assert any("filling the shop" in line for line in demo.stderr)
@@ -127,7 +127,7 @@ def test_ctrl_c_takes_everything_away(folder: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_two_servers_alone_are_there_for_trials_and_gone_afterwards(tmp_path: Path) -> None:
+def test_the_demo_can_start_only_the_servers_and_removes_them(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = subprocess.Popen([*PIDTS, "demo", "--servers"], stdin=subprocess.DEVNULL, stderr=output)

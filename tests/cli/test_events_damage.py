@@ -46,7 +46,7 @@ def test_a_packed_file_that_was_cut_is_an_error(shown: Any, pack: Any) -> None:
     assert "bad-compression" in error
 
 
-def test_what_comes_before_damage_is_shown(shown: Any) -> None:
+def test_events_before_damage_are_shown(shown: Any) -> None:
     _, sound, _ = shown(LOG)
     code, lines, error = shown(LOG + bytes(40))
     assert code == 5

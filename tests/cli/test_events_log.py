@@ -146,7 +146,7 @@ def test_a_change_logged_as_a_statement_is_an_error_that_says_what_to_set(
     assert len(shown(url(mysql_like), "--tables", f"{database}.other")) == 0
 
 
-def test_by_gtid_the_first_event_knows_what_it_follows(
+def test_by_gtid_the_first_entry_has_the_right_predecessor(
     mysql_like: Server, database: str, run_sql: RunSql, shown: Shown
 ) -> None:
     run_sql(mysql_like, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)

@@ -69,7 +69,7 @@ def test_text_of_a_charset_that_the_log_does_not_show_is_shown_as_bytes_and_the_
     assert rows(events) == [expected | {"c": "ab", "s": "x"}]
 
 
-def test_a_catalogue_is_not_believed_before_the_last_change_that_it_knows(
+def test_a_catalogue_is_not_used_for_rows_before_its_last_change(
     files: list[Path], mariadb: Server, database: str, shown: Shown
 ) -> None:
     tables = ["--tables", f"{database}.*"]

@@ -39,7 +39,7 @@ def drafted(tmp_path: Path, *tables: SeenTable, findings: tuple[Finding, ...] = 
     return path.read_text("utf-8"), load_task(path, {"SOURCE_PASSWORD": "a", "PGPASSWORD": "b"})
 
 
-def test_names_that_mean_something_to_yaml_or_to_the_list_stand_for_themselves(tmp_path: Path) -> None:
+def test_names_that_are_special_in_yaml_or_in_the_list_are_quoted(tmp_path: Path) -> None:
     odd = ["yes", "1", "a: b", "it's", 'a"b', "star*", "~x", "q?[z]", "ünïcode", "# no", "${SOURCE_PASSWORD}", "a\nb"]
     _, config = drafted(tmp_path, *(seen(name, "t") for name in odd))
     for name in odd:
@@ -57,7 +57,7 @@ def test_a_source_with_gtids_is_followed_by_gtid(tmp_path: Path) -> None:
     assert config.source.use_gtid
 
 
-def test_the_line_for_a_password_is_there_where_none_was_needed() -> None:
+def test_the_task_file_has_a_password_line_even_if_none_was_needed() -> None:
     assert '# password: "${PASSWORD}"   # none was needed' in Login("h", 3306, "root", "").lines()
 
 

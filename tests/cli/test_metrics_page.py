@@ -40,7 +40,7 @@ def read(url: str) -> str:
         return text
 
 
-def test_the_page_has_the_latest_picture_and_goes_with_the_run(capsys: Output) -> None:
+def test_the_page_has_the_latest_snapshot_and_ends_with_the_run(capsys: Output) -> None:
     with metrics_page("0") as latest:
         url = address(capsys)
         assert url.startswith("http://127.0.0.1:")

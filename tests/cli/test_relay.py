@@ -144,7 +144,7 @@ def test_a_purge_is_a_dry_run_until_it_is_asked_for(relay: Path, capsys: Output)
     assert [segment.number for segment in segments(relay, "s")] == [4, 5, 6]
 
 
-def test_nothing_goes_past_a_task(relay: Path, capsys: Output) -> None:
+def test_a_purge_removes_nothing_that_a_task_needs(relay: Path, capsys: Output) -> None:
     TaskMark(relay, "s", "shop").move(place(7))
     assert run_command(["relay", "purge", str(relay), "--apply", "--force", "--before", str(place(9))]) == 5
     assert "[relay-still-needed] task shop" in capsys.readouterr().err

@@ -183,7 +183,7 @@ def test_a_start_is_shown_by_its_step() -> None:
     )
 
 
-def test_lines_come_seldom_unless_there_is_news(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_rare_unless_something_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
     show = view.LineView()
     for _ in range(3):
         show(COPYING)

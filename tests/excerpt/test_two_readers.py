@@ -168,7 +168,7 @@ def test_a_transaction_follows_what_comes_before_it_in_its_own_file(tmp_path: Pa
 
 
 @pytest.mark.parametrize("read", [by_rows, by_columns])
-def test_reading_goes_on_from_the_place_that_the_error_about_a_statement_names(
+def test_reading_continues_at_the_place_in_the_error_about_a_statement(
     tmp_path: Path, read: Callable[..., list[dict[str, Any]]]
 ) -> None:
     maker = tables(Maker())

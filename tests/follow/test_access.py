@@ -203,7 +203,9 @@ def test_a_certificate_that_is_not_the_servers_is_not_trusted(
     assert files(copy.relay) == {}
 
 
-def test_plain_text_and_tls_do_not_meet(served: Served, copying: MakeCopy, authority: Authority) -> None:
+def test_a_plain_client_and_a_tls_server_do_not_connect(
+    served: Served, copying: MakeCopy, authority: Authority
+) -> None:
     pair = authority.sign("server", addresses=("127.0.0.1",))
     with closing(served.writer()):
         with served.serving(certificate=pair.cert, key=pair.key) as url:

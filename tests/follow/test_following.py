@@ -59,7 +59,7 @@ def test_a_transaction_longer_than_a_piece_comes_in_several(
     assert files(copy.relay) == files(served.relay)
 
 
-def test_both_ends_may_end_and_come_back(served: Served, copying: MakeCopy) -> None:
+def test_both_sides_may_end_and_start_again(served: Served, copying: MakeCopy) -> None:
     log = sample_log(90)
     with closing(served.writer(3_000)) as writer:
         with served.serving() as url:

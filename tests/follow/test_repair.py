@@ -66,7 +66,7 @@ def broken_in(relay: Path) -> Discontinuity | None:
         return first_break(reader, START)
 
 
-def test_a_damaged_copy_is_fetched_again_and_the_sound_relay_stays(
+def test_a_damaged_copy_is_received_again_and_the_intact_relay_stays(
     served: Served, copying: MakeCopy, tmp_path: Path
 ) -> None:
     fill(served, LOG)

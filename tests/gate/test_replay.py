@@ -203,7 +203,7 @@ _STEPS = st.lists(
 
 
 @given(earlier=_STEPS, later=_STEPS)
-def test_a_history_that_is_read_backwards_says_what_is_there(earlier: list[Any], later: list[Any]) -> None:
+def test_records_that_are_read_backwards_give_the_present_rows(earlier: list[Any], later: list[Any]) -> None:
     server = Server()
     for step in earlier:
         server.do(step)

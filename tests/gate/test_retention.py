@@ -62,7 +62,7 @@ def test_an_unknown_time_holds_nothing_up_and_without_a_retention_nothing_goes(c
 
 
 @pytest.mark.long
-def test_records_that_are_old_from_the_start_stay_while_more_of_them_come(
+def test_old_records_stay_while_the_channel_catches_up(
     mariadb: Server,
     database: str,
     make_channel: Callable[..., Task],

@@ -70,7 +70,7 @@ def starts(
     run_sql(mariadb, f"DROP DATABASE IF EXISTS `{datacenter}`")
 
 
-def test_structures_of_one_first_start_never_stand_beside_the_checkpoint_of_another(
+def test_structures_and_checkpoint_come_from_the_same_first_start(
     starts: Starts,
     mariadb: Server,
     database: str,

@@ -151,7 +151,7 @@ def test_a_record_that_is_gone_is_found(
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_schema_changes_are_gone_back_over(
+def test_records_are_read_backwards_over_schema_changes(
     mysql_like: Server,
     mysql97: Server,
     database: str,
@@ -212,7 +212,7 @@ def test_schema_changes_are_gone_back_over(
 
 @pytest.mark.timeout(600)
 @pytest.mark.long
-def test_verify_goes_on_beside_writes(
+def test_verify_works_while_programs_write(
     mariadb: Server,
     mysql97: Server,
     database: str,

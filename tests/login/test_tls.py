@@ -96,7 +96,7 @@ def test_what_contradicts_itself_is_refused(words: tuple[str, ...]) -> None:
         Tls.of(*words)
 
 
-def test_a_url_says_it_too() -> None:
+def test_a_url_may_have_the_tls_options() -> None:
     config = SourceConfig.from_url("mysql://u@h/?ssl-mode=verify_identity&ssl-ca=/ca.pem")
     assert config.tls == Tls(Mode.VERIFY_IDENTITY, "/ca.pem")
     assert pickle.loads(pickle.dumps(config)) == config
@@ -178,7 +178,7 @@ def test_mysql_s_own_certificates_and_a_server_that_lets_nobody_in_without_tls(m
     assert (error.code, "ssl-mode" in error.todo) == ("access-denied", True)
 
 
-def test_the_log_comes_through_tls_whole(server: Server, authority: Authority, run_sql) -> None:
+def test_the_log_is_complete_over_tls(server: Server, authority: Authority, run_sql) -> None:
     """Events of all sizes: several in one record of TLS, one over many of them, one over several packets."""
     run_sql(server, "SET GLOBAL max_allowed_packet = 67108864")
     config = source(server, "verify_identity", authority.ca)

@@ -65,7 +65,7 @@ def test_the_next_chunk_is_as_large_as_the_last_one_has_shown_to_be_right(second
     assert next_limit(StagedChunk(request, START, 20_000, (1,), (9,), is_last=False, **found), Limits()) == limit
 
 
-def test_the_rest_of_a_table_says_nothing_about_the_size_of_chunks():
+def test_the_last_chunk_of_a_table_does_not_change_the_size_of_chunks():
     request = ChunkRequest(ORDERS, 0, None, None, 20_000)
     rest = StagedChunk(request, START, 9, (1,), (9,), is_last=True, largest=9, seconds=2.0)
     assert next_limit(rest, Limits()) == 20_000

@@ -54,7 +54,7 @@ def test_a_table_that_is_made_like_one_that_waits_stands_before_that() -> None:
     assert shown(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == both, "nobody knows n yet"
 
 
-def test_one_that_is_on_its_way_does_not_stand() -> None:
+def test_a_table_that_is_catching_up_is_not_blocked() -> None:
     entries = log("A b b AB c")
     at = [entry.transaction.lsn for entry in entries]
     state = PlanState(at[4], held=(Held(names("a"), START, at[0]), Held(names("b"), at[1])))

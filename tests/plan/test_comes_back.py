@@ -243,7 +243,7 @@ def test_only_the_table_of_the_meta_schema_has_notes() -> None:
     assert meaning(changing(entry, TableName("shop", LEFT_OUT))).origin == ""
 
 
-def test_what_comes_back_is_a_gap_of_the_slice_around_it() -> None:
+def test_changes_that_come_back_are_a_gap_in_their_slice() -> None:
     """Programs of both zones write in turns: their changes are decoded together all the same."""
     entries = log("oOoxOOo")
     (piece,) = slices_of(entries)

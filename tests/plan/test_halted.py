@@ -85,7 +85,7 @@ def test_a_statement_of_two_groups_is_passed_and_they_meet_before_it():
     assert picture(step(first, entries, done=[1])) == (4, None, {"ab": (2, 3)})
 
 
-def test_nothing_is_waited_for_behind_a_statement_that_has_just_failed():
+def test_other_tables_do_not_wait_before_a_statement_with_a_halted_table():
     entries = log("A AB a c")
     start = step(PlanState(START), entries)
     assert step(start, entries) is None
@@ -101,7 +101,7 @@ def test_a_statement_that_may_be_about_any_table_waits_for_halted_ones():
     assert step(start, entries, halted=[1]) is None
 
 
-def test_one_that_has_nothing_to_do_with_a_group_s_next_statement_goes_on():
+def test_a_held_table_continues_if_the_groups_next_statement_does_not_name_it():
     entries = log("x A a b")
     state = PlanState(entries[-1].transaction.lsn, held=(Held(names("ab"), START),))
     after = step(state, entries)

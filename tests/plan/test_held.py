@@ -69,7 +69,7 @@ def test_nobody_overtakes_a_ddl_for_nothing():
     assert picture(step(before, log("A a x B"))) == (3, 4, {"a": (0, 1)})
 
 
-def test_what_was_held_and_what_comes_next_share_a_batch():
+def test_held_and_other_changes_share_a_batch():
     held = PlanState(log("a A a b")[-1].transaction.lsn, held=(Held(frozenset({table("a")}), START.at_row(0), None),))
     entries = log("a a b b a b")
     free = step(held, entries)
@@ -90,7 +90,7 @@ def test_a_backlog_is_caught_up_in_pieces_while_others_go_on():
     assert seen[-1] == (8, None, {})
 
 
-def test_a_ddl_of_a_held_table_is_passed_and_met_again():
+def test_a_ddl_of_a_held_table_is_passed_by_others_and_reached_again_later():
     entries = log("A b A b")
     start = step(PlanState(START), entries)
     held = step(start, entries)

@@ -69,7 +69,7 @@ def test_an_empty_log_is_no_batch():
     assert plan(PlanState(START), []) is None
 
 
-def test_a_batch_takes_what_is_there():
+def test_a_batch_takes_all_received_entries():
     assert offset(plan(PlanState(START), log("rr")).lsn) == 2
 
 
@@ -236,7 +236,7 @@ def test_a_table_with_another_key_is_copied_from_its_beginning():
     assert over(ending, work).copy[ORDERS].phase is Phase.ROWS
 
 
-def test_a_copy_ends_with_what_is_better_made_when_all_rows_are_there_and_is_then_reported_once():
+def test_a_copy_ends_with_the_finish_phase_and_is_then_reported_once():
     reading = plan(copying(), [])
     ending = plan(reading, [], staged(reading, high=0, is_last=True))
     assert ending.reading == (ChunkRequest(ORDERS, 1, None, None, 0, phase=Phase.FINISH),)
@@ -332,7 +332,7 @@ def test_a_prepared_transaction_counts_with_its_own_size():
     assert offset(plan(PlanState(START), entries).lsn) == 1
 
 
-def test_a_commit_of_unknown_rows_halts_behind_all_that_is_known():
+def test_a_commit_of_rows_that_were_not_received_halts_after_all_known_changes():
     entries = log("rrmr")
     entries[2] = committed(entries[2], None)
     before = plan(PlanState(START), entries)

@@ -72,7 +72,7 @@ V_G = replace(V0, columns=(*V0.columns, G))
 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-def test_a_generated_column_comes_with_all_who_compute_it_alike(mode: ShardMode) -> None:
+def test_a_generated_column_is_added_when_all_shards_compute_it_alike(mode: ShardMode) -> None:
     one, two = (arrival(number, V0, V_G, computes=TWICE) for number in (0, 1))
     assert said(group(V0, [V0, V0], one, mode=mode), 0) == Wait((member(1),))
     assert said(group(V0, [V0, V0], one, two, mode=mode), 1) == RunDecision(one, (one, two), V_G)
@@ -204,7 +204,7 @@ def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize("order", [OrderKind.UNLOCK, OrderKind.REVERT, OrderKind.INJECT])
-def test_no_order_is_a_way_round_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
+def test_no_order_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
     """Nobody is waited for who could come; and passing would leave the others' values in this one's rows."""
     own = arrival(0, V0, table("a b=8"), order)
     assert said(group(table("a b=7"), [V0, table("a b=7")], own, mode=mode), 0) == Wait((member(1),), met=("b",))
@@ -232,7 +232,7 @@ def test_the_leaders_statement_begins_where_the_target_is() -> None:
     assert decision.leader == other
 
 
-def test_a_shard_that_lacks_a_column_goes_with_the_others_as_it_is() -> None:
+def test_a_shard_that_lacks_a_column_changes_with_the_others() -> None:
     """It joined as it was; what all others do leads them elsewhere than it."""
     g, old, new = table("a x"), table("a"), table("a x b")
     late, other = arrival(0, old, table("a b")), arrival(1, g, new)
@@ -251,7 +251,7 @@ def test_a_new_table_is_waited_for_by_nobody_and_waits_for_a_place() -> None:
     assert said(group(V1, [V1, V1], behind), 5) == passes(behind, V1), "its rows have a place"
 
 
-def test_one_that_came_ahead_keeps_nobody_from_coming_there() -> None:
+def test_a_shard_that_is_ahead_does_not_prevent_others_from_a_change() -> None:
     """It was made with an index that the others get later, which its rows did not have to wait for."""
     indexed = table("a", Key("k", ("a",)))
     ahead = arrival(2, indexed, table("a b", Key("k", ("a",))))
@@ -314,7 +314,7 @@ def test_a_key_that_is_unique_holds_for_all_or_for_none() -> None:
      ("-7.5e3", True), ("0x1F", True), ("_utf8mb4'it''s'", True), (r"'it\'s'", True), ("''", True), ('"x"', True),
      ("'2020-01-01 00:00:00'", True), ("7.", True), ("1e", False), ("'a' 'b'", False)],
 )  # fmt: skip
-def test_a_constant_is_the_same_whenever_it_is_taken(text: str | None, expected: bool) -> None:
+def test_constant_defaults_are_recognized(text: str | None, expected: bool) -> None:
     assert is_constant(text) is expected
 
 
@@ -357,7 +357,7 @@ def test_a_column_that_others_have_in_another_form_is_dropped_all_the_same(mine:
     ) == RunDecision(last, (last,), V0)
 
 
-def test_the_rest_of_a_change_comes_where_nobody_has_some_column_of_the_target_any_more() -> None:
+def test_the_rest_of_a_change_is_run_if_no_shard_has_a_column_of_the_target() -> None:
     own = arrival(0, V0, table("a c d"))
     one = group(table("a b c"), [V0, V0], own, mode="optimistic")
     end = table("a b c d")
@@ -381,7 +381,7 @@ def test_a_generated_column_has_values_that_only_the_source_of_a_late_shard_know
     ), "its rows are still to come"
 
 
-def test_a_column_that_comes_again_waits_until_the_old_one_is_gone() -> None:
+def test_a_column_that_is_added_again_waits_until_the_old_one_is_dropped() -> None:
     again = arrival(0, V0, V1)
     one = replace(group(V1, [V0, V1], again, mode="optimistic"), dropped={member(0): ("b",)})
     assert decide(one, member(0), adds("b")) == Wait((member(1),), met=("b",)), "the target has its old values"
@@ -501,7 +501,7 @@ def assert_places(shards: Shards) -> None:
         assert fits(structure, shards.agreed), (one, differing(structure, shards.agreed))
 
 
-def test_a_rename_is_no_column_that_is_added_beside_others() -> None:
+def test_a_rename_waits_although_an_added_column_would_not() -> None:
     """Of what a shard adds the rest is added where the target has some of it; a name that goes is another matter."""
     before, both, renamed = table("a"), table("a b c"), table("b")
     own = arrival(1, before, both)
@@ -511,7 +511,7 @@ def test_a_rename_is_no_column_that_is_added_beside_others() -> None:
     assert isinstance(decide(group(before, [before, before], moved, mode="optimistic"), member(0)), Wait)
 
 
-def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
+def test_if_the_target_has_the_added_column_only_the_drop_is_run() -> None:
     own = arrival(0, table("a old"), table("a c"), adds=frozenset("c"))
     last = group(table("a old c"), [table("a old"), table("a c")], own, mode="optimistic")
     assert decide(last, member(0)) == RunDecision(own, (own,), table("a c"), rest=True)
@@ -523,7 +523,7 @@ def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
     )
 
 
-def test_a_new_column_comes_at_once_beside_a_column_that_others_still_have() -> None:
+def test_a_new_column_is_added_at_once_while_other_shards_keep_a_dropped_one() -> None:
     before, both, after = table("a old"), table("a old c"), table("a c")
     own = arrival(0, before, after, adds=frozenset("c"))
     assert decide(group(before, [before, before], own, mode="optimistic"), member(0)) == RunDecision(
@@ -611,7 +611,7 @@ def test_a_column_may_get_other_values_and_another_name() -> None:
 
 
 @pytest.mark.parametrize("mode", ["optimistic", "pessimistic"])
-def test_a_change_that_gives_rows_other_values_does_not_pass_since_there_is_room(mode: ShardMode) -> None:
+def test_a_change_of_values_waits_even_if_the_target_has_room_for_them(mode: ShardMode) -> None:
     """The target would keep the digits that its source has no more; and it runs it only for the rows of all."""
     wide, narrow, extra = typed(MOMENT), typed(replace(MOMENT, fsp=0)), typed(MOMENT, table("a more"))
     own = replace(arrival(0, wide, narrow), revalues=frozenset("a"))
@@ -653,7 +653,7 @@ def test_a_column_that_is_there_is_made_wider(before: str, after: str, agreed: s
         assert isinstance(found, Wait), made
 
 
-def test_what_a_change_does_not_name_stays_as_wide_as_rows_of_one_who_is_gone_need_it() -> None:
+def test_columns_that_a_change_does_not_name_stay_wide_for_rows_of_dropped_shards() -> None:
     now, then = (typed(replace(MOMENT, fsp=digits)) for digits in (0, 6))
     own = arrival(0, now, replace(now, columns=(*now.columns, column("d")), keys=(*now.keys, Key("i", ("d",)))))
     others, agreed = (replace(one, columns=(*one.columns, column("d"))) for one in (now, then))
@@ -663,7 +663,7 @@ def test_what_a_change_does_not_name_stays_as_wide_as_rows_of_one_who_is_gone_ne
     )
 
 
-def test_beside_a_column_that_nobody_has_any_more_all_go_together() -> None:
+def test_shards_change_together_if_the_target_has_a_column_that_no_shard_has() -> None:
     own, other = (arrival(number, table("a"), table("b")) for number in (0, 1))
     both = group(table("a x"), [table("a"), table("a")], own, other, mode="optimistic")
     assert decide(both, member(0)) == RunDecision(own, (own, other), table("b x"))
@@ -677,7 +677,7 @@ def test_what_is_unlocked_leaves_what_others_have_as_it_is() -> None:
     assert decide(there, member(0), lambda _: made) == RunDecision(own, (own,), made, left=(member(1),))
 
 
-def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:
+def test_if_the_target_has_the_added_column_only_the_index_is_made() -> None:
     index, unique, other = Key("k", ("c",)), Key("k", ("c",), unique=True), Key("k", ("a",))
     further = table("a c")
 

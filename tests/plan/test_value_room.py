@@ -60,7 +60,7 @@ def test_a_wider_type_takes_all_values_and_not_the_other_way_round(here: str, th
         ("date", "int"),
     ],
 )
-def test_what_may_be_cut_off_or_refused_is_not_taken(here: str, there: str) -> None:
+def test_statements_that_may_lose_values_are_not_accepted(here: str, there: str) -> None:
     assert not takes(typed(there), typed(here))
 
 

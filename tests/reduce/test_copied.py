@@ -26,7 +26,7 @@ UNIQUE = table(INT, INT, unique=["b"])
         pytest.param([(U, (1, 4), (2, 4))], [(1,)], [(2, 4)], id="it went to another key"),
     ],
 )
-def test_a_key_that_the_source_has_not_goes_unless_the_log_says_otherwise(log, deletes, upserts):
+def test_a_key_that_the_source_lacks_is_removed_unless_the_log_has_the_row(log, deletes, upserts):
     gone = batch(TWO, (A, (1, None), None))
     for order in ([gone, batch(TWO, *log)], [batch(TWO, *log), gone]):
         (found,) = net_changes(order)
@@ -40,7 +40,7 @@ def test_it_is_no_change_of_the_source_s():
     assert (found.counts + found.counts).removed == 4
 
 
-def test_it_goes_to_the_worker_of_its_row():
+def test_an_absent_key_is_assigned_to_the_worker_of_its_row():
     found = batch(TWO, *((A, (number, None), None) for number in range(50)))
     written = batch(TWO, *((N, None, (number, 7)) for number in range(50)))
     for absent, inserted in zip(buckets(found, 3), buckets(written, 3), strict=True):

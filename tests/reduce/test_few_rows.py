@@ -121,7 +121,7 @@ def test_every_pair_of_changes(monkeypatch: pytest.MonkeyPatch, *, is_watched: b
         demand_the_same(batch_of(table, pairs[begin : begin + 64]), monkeypatch, ahead=ahead)
 
 
-def test_a_row_that_came_and_went_was_not_there_before() -> None:
+def test_a_row_that_is_inserted_and_deleted_did_not_exist_before() -> None:
     """The target must have no row at its key, and nothing else that is written shows whether it has one."""
     row: Row = {"k0": 1, "u": 1, "v": 1}
     other: Row = {"k0": 2, "u": 2, "v": 2}

@@ -72,9 +72,7 @@ def test_another_writer_goes_on_and_a_relay_that_was_cut_back_is_followed(folder
     assert fresh.at == 100.0
 
 
-def test_the_ring_is_overwritten_and_a_reader_that_was_left_behind_finds_its_way(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ring_is_overwritten_and_a_slow_reader_recovers(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "_RECORDS", 8)
     writer, reader = ArrivalWriter(folder), Arrivals(folder)
     writer.note(lsn(1), 1.0, 1.0)

@@ -126,7 +126,7 @@ def test_loss_and_disorder_end_what_is_read(
 
 
 @pytest.mark.parametrize("later", [1, 2, 5])
-def test_what_comes_again_is_passed_over_and_counted(relay: Path, make_writer: MakeWriter, later: int) -> None:
+def test_repeated_entries_are_skipped_and_counted(relay: Path, make_writer: MakeWriter, later: int) -> None:
     log = sample_log(10)
     store(make_writer(), log)
     tamper(relay / "s" / "000000001.index", repeat(3, later))
@@ -272,13 +272,13 @@ def test_rows_of_a_prepared_transaction_are_fetched_again_with_what_prepared_the
     assert reader.read(found) == prepare.raw
 
 
-def test_a_sound_relay_has_no_break(relay: Path, log: list[Piece]) -> None:
+def test_an_intact_relay_has_no_break(relay: Path, log: list[Piece]) -> None:
     reader = RelayReader(relay, "s")
     assert [first_break(reader, lsn) for lsn in (START, *lsns(log))] == [None] * 13
     assert first_break(RelayReader(relay / "none", "s"), START) is None
 
 
-def test_one_who_knows_where_a_batch_ends_takes_no_less(relay: Path, log: list[Piece]) -> None:
+def test_a_reader_that_is_given_an_end_returns_no_fewer_entries(relay: Path, log: list[Piece]) -> None:
     """The counterexample: a batch is planned, the relay is cut back, and its first half is taken for all of it."""
     reader = RelayReader(relay, "s")
     end = lsns(log)[8]

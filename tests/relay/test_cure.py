@@ -109,7 +109,7 @@ def test_damaged_events_are_found_behind_the_error_of_the_decoder(config: TaskCo
 
 
 @pytest.mark.parametrize("error", [DecodeError("unknown-event", "x"), Halted("row-missing", "x")])
-def test_what_is_wrong_with_a_sound_relay_is_no_break(config: TaskConfig, error: Halted) -> None:
+def test_an_error_in_an_intact_relay_is_no_break(config: TaskConfig, error: Halted) -> None:
     log = fill(config)
     for _ in range(2):
         with pytest.raises(Halted) as caught:
@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_sound_relay_is_no_break(config: TaskConfig, error:
         assert caught.value is error
 
 
-def test_a_break_that_another_task_had_mended_is_gone(config: TaskConfig) -> None:
+def test_a_break_that_another_task_has_repaired_is_not_found_again(config: TaskConfig) -> None:
     """Not for ever: an error that does not go away, although nothing is found, is reported."""
     log = fill(config)
     error, cure = broken(config), RelayRefetch(config)

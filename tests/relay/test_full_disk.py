@@ -56,7 +56,7 @@ def test_a_full_disk_of_a_served_relay_is_emptied_by_what_its_followers_say(tmp_
 
 
 @pytest.mark.parametrize("how", ["alone", "stranger"])
-def test_one_applied_segment_gives_way_to_what_comes(tmp_path: Path, how: str) -> None:
+def test_an_applied_segment_is_purged_to_make_room_for_new_log(tmp_path: Path, how: str) -> None:
     """It is never the last one for long: it ends before the disk is full, or in the room of the reserve."""
     seen = on_small_disk(tmp_path, 3 << 20, "on_one_full_segment.py", how)
     assert seen["purged"] >= 2

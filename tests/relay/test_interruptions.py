@@ -138,7 +138,7 @@ def test_one_flipped_bit_before_the_last_entry_is_reported(relay: Path, make_wri
     assert list(RelayReader(relay, "s").entries()) == entries
 
 
-def test_damage_in_an_older_segment_is_never_taken_for_an_end(relay: Path, make_writer: MakeWriter) -> None:
+def test_damage_in_an_older_segment_never_looks_like_an_end(relay: Path, make_writer: MakeWriter) -> None:
     writer = make_writer(segment_bytes=300)
     store(writer, LOG)
     writer.close()
@@ -292,7 +292,7 @@ def test_a_place_that_a_power_loss_took_back_is_good_to_go_on_from(relay: Path, 
     assert [entry.transaction for entry in entries] == [piece.transaction for piece in LOG[3:]]
 
 
-def test_entries_that_a_reader_saw_are_not_taken_back_by_a_full_disk(
+def test_entries_that_a_reader_may_have_read_survive_a_full_disk(
     relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, reader = make_writer(), RelayReader(relay, "s")

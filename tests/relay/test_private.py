@@ -49,7 +49,7 @@ def test_all_of_a_relay_is_for_its_owner(tmp_path: Path, make_writer: Callable[.
     assert {mode for path, mode in found.items() if Path(path).is_dir()} == {"0o700"}
 
 
-def test_a_relay_that_is_wider_goes_on_as_it_is(relay: Path, make_writer: Callable[..., RelayWriter]) -> None:
+def test_a_relay_that_others_can_read_keeps_its_mode(relay: Path, make_writer: Callable[..., RelayWriter]) -> None:
     log = sample_log(30)
     writer = make_writer()
     store(writer, log[:10])

@@ -127,7 +127,7 @@ def test_a_person_s_limit_is_kept_and_may_not_go_past_a_task(relay: Path, log: l
     assert numbers(relay) == left
 
 
-def test_what_came_less_long_ago_than_a_task_wants_stays(relay: Path, log: list[Piece]) -> None:
+def test_log_that_is_younger_than_a_task_keeps_it_stays(relay: Path, log: list[Piece]) -> None:
     old = time.time() - 7200
     for number in numbers(relay)[:4]:
         os.utime(relay / "s" / f"{number:09}.index", (old, old))
@@ -151,7 +151,7 @@ def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: li
     assert segments(relay, "s")[0].start <= lsn(log, 10)
 
 
-def test_a_mark_is_whole_or_not_there(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_is_complete_or_missing(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
     mark = TaskMark(relay, "s", "shop")
     mark.move(lsn(log, 5))
     before = (relay / "s" / "needs" / "shop.json").read_bytes()

@@ -85,7 +85,7 @@ def test_a_run_is_the_sum_of_its_transactions(flavor, seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_run_goes_on_over_a_place_that_was_named(seed):
+def test_no_joined_run_crosses_a_stop(seed):
     chance = random.Random(seed)
     entries = made(chance, 60, "mysql")
     data = b"".join(frame(encode_entry(entry)) for entry in entries)

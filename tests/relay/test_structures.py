@@ -264,7 +264,7 @@ def test_a_statement_that_nobody_understands_makes_the_replicator_look_again(
         assert decoded(reader, stored_places(folder)[-1], name)[-1:] == [{"a": 9, "b": 10}]
 
 
-def test_what_is_stored_comes_back(tmp_path: Path) -> None:
+def test_a_stored_catalogue_is_read_unchanged(tmp_path: Path) -> None:
     folder = Folder.of(tmp_path, "s")
     folder.path.mkdir()
     name = TableName("shop", "Größe")

@@ -115,7 +115,7 @@ def test_the_same_files(folders, seed):
 @pytest.mark.parametrize("segment_bytes", [300, 2000, 1 << 20])
 @pytest.mark.parametrize("way", ["events", "blocks"])
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql", "old"])
-def test_the_relay_holds_the_very_events_that_came(folders, flavor, way, segment_bytes):
+def test_the_relay_has_exactly_the_received_events(folders, flavor, way, segment_bytes):
     """Each segment begins with the format event, and each transaction's entry names the bytes of its events."""
     log = LogMaker(random.Random(3), flavor=flavor)
     ends = [len(log.events)]
@@ -143,7 +143,7 @@ def test_the_relay_holds_the_very_events_that_came(folders, flavor, way, segment
     assert held == [b"".join(log.events[begin:end]) for begin, end in pairwise(ends)]
 
 
-def test_what_was_found_in_blocks_is_known_when_it_is_opened_again(folders):
+def test_gtids_found_in_blocks_are_kept_when_the_relay_is_opened_again(folders):
     log = LogMaker(random.Random(2), flavor="mariadb")
     for _ in range(50):
         log.ordinary()

@@ -17,7 +17,7 @@ def logs(expire: int = 10 * DAY, size_limit: int = 0) -> SourceLogs:
     return SourceLogs(FILES, expire, size_limit, NOW)
 
 
-def test_how_far_behind_in_bytes() -> None:
+def test_bytes_after_a_place_are_counted() -> None:
     assert outlook(logs(), Position("bin.000007", 400), NOW).behind_bytes == 600 + 2000 + 500
     assert outlook(logs(), Position("bin.000009", 500), NOW).behind_bytes == 0
     assert outlook(logs(), Position("bin.000009", 700), NOW).behind_bytes == 0, "it grew since its size was asked"

@@ -284,7 +284,7 @@ def test_the_server_dies_and_comes_back_and_is_reset(
 
 
 @pytest.mark.parametrize("start_server", STARTS)
-def test_a_log_that_was_reset_and_grew_again_is_not_taken_for_the_old_one(
+def test_a_log_that_was_reset_and_grew_again_is_not_the_old_log(
     start_server: Callable[[], Server], run_sql: RunSql, tmp_path: Path
 ) -> None:
     with start_server() as server:

@@ -36,7 +36,7 @@ def read_on(stream: BinlogStream, seconds: float) -> None:
     read_all(stream, [], seconds)
 
 
-def test_a_large_event_may_be_long_on_its_way(mariadb, run_sql, database):
+def test_a_large_event_may_take_long_to_arrive(mariadb, run_sql, database):
     """No event is complete for longer than the silence that would be too long, but bytes come all the time."""
     run_sql(mariadb, f"CREATE TABLE {database}.t (a INT PRIMARY KEY, b LONGBLOB)")
     start = end_of(mariadb)

@@ -104,7 +104,7 @@ def test_it_is_reported_before_a_file_expires_and_when_it_is_gone(
         run_sql(mysql_like, f"SET GLOBAL {name} = {before[0]}")
 
 
-def test_a_warning_stands_in_the_status_file_as_long_as_it_holds(
+def test_a_warning_is_in_the_status_file_as_long_as_it_applies(
     mariadb: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [ExpiryOutlook(0, "")]

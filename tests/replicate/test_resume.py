@@ -44,7 +44,7 @@ def test_or_by_gtid_if_that_is_wanted() -> None:
     assert resume(STATE, SERVER, use_gtid=True, where=HERE).start == parse_gtid_set(f"{A}:1-7")
 
 
-def test_behind_four_gigabytes_only_gtid_can_go_on() -> None:
+def test_beyond_four_gigabytes_only_gtid_can_continue() -> None:
     far = replace(STATE, lsn=Lsn(0, 4, 2**32 + 5))
     server = replace(SERVER, logs=(("bin.000004", 2**33),))
     assert resume(far, server, use_gtid=False, where=HERE).start == parse_gtid_set(f"{A}:1-7")
@@ -217,7 +217,7 @@ def format_event(created: int, server_id: int, version: str, rest: int) -> bytes
     return struct.pack("<IBIIIH", created, 15, server_id, 0, rest, 0) + b"\4\0" + version.encode().ljust(50, b"\0")
 
 
-def test_a_file_is_known_by_its_birth() -> None:
+def test_a_log_file_is_recognized_by_its_creation_time_and_server() -> None:
     known = format_event(1000, 7, "10.11", 1)
     check_same_file(known, format_event(1000, 7, "10.11", 2), HERE)
     for other in (format_event(1001, 7, "10.11", 1), format_event(1000, 8, "10.11", 1), format_event(1000, 7, "11", 1)):

@@ -29,12 +29,12 @@ def _start(log: list[int], received: list[int], awaited: list[int] | None = None
     return aligned(begun, lambda: _place(len(log)), known, 1, WHERE)
 
 
-def test_behind_transactions_that_were_received_nothing_comes_twice() -> None:
+def test_after_received_transactions_nothing_comes_twice() -> None:
     assert _start([1, 2, 3, 4, 5], [1, 2, 3]) == StandbyStart(_place(3), None)
     assert _start([1, 2, 3], [1, 2, 3]) == StandbyStart(_place(3), None)
 
 
-def test_what_a_standby_committed_in_another_order_comes_twice_up_to_a_known_place() -> None:
+def test_changes_that_a_standby_committed_in_another_order_come_twice_up_to_a_known_place() -> None:
     assert _start([1, 4, 2, 3, 5], [1, 2, 3]) == StandbyStart(_place(1), Lsn.at(_place(4), 1))
 
 
@@ -42,7 +42,7 @@ def test_a_standby_that_lagged_repeats_nothing_of_what_is_known() -> None:
     assert _start([1, 2, 3, 4, 5], [1, 2, 3, 4], awaited=[4]) == StandbyStart(_place(4), None)
 
 
-def test_of_equal_identities_each_stands_for_one_transaction() -> None:
+def test_each_of_several_equal_identities_counts_for_one_transaction() -> None:
     assert _start([7, 7, 7], [7, 7]) == StandbyStart(_place(2), None)
     with pytest.raises(Transient):
         _start([7], [7, 7])

@@ -8,6 +8,6 @@ from pidts.replicate.warm import warm
 
 
 @pytest.mark.parametrize("kernel", ["compiled", "python"])
-def test_the_made_up_rows_come_through(kernel, monkeypatch):
+def test_the_invented_rows_are_read(kernel, monkeypatch):
     monkeypatch.setenv("PIDTS_KERNEL", kernel)
     assert warm() == 4

@@ -160,7 +160,7 @@ def test_a_char_that_grows_too_long_becomes_a_varchar_and_a_text_stays() -> None
 
 
 @pytest.mark.parametrize("expression", ["partition id", "add prefix"])
-def test_images_that_are_not_there_stay_so_whatever_is_below(expression: str) -> None:
+def test_a_missing_image_stays_missing_whatever_its_children_have(expression: str) -> None:
     of = table(text() if expression == "add prefix" else BIGINT)
     arguments = ("p",) if expression == "add prefix" else ARGUMENTS
     below = "z" if expression == "add prefix" else -5

@@ -160,7 +160,7 @@ def test_every_rule_that_fits_is_asked() -> None:
     ("first", "second"),
     [("s*", "s*.t*"), ("s*.*", "s*.t*"), ("s*.t?", "s*.t1"), ("s*.t*", "s1.t*"), ("s?.t1", "s[1].t1"), ("s1", "*.*")],
 )
-def test_the_general_rule_decides_before_the_special_whatever_comes_first(first: str, second: str) -> None:
+def test_a_general_rule_decides_before_a_special_one_in_any_order_of_the_file(first: str, second: str) -> None:
     general, special = rule("Ignore", "delete", tables=first), rule("Error", "delete", tables=second)
     assert verdict(general, special, events="delete") is SKIP
     assert verdict(special, general, events="delete") is SKIP
@@ -200,7 +200,7 @@ def test_two_different_rules_for_the_same_patterns_are_an_error_and_the_same_one
     assert verdict(rule("Ignore", "insert"), rule("Ignore", "insert"), events="insert") is SKIP
 
 
-def test_every_name_stands_for_known_kinds() -> None:
+def test_every_event_name_means_known_kinds() -> None:
     kinds = {kind for name in EVENTS for kind in expand(name)}
     assert {"insert", "create database", "drop column"} <= kinds
     assert not kinds & {"all", "none", "create schema", "incompatible ddl changes"}

@@ -48,7 +48,7 @@ def target_table(routes: Routes, name: str) -> str:
         ([RouteRule("a", "", "b"), RouteRule("b", "", "c")], "a.t>b.t b.t>c.t"),
     ],
 )
-def test_a_table_goes_where_dm_puts_it(rules: list[RouteRule], routed: str) -> None:
+def test_a_table_has_the_target_that_dm_gives_it(rules: list[RouteRule], routed: str) -> None:
     routes = Routes(tuple(rules))
     for name, target in (pair.split(">") for pair in routed.split()):
         assert target_table(routes, name) == target
@@ -113,7 +113,7 @@ def test_a_value_is_the_groups_of_the_expression(regexp: str, name: str, value: 
     assert Extract(regexp, "c")(name) == value
 
 
-def test_extracted_columns_stand_in_the_order_table_schema_source() -> None:
+def test_extracted_columns_are_in_the_order_table_schema_source() -> None:
     rule = RouteRule(
         "shop_*",
         "t_*",

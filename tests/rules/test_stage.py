@@ -210,7 +210,7 @@ def test_the_target_computes_no_column_of_other_values() -> None:
     assert found(Rules(routes=Routes((RouteRule("shop_*", "t_*", "shop", "t"),), "s"))) == ["", ""]
 
 
-def test_a_clause_of_a_statement_names_the_column_as_it_lands() -> None:
+def test_a_clause_has_the_mapped_column_of_the_target() -> None:
     rules = Rules(mappings=(ColumnMapping("shop_*", "", "c1", "add prefix", ("north-",)),))
     assert rules.mapped_column(T.columns[1], NAME) == rules.target_table(T).columns[1] != T.columns[1]
     assert rules.mapped_column(T.columns[1], TableName("crm", "t")) is T.columns[1]

@@ -27,7 +27,7 @@ def test_tables_that_land_in_one_are_found_by_its_name() -> None:
     assert merged(RULES, [TWO, ALONE]) == merged(Rules(), [ONE, TWO]) == frozenset()
 
 
-def test_a_table_lands_where_another_keeps_its_name() -> None:
+def test_a_routed_table_shares_the_target_of_a_table_with_that_name() -> None:
     assert together(RULES, [LANDED, ONE]) == {LANDED: (LANDED, ONE)}
 
 

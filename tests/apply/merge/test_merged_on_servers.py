@@ -66,7 +66,7 @@ def row(number: int, a: int | None = 7, b: str = "x", u: int | None = None, **mo
     return {"id": number, "a": a, "b": b, "u": u, **more}
 
 
-def test_rows_of_equal_keys_stand_side_by_side_where_extracted_columns_are_in_the_key(session: TargetSession) -> None:
+def test_rows_with_equal_keys_are_separate_if_extracted_columns_are_in_the_key(session: TargetSession) -> None:
     shards = Shards(session, extracts=True)
     shards.create()
     assert shards.rules.keyed == {shards.target_table}

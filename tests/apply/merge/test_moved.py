@@ -90,7 +90,7 @@ def test_copied_rows_are_not_noted_and_nothing_is_where_all_is_even():
     assert [one["a"] for one in destination.rows] == [1, 5, 1]
 
 
-def test_a_copied_row_goes_with_what_the_log_says_of_it():
+def test_a_copied_row_is_set_aside_with_the_changes_of_its_key():
     """Otherwise the copied row would replace the row that it has become."""
     destination = Destination()
     destination.write(of(M, 50, insert(1, a=9)))
@@ -107,7 +107,7 @@ def test_a_copied_row_goes_with_what_the_log_says_of_it():
         ([update(5, 2, to=9)], 50),
     ],
 )
-def test_what_comes_late_takes_nothing_from_who_has_it_later(late, left):
+def test_a_late_change_takes_no_row_from_a_member_that_has_it_later(late, left):
     destination = Destination(row(5))
     destination.write(of(M, 40, insert(5, a=left)))
     assert row(5, left) in destination.write(of(N, 10, *late))
@@ -122,7 +122,7 @@ def test_what_is_later_is_written():
     assert destination.record == {("t_n", "5|"): 30}
 
 
-def test_nobody_has_it_in_the_end_in_whatever_order_they_come():
+def test_no_member_has_the_key_at_the_end_in_any_order_of_commits():
     histories = {M: [(10, insert(5)), (20, delete(5))], N: [(0, delete(5))], THIRD: [(30, insert(5)), (40, delete(5))]}
     events = [(member, place, change) for member, mine in histories.items() for place, change in mine]
     for order in itertools.permutations(events):

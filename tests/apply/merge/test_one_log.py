@@ -108,7 +108,7 @@ def test_any_history_of_moves_ends_with_each_row_where_it_went(seed: int, count:
         assert target.rows() == expected, "what comes once more is older than what is there"
 
 
-def test_a_row_that_takes_another_tables_key_is_left_to_a_person() -> None:
+def test_a_row_that_gets_the_key_of_another_tables_row_halts() -> None:
     with closing(Target()) as target:
         target.apply([(0, (N, None, row(1, 1, 0))), (1, (N, None, row(2, 2, 1)))], 0)
         with pytest.raises(Halted) as raised:

@@ -157,7 +157,7 @@ def again(world: World, leader: str) -> Outcome:
 
 
 @pytest.mark.parametrize("leader", ["a", "c"])
-def test_at_each_crash_point_all_are_done_or_all_come_again(world: World, leader: str) -> None:
+def test_at_each_crash_point_the_change_is_done_for_all_or_all_arrive_again(world: World, leader: str) -> None:
     """This holds also when another source leads the next time."""
     transactional = world.target.transactional_ddl
     points = 0
@@ -191,7 +191,7 @@ def dies(world: World, change: SchemaChange, points: int) -> bool:
     return False
 
 
-def test_a_column_that_was_kept_goes_with_those_who_come_while_it_is_cut_off(world: World) -> None:
+def test_a_kept_column_is_dropped_with_members_that_arrive_during_an_interrupted_change(world: World) -> None:
     transactional = world.target.transactional_ddl
     points, died = 0, True
     while died:
@@ -237,7 +237,7 @@ def test_nothing_is_said_for_a_source_that_begins_anew(world: World) -> None:
     assert world.done() == set(SOURCES)
 
 
-def test_a_leader_that_was_taken_over_says_nothing_for_anybody(world: World) -> None:
+def test_a_leader_that_was_replaced_records_done_for_nobody(world: World) -> None:
     runner, change = world.runner("a"), world.change("a", "b", "c")
     world.claim("a")
     with pytest.raises(Fenced):
@@ -261,7 +261,7 @@ def test_a_source_that_begins_anew_while_the_statement_runs(world: World) -> Non
     assert (world.done(), world.columns()) == (set(SOURCES), ["id", "c"])
 
 
-def test_one_that_comes_late_is_recognized_by_a_commit_that_nobody_heard_of(world: World) -> None:
+def test_a_late_member_gets_the_change_of_a_commit_without_an_answer(world: World) -> None:
     def hook(point: str) -> None:
         if point == "commit:after" and world.done():
             world.target.store.hook = None
@@ -298,7 +298,7 @@ def test_an_order_is_taken_by_what_it_orders(world: World, kind: OrderKind) -> N
     assert world.columns() == (["id", "c"] if kind is OrderKind.UNLOCK else ["id"])
 
 
-def test_to_unlock_goes_on_with_what_was_begun() -> None:
+def test_an_unlock_continues_the_begun_change() -> None:
     """A statement that has run is not repeated: it would be refused, because the column is there."""
     world = World(transactional=False)
     points = 0
@@ -317,7 +317,7 @@ def test_to_unlock_goes_on_with_what_was_begun() -> None:
 
 
 @pytest.mark.parametrize("error", [Transient("lost", "gone"), Halted("target-refused", "no")])
-def test_what_fails_is_said_for_nobody(world: World, error: Exception) -> None:
+def test_a_failed_change_is_recorded_for_no_member(world: World, error: Exception) -> None:
     def fails(point: str) -> None:
         if point == "execute:before":
             raise error
@@ -368,7 +368,7 @@ def test_what_somebody_has_made_by_hand_after_it_was_refused_counts() -> None:
     world.target.forget()
 
 
-def test_one_that_comes_again_after_it_was_refused_is_waited_for_once_more() -> None:
+def test_others_wait_again_for_a_member_that_runs_a_refused_change_again() -> None:
     """It may have happened this time."""
     world = World(transactional=False)
     refuses(world, "a")

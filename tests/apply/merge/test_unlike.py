@@ -46,11 +46,11 @@ def table(*columns: Column, keys: tuple[Key, ...] = (), charset: str = "utf8mb4"
         (table(V), table(V), ""),
     ],
 )
-def test_what_differs_is_said_of_both(here: Table, there: Table, words: str) -> None:
+def test_differences_are_described_for_both_tables(here: Table, there: Table, words: str) -> None:
     assert differences_text(here, there) == words
 
 
-def test_json_of_mysql_and_of_mariadb_is_said_in_the_same_words_and_is_not_the_same() -> None:
+def test_json_columns_of_mysql_and_mariadb_differ_although_their_sql_is_equal() -> None:
     mysql = table(Column("j", ColumnType(Kind.JSON)))
     mariadb = table(Column("j", ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")))
     assert differences_text(mysql, mariadb) == f"column j (json here, {LONG} there)"

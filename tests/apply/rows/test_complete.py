@@ -347,7 +347,7 @@ def beside_copy(
     return net.upserts.to_pylist(), net.deletes.to_pylist()
 
 
-def test_a_row_that_is_where_it_came_from_is_continued_from_there():
+def test_a_row_that_is_at_its_old_key_is_continued_from_there():
     moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
     batch = batch_of(PLAIN, [moved], held=[minimal(PLAIN, moved)])
     assert moved_within(batch, [{**ROW, "b": "here"}])[0] == [{**ROW, "id": 3, "b": "here"}]

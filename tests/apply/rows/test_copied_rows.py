@@ -47,7 +47,7 @@ def absent(table: Table, *keys: int) -> ChangeBatch:
         (None, False, 0),
     ],
 )
-def test_rows_give_way_only_where_the_target_is_not_what_the_log_says(state, safe, removed):
+def test_rows_are_removed_first_only_while_the_target_may_differ_from_the_log(state, safe, removed):
     session: Any = UnreadSession()
     change = (Op.UPDATE, ONE, {**ONE, "a": 8})
     copies = {} if state is None else {UNIQUE.name: state}
@@ -86,7 +86,7 @@ def test_a_copied_row_of_a_table_that_is_not_repaired_stays_below_newer_ones():
     assert live.rows == [row(9, 1)]
 
 
-def test_a_key_that_the_source_has_not_goes_without_being_asked_for():
+def test_a_key_that_the_source_lacks_is_removed_without_a_read():
     live = Live(rules=ApplyRules(source="s"))
     live.change(insert(row(1, key=1)))
     live.change(insert(row(1, key=2)), at=1)

@@ -82,6 +82,6 @@ def test_what_is_no_expression_is_not_understood(text):
     "text",
     ["a IN (SELECT 1)", "EXISTS (SELECT 1)", "a = ANY (1)", "a REGEXP 'x'", "(a, b) = (1, 2)", "a + INTERVAL 1 DAY", "NOW() * INTERVAL 1 DAY", "DATE_SUB(a, INTERVAL 1 DAY)", "_utf8mb4'x'", "CAST(a AS CHAR)", "TRIM(BOTH 'x' FROM a)", "SUBSTRING(a FROM 2)"],
 )  # fmt: skip
-def test_what_the_servers_know_besides_is_distinguished(text):
+def test_other_syntax_of_the_servers_is_not_supported(text):
     with pytest.raises(NotSupportedError):
         parse(text)

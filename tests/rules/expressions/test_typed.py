@@ -136,7 +136,7 @@ OFFSETS = (
 
 
 @pytest.mark.parametrize("zone", ["+00:00", "+08:00"])
-def test_a_date_with_an_offset_is_what_mysql_takes_it_for(zone, mysql97, database, in_one_session, run_sql):
+def test_a_date_with_an_offset_has_the_same_value_as_on_mysql(zone, mysql97, database, in_one_session, run_sql):
     """A server from 8.0.19 on, as the TiDB in DM does: the offset is turned into the session's time zone."""
     in_one_session(
         mysql97,
