@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,16 @@ class World:
         self.session.meta.prepare()
         self.record = ServerRecord(self.session)
         self.tables = {name: table(name, {"id": INT, "v": INT}) for name in (A, B)}
-        address = f"{server.user}:{server.password}@{server.host}:{server.port}/{database}"
-        scheme = "postgresql+psycopg" if server.kind == "postgres" else "mysql+pymysql"
-        self.reader = SqlCatalog("lake", uri=f"{scheme}://{address}")
         for name in (A, B):
             self.create(name)
+
+    @cached_property
+    def reader(self) -> SqlCatalog:
+        """The catalog of another program, which would make the server's tables if they were missing."""
+        server = self.server
+        address = f"{server.user}:{server.password}@{server.host}:{server.port}/{self.database}"
+        scheme = "postgresql+psycopg" if server.kind == "postgres" else "mysql+pymysql"
+        return SqlCatalog("lake", uri=f"{scheme}://{address}")
 
     def create(self, name: TableName) -> None:
         for sql in self.session.schema.create_statements(self.tables[name]).statements:
@@ -305,6 +311,16 @@ def test_a_late_transaction_of_a_killed_publisher_changes_nothing(world: World) 
         cursor.execute(swap, (second, first.metadata))
         assert cursor.rowcount == 0
         late.commit()
+
+
+def test_a_check_leaves_no_tables(world: World) -> None:
+    world.catalog.check()
+    there = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'iceberg_tables' AND table_schema IN "
+    assert world.sql(f"{there} ('public', %s)", world.database) == [(0,)]
+    world.write((1, 1))
+    assert world.publish()
+    world.catalog.check()
+    assert world.rows() == [(1, 1)]
 
 
 def test_a_publication_reads_only_what_has_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

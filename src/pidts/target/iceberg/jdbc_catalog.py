@@ -66,6 +66,8 @@ class JdbcCatalog(ABC):
     """The end of an INSERT that does nothing if the row exists."""
     tables: ClassVar[str]
     """A query for the number of the catalog's tables that exist."""
+    undoes_ddl: ClassVar[bool] = True
+    """Whether a rollback removes tables that the transaction has made."""
     charset: ClassVar[str] = ""
     """The end of the statements that make the tables."""
 
@@ -89,17 +91,20 @@ class JdbcCatalog(ABC):
         return problems
 
     def check(self) -> None:
-        """Writes a row for a namespace, and rolls back."""
-        with self._transaction() as connection:
-            self._add_namespace(connection, "pidts_check")
+        """Writes a row for a namespace, and rolls back; makes no tables that stay."""
+        with self._connected() as connection:
+            is_made = self._is_made(connection)
+            if not is_made and self.undoes_ddl:
+                self._make_tables(connection)
+            if is_made or self.undoes_ddl:
+                self._add_namespace(connection, "pidts_check")
             connection.rollback()
 
     @contextmanager
     def _transaction(self) -> Iterator[_Connection]:
         with self._connected() as connection:
-            if connection.execute(self.tables).fetchone()[0] < len(CATALOG_TABLES):
-                for sql in CATALOG_TABLES:
-                    connection.execute(sql + self.charset)
+            if not self._is_made(connection):
+                self._make_tables(connection)
             connection.commit()
             yield connection
             connection.commit()
@@ -108,6 +113,13 @@ class JdbcCatalog(ABC):
     @contextmanager
     def _connected(self) -> Iterator[_Connection]:
         """Connects without autocommit; converts errors, and closes the connection."""
+
+    def _is_made(self, connection: _Connection) -> bool:
+        return bool(connection.execute(self.tables).fetchone()[0] == len(CATALOG_TABLES))
+
+    def _make_tables(self, connection: _Connection) -> None:
+        for sql in CATALOG_TABLES:
+            connection.execute(sql + self.charset)
 
     def _locations(self, connection: _Connection, names: Sequence[TableName]) -> dict[TableName, str]:
         """Locks the rows of these tables, and returns their metadata files; an empty one for a view."""
@@ -209,6 +221,7 @@ class MySqlCatalog(JdbcCatalog):
         "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() "
         "AND table_name IN ('iceberg_tables', 'iceberg_namespace_properties')"
     )
+    undoes_ddl = False
     charset = " ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin"
 
     @contextmanager

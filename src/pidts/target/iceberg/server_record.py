@@ -174,6 +174,9 @@ class ServerRecord:
 
         Entries of a place to which no task publishes any more are forgotten.
         """
+        known, _ = self._connection.run("SELECT 1 FROM pidts_server_task LIMIT 1", ())
+        if not place and not known:
+            return  # no task of the warehouse publishes: the database is not locked
         with self._connection.transaction():
             if place:
                 self._connection.run(
