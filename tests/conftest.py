@@ -20,7 +20,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -206,8 +206,8 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
     """Removes what earlier files' tests have left on the servers of the MySQL family.
 
     Whoever reads all tables of a server would read those, too. And a test that reads a log from its beginning would read
-    all of it. The log stays where GTIDs have several domains or tags: from one GTID of an event, only a log that has all
-    others is read.
+    all of it. Where GTIDs have several domains or tags, the server forgets them, too: from one GTID of an event, only a
+    log that has all others is read.
     """
     for server in _started if request.path in _with_server else ():
         if server.kind == "postgres":
@@ -226,6 +226,9 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
             if re.fullmatch(r"([0-9a-f-]{36}(:\d+(-\d+)?)+)?|\d+-\d+-\d+", executed):
                 rows("FLUSH LOGS")
                 rows(f"PURGE BINARY LOGS TO '{rows('SHOW BINARY LOGS')[-1][0]}'")
+            else:
+                with suppress(pymysql.MySQLError):  # a replicator that has been killed is connected still
+                    rows("RESET BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "RESET MASTER")
 
 
 @pytest.fixture(params=["mariadb", "mysql97", "mysql56"])
