@@ -392,7 +392,7 @@ def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) ->
     browser.until(lambda: len(browser.all(".copy tbody tr")) == 11, "t7 and t70 to t79")
     assert time.monotonic() - began < 10
     assert shop.service.call("DELETE", f"/api/tasks/{name}")[0] == 200
-    browser.sees("is not there any more")
+    browser.sees("does not exist any more")
 
 
 @pytest.mark.long

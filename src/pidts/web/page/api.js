@@ -1,4 +1,5 @@
-// Asks the service. Every failure becomes a `Refused` with code, what, where and todo, as on the command line.
+// Sends requests to the service. Every failure becomes a `Refused` with code, what, where and todo, as on the command
+// line.
 
 /** An error of the service, in the form that all errors of PiDTS have. */
 export class Refused extends Error {

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 const WIDTH = 180;
 const FEWEST = 30;
 
-// The first minutes of a task begin at the right edge, so that the line does not change its shape with each value.
+// The line of a new task begins at the right edge, so that its shape does not change with each new value.
 const padded = (values) => (values.length < FEWEST ? [...Array(FEWEST - values.length).fill(null), ...values] : values);
 
 /** Returns a small chart without axes. `says` describes it to a reader who cannot see it. */

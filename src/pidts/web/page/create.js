@@ -1,4 +1,4 @@
-// Creates a task from a task file: read and checked first, then created and started.
+// Creates a task from a task file. The file is read and checked first; then the task is created and started.
 
 import { ask, get } from "./api.js";
 import { h } from "./dom.js";
@@ -64,20 +64,20 @@ export function create(page) {
     const { checked } = state;
     const isRight = Boolean(checked) && checked.ok !== false;
     return [
-      h("div", { class: "title" }, h("h1", {}, "New task"), h("p", { class: "sum" }, "A task file says what is synced, from where, to where.")),
+      h("div", { class: "title" }, h("h1", {}, "New task"), h("p", { class: "sum" }, "A task file says which tables are synced, from which source, and to which target.")),
       h(
         "div",
         { class: "create" },
         field(
           "Task file",
           h("textarea", { id: "task-text", rows: 22, spellcheck: "false", autocomplete: "off", wrap: "off", on: { input: changed("text") }, placeholder: "name: shop\ntask-mode: all\ntarget-database: …" }),
-          "Paste the YAML here. Write passwords as password-file or ${ENV}, as the service's machine knows them.",
+          "Paste the YAML here. Write passwords as password-file or ${ENV}: the file or variable must exist on the service's machine.",
         ),
         h(
           "div",
           { class: "sources" },
           field("Or choose a file on this computer", h("input", { type: "file", accept: ".yaml,.yml,text/*", on: { change: read } })),
-          field("Or name a file on the service's machine", h("input", { type: "text", placeholder: "/etc/pidts/shop.yaml", spellcheck: "false", on: { input: changed("path") } }), "Later edits of that file are taken over."),
+          field("Or name a file on the service's machine", h("input", { type: "text", placeholder: "/etc/pidts/shop.yaml", spellcheck: "false", on: { input: changed("path") } }), "PiDTS also uses later edits of that file."),
         ),
       ),
       h(

@@ -3,7 +3,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_NAMES = new Set(["svg", "path", "line", "rect", "circle", "g", "title", "text", "polyline"]);
 
-// Attributes that the reader changes by using the page: a redraw leaves them as they are.
+// Attributes that users change when they use the page: a redraw does not change them.
 const READERS_OWN = new Set(["open"]);
 
 /** Makes an element. `key` identifies it among its siblings; `on` has its listeners; children are nodes or texts. */
@@ -16,7 +16,7 @@ export function h(name, attributes = {}, ...children) {
     } else if (attribute === "key") {
       element.key = value;
     } else if (attribute === "own") {
-      element.own = value; // its children belong to somebody else, and a redraw does not touch them
+      element.own = value; // other code makes its children, and a redraw does not change them
     } else if (value !== null && value !== undefined && value !== false) {
       element.setAttribute(attribute, value === true ? "" : String(value));
     }

@@ -1,4 +1,4 @@
-// Asks for the token of the service. The service keeps it in a cookie that no script can read.
+// Asks for the token of the service. After the login the browser sends a cookie, which no script can read.
 
 import { post } from "./api.js";
 import { h } from "./dom.js";

@@ -13,26 +13,26 @@ let view = null;
 let due = null;
 let connection = { state: "connecting" };
 
-/** What views may ask of the page. */
+/** The functions of the page that views may call. */
 const page = {
   /** Draws the view soon. Many calls in a row make one drawing. */
   redraw() {
     due ??= setTimeout(draw, 0);
   },
-  /** Tells a screen reader something that changed. */
+  /** Makes screen readers read a text about something that has changed. */
   speak(text) {
     nodes.spoken.textContent = text;
   },
   go(address) {
     location.hash = address;
   },
-  /** Takes the state of the connection to the service. */
+  /** Shows the state of the connection to the service. */
   connection(state) {
     if (state.state === "refused" && state.error.status === 401) {
       page.wantsLogin();
       return;
     }
-    if (state.state === "connecting" && connection.state === "gone") return; // it says so until there is an answer
+    if (state.state === "connecting" && connection.state === "gone") return; // "no connection" is shown until the service answers
     const was = connection.state;
     connection = state;
     if (state.state === "gone" && was === "live") page.speak("The service does not answer.");
@@ -45,7 +45,7 @@ const page = {
       page.go(`#/login?then=${encodeURIComponent(location.hash || "#/")}`);
     }
   },
-  /** Takes an error of a view: a missing login leads to the login, anything else is returned to be shown. */
+  /** Handles an error of a view: a missing login opens the login; any other error is returned, so that it is shown. */
   failed(error) {
     if (error.status === 401) {
       page.wantsLogin();
@@ -138,6 +138,6 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   nodes.content.focus();
 });
 window.addEventListener("hashchange", route);
-// Durations ("for 3 min") go on while nothing else happens.
+// Durations ("for 3 min") grow even if nothing else changes.
 setInterval(() => page.redraw(), 1000);
 route();

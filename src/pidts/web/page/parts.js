@@ -23,7 +23,7 @@ export function needsOperator(task) {
   return Boolean(task.needs_operator || task.stage === "halted" || task.stage === "failed");
 }
 
-/** Returns what a person has to look at: a text each, and the view in which it is resolved. */
+/** Returns the problems that need an operator: for each a text, and the view in which it is resolved. */
 export function needs(task) {
   const found = [];
   if (task.halted) {
@@ -32,7 +32,7 @@ export function needs(task) {
   if (task.locked_rows) {
     found.push({ text: `${words.plural(task.locked_rows, "row")} set aside`, view: "rows" });
   }
-  // Where halted tables are counted, the error of the run's end only repeats them.
+  // If halted tables are counted, the error of the run's end would only repeat them.
   if (task.error && !task.halted) found.push({ text: task.error.what, todo: task.error.todo, code: task.error.code, view: "now" });
   if (!found.length && needsOperator(task)) found.push({ text: task.message || `the task is ${words.stage(task.stage)}`, view: "now" });
   return found;
@@ -131,7 +131,7 @@ export function findings(found) {
   );
 }
 
-/** Returns a text that stands for a view that has nothing to show. */
+/** Returns the text that is shown in a view without contents. */
 export function empty(text, ...more) {
   return h("p", { class: "empty" }, text, ...more);
 }

@@ -32,7 +32,7 @@ export function task(page, name, first) {
   let connection = null;
   let timer = null;
 
-  /** What tabs may ask of the view of their task. */
+  /** The functions of the task's view that its tabs may call. */
   const shared = {
     name,
     page,

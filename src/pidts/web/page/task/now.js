@@ -1,4 +1,5 @@
-// What a task does now: what needs an operator, the stages of a change with the slow one, the last hour, the newest schema changes.
+// What a task does now: problems that need an operator, the stages of a change and the slowest one, charts of the last
+// hour, and the newest schema changes.
 
 import { get } from "../api.js";
 import { chart } from "../charts.js";
@@ -12,14 +13,14 @@ const LOG_LINES = 1000;
 export function now(shared) {
   let applied = [];
 
-  // The log of the task tells each schema change that the target has run.
+  // The task's log has a line for each schema change that the target has run.
   async function load() {
     try {
       const { lines } = await get(`${shared.path("logs")}?limit=${LOG_LINES}`);
       applied = lines.filter(isChange).map(changeOf).reverse();
       shared.page.redraw();
     } catch {
-      applied = []; // the log has a view of its own, which tells what is wrong with it
+      applied = []; // the log's own tab shows why the log cannot be read
     }
   }
 
@@ -34,7 +35,7 @@ export function now(shared) {
       const progress = task.progress ?? {};
       return [
         attention(task),
-        progress.cause && !task.error ? errorBlock(progress.cause, "It waits, and goes on by itself") : null,
+        progress.cause && !task.error ? errorBlock(progress.cause, "The task waits, and continues by itself") : null,
         task.message ? h("p", { class: "message" }, words.capital(task.message)) : null,
         stages(task),
         numbers(task, progress),
@@ -111,7 +112,7 @@ function icon(name) {
   return h("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, shapes[name].map((d) => h("path", { d })));
 }
 
-// What is known of the stages before the task has measured them.
+// The stages before the task has measured them: only their places and the lag are known.
 function outline(task) {
   const relay = (task.progress?.sources ?? []).map((one) => one.relay_bytes).filter((one) => one !== null && one !== undefined);
   return [
@@ -122,7 +123,7 @@ function outline(task) {
   ];
 }
 
-/** Returns the stages that a change goes through. What a stage does not tell is left out. */
+/** Returns the stages that a change goes through. Values that a stage does not have are left out. */
 function stages(task) {
   const found = task.progress?.road ?? task.road ?? null;
   const known = new Map((found?.stages?.length ? found.stages : outline(task)).map((one) => [one.name, one]));

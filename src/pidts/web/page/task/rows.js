@@ -1,4 +1,5 @@
-// Rows that differ from the source and were set aside: side by side, resolved after a preview as in the terminal.
+// Rows that differ from the source and were set aside. They are shown side by side, and resolved after a preview, as in
+// the terminal.
 
 import { get, post } from "../api.js";
 import { h } from "../dom.js";
@@ -115,7 +116,7 @@ export function rows(shared) {
       deal.take === "set" && !deal.done ? values(deal) : null,
       errorBlock(deal.error),
       deal.preview
-        ? h("p", { class: "explain" }, deal.done ? `${words.plural(resolved.length, "row")} resolved.` : `${words.plural(resolved.length, "row")} would be resolved, with the held changes on top.`)
+        ? h("p", { class: "explain" }, deal.done ? `${words.plural(resolved.length, "row")} resolved.` : `${words.plural(resolved.length, "row")} would be resolved, and then get their held changes.`)
         : null,
       resolved.slice(0, 20).map((one) => h("div", { key: one.id }, h("p", { class: "meta" }, `${one.table} ${one.id}`), sides(one, true))),
       resolved.length > 20 ? empty(`and ${words.count(resolved.length - 20)} more rows`) : null,
@@ -140,7 +141,7 @@ export function rows(shared) {
     return h(
       "div",
       { class: "values" },
-      h("p", { class: "explain" }, "The source's row with these values. Empty fields stay as the source has them; NULL is NULL."),
+      h("p", { class: "explain" }, "The target gets the source's row with these values. An empty field keeps the source's value. Write NULL for NULL."),
       deal.columns.map((column) =>
         h(
           "label",
@@ -176,7 +177,7 @@ export function rows(shared) {
     return [
       errorBlock(state.error),
       done,
-      h("p", { class: "message" }, `${words.plural(found.locked_rows, "row")} of ${words.plural(tables.length, "table")} differ from the source. Their changes are held until you decide; all other rows go on.`),
+      h("p", { class: "message" }, `${words.plural(found.locked_rows, "row")} of ${words.plural(tables.length, "table")} differ from the source. Changes of these rows are held until you decide. All other rows go on.`),
       tables.length > 1
         ? h(
             "label",
@@ -261,7 +262,7 @@ export function rows(shared) {
   };
 }
 
-/** Returns the row as the source said it was, as the target has it, and as it becomes. */
+/** Returns a row's values: those that the source's log has, those that the target has, and those after the decision. */
 function sides(one, withOutcome) {
   const text = (value) => (value === null || value === undefined ? h("i", {}, "no row") : value);
   return h(

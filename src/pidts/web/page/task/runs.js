@@ -1,4 +1,5 @@
-// Runs of a task that take a while (check, plan, verify, repair): begins them, follows them, and keeps the newest result.
+// Operations of a task that take a while (check, plan, verify, repair): begins them, shows their progress, and keeps the
+// newest result.
 
 import { ask, get, post } from "../api.js";
 import { h } from "../dom.js";
@@ -42,7 +43,7 @@ export function runs(shared, kinds) {
           state.list = state.list.map((one) => (one.id === state.one.id ? { ...one, ...state.one } : one));
         }
       } catch (error) {
-        if (error.status) failed(error); // while the service is gone, it is asked again
+        if (error.status) failed(error); // while the service does not answer, the page asks again
         else follow();
       }
       shared.page.redraw();

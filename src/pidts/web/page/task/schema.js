@@ -1,5 +1,5 @@
-// Schema changes and tables that wait for an operator or for other shards, and the decisions about them: each is shown
-// by the service as `pidts ddl` shows it in a terminal, and done only after that.
+// Schema changes and tables that wait for an operator or for other shards, and the decisions about them. The service
+// first shows what a decision does, as `pidts ddl` does in a terminal. Only then can it be confirmed.
 
 import { get, post } from "../api.js";
 import { h } from "../dom.js";
@@ -10,12 +10,12 @@ const EVERY_SECONDS = 30;
 const SHARDS_SHOWN = 12;
 
 const DECISIONS = {
-  retry: { text: "Try again", says: "The target tries it again, unchanged." },
-  skip: { text: "Skip", says: "The target does not run it: it already has it, or must not get it." },
+  retry: { text: "Try again", says: "The target tries again, without any change." },
+  skip: { text: "Skip", says: "The target does not run the statement: it already has this change, or must not get it." },
   replace: { text: "Replace …", says: "The target runs your statements instead.", takesSql: true },
   inject: { text: "Run first …", says: "The target runs your statements first, then the schema change.", takesSql: true },
-  unlock: { text: "Do not wait", says: "The target runs it now, without the shards that have not reached it." },
-  revert: { text: "Take back", says: "Forgets the earlier decision: the target runs it as the source did." },
+  unlock: { text: "Do not wait", says: "The target runs the schema change now, and does not wait for the shards that have not reached it." },
+  revert: { text: "Take back", says: "The earlier decision is forgotten: the target runs the statement as the source did." },
 };
 
 export function schema(shared) {
@@ -112,7 +112,7 @@ export function schema(shared) {
                 },
               },
             }),
-            "With the names on the target. Write ; between several statements.",
+            "Use the names that tables and columns have on the target. Write ; between statements.",
           )
         : null,
       errorBlock(open.error),
@@ -144,7 +144,7 @@ export function schema(shared) {
       halted.length ? h("section", {}, h("h2", {}, "Halted"), h("ul", { class: "cards" }, halted.map(halt))) : null,
       found.locks?.length ? h("section", {}, h("h2", {}, "Waiting for other shards"), h("ul", { class: "cards" }, found.locks.map(lock))) : null,
       found.orders?.length ? h("section", {}, h("h2", {}, "Decisions so far"), h("ul", { class: "cards small" }, found.orders.map(order))) : null,
-      found.held?.length ? h("section", {}, h("h2", {}, "Tables that stay at an earlier place"), h("ul", { class: "cards small" }, found.held.map(held))) : null,
+      found.held?.length ? h("section", {}, h("h2", {}, "Tables that wait at an earlier place in the log"), h("ul", { class: "cards small" }, found.held.map(held))) : null,
       shown ? null : empty("No schema change waits, and no table is halted."),
     ];
   }
@@ -196,7 +196,7 @@ export function schema(shared) {
             { key: name },
             h("span", { class: "waits" }, "waits for "),
             name,
-            one.awaited_since?.[name] ? ` ${words.ago(one.awaited_since[name])}` : "",
+            one.awaited_since?.[name] ? `, for ${words.duration(Date.now() / 1000 - one.awaited_since[name])}` : "",
             one.refused?.[name] ? h("code", { class: "code" }, one.refused[name]) : null,
           ),
         ),
@@ -252,7 +252,7 @@ function held(one) {
 
 function backlog(found) {
   if (!found?.transactions) return null;
-  return h("p", { class: "meta" }, `${found.is_whole === false ? "at least " : ""}${words.plural(found.transactions, "transaction")} wait (${words.bytes(found.own_bytes)})`);
+  return h("p", { class: "meta" }, `${found.is_whole === false ? "at least " : ""}${words.plural(found.transactions, "waiting transaction")} (${words.bytes(found.own_bytes)})`);
 }
 
 function more(all, shown) {

@@ -1,4 +1,4 @@
-// The tables of a task: how far the copy of each is, with the time to go; and what the task does with each (the plan).
+// The tables of a task: how much of each table is copied, the time left, and what the task does with each (the plan).
 
 import { post } from "../api.js";
 import { h } from "../dom.js";
@@ -56,7 +56,7 @@ export function tables(shared) {
         "section",
         { class: "plan" },
         h("h2", {}, "Plan"),
-        h("p", { class: "explain" }, "What the task does with each table: the target's types, its SQL, and values that will differ. It changes nothing."),
+        h("p", { class: "explain" }, "The plan shows what the task does with each table: the target's types, its SQL, and values that will differ. It changes nothing."),
         plan.launch("plan", "Show the plan", {}),
         plan.shown(planReport),
       ),

@@ -1,4 +1,4 @@
-// Compares source and target, and repairs what differs, after the SQL was shown.
+// Compares source and target. Repairs rows that differ, after their SQL was shown.
 
 import { h } from "../dom.js";
 import { empty, field, twice } from "../parts.js";
@@ -19,7 +19,7 @@ export function verify(shared) {
     const report = newest?.report;
     const differs = report?.tables?.length && report.equal === false && newest.state !== "running";
     return [
-      h("p", { class: "explain" }, "Compares the rows of both sides while both are written to. It changes nothing."),
+      h("p", { class: "explain" }, "Compares the rows of source and target, also while programs write to them. It changes nothing."),
       field(
         "Only these tables",
         h("input", {
@@ -60,7 +60,7 @@ function comparison(report) {
   const tables = report.tables ?? [];
   const wrong = tables.reduce((sum, one) => sum + KINDS.slice(0, 4).reduce((count, kind) => count + (one[kind] ?? 0), 0), 0);
   if (!tables.length) return [h("p", { class: "result still" }, "Nothing to compare: the task has no table yet")];
-  const said = report.equal ? "Equal" : wrong ? `${words.plural(wrong, "difference")}` : "No row is known to differ, but some are not equal yet or locked";
+  const said = report.equal ? "Equal" : wrong ? `${words.plural(wrong, "difference")}` : "No row is known to differ, but some rows are locked or not equal yet";
   const sorted = [...tables].sort((one, other) => wrongOf(other) - wrongOf(one) || words.inOrder(one.name, other.name));
   return [
     h("p", { class: `result ${report.equal ? "good" : wrong ? "alarm" : "still"}` }, h("strong", {}, said), `, ${words.count(report.rows)} rows of ${words.plural(tables.length, "table")} compared`),
