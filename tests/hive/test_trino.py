@@ -10,9 +10,11 @@ import pytest
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive.conftest import RunSql, World
+from tests.forked_programs import loaded_programs
+from tests.hive.conftest import SECONDS, RunSql, World
 from tests.hive.test_publications import SALES_CHANGES, change_sales
 from tests.hive.trino_server import Trino, trino_server
+from tests.lake.test_published_task import Published
 
 from pidts.sandbox import Server
 
@@ -137,3 +139,68 @@ def test_trino_reads_what_the_source_has(world: World) -> None:
             f"SELECT CAST(d AS VARCHAR), CAST(z AS VARCHAR) FROM plain.{world.database}.kinds WHERE id = 1"
         )
         assert shifted == [["1970-01-01 08:59:59.500", "2026-01-02 12:04:05.000"]]
+
+
+def test_trino_reads_tables_that_are_published_to_a_server(
+    mariadb: Server, postgres: Server, database: str, metastore: str, tmp_path: Path, run_sql: RunSql
+) -> None:
+    """Two tasks of one source publish to PostgreSQL and to the metastore."""
+    pytest.importorskip("thrift")
+    for name in ("sql", "hive"):
+        (tmp_path / name).mkdir()
+    first = Published(mariadb, postgres, database, tmp_path / "sql", run_sql)
+    text = first.file.read_text()
+    begin = text.index("publish-to: {")
+    to_hive = f"publish-to: {{type: hive, metastore: '{metastore}'}}"
+    (tmp_path / "hive" / "task.yaml").write_text(
+        text.replace(text[begin : text.index("}", begin) + 1], to_hive).replace("to-the-lake", "to-hive")
+    )
+    (tmp_path / "hive" / "password").write_text(mariadb.password)
+    (tmp_path / "hive" / "password").chmod(0o600)
+
+    def run() -> None:
+        for folder in ("sql", "hive"):
+            with (tmp_path / folder / "log").open("ab") as log:
+                words = ["run", str(tmp_path / folder / "task.yaml"), "--until-synced"]
+                done = loaded_programs().start(words, log, log).wait(SECONDS)
+            assert done == 0, (tmp_path / folder / "log").read_text()[-3000:]
+
+    files = {"connector.name": "iceberg", "fs.hadoop.enabled": "true"}
+    jdbc = "iceberg.jdbc-catalog."
+    sql = {
+        "iceberg.catalog.type": "jdbc",
+        f"{jdbc}catalog-name": "lake",
+        f"{jdbc}driver-class": "org.postgresql.Driver",
+        f"{jdbc}connection-url": f"jdbc:postgresql://{postgres.host}:{postgres.port}/{database}",
+        f"{jdbc}connection-user": postgres.user,
+        f"{jdbc}connection-password": postgres.password,
+        f"{jdbc}schema-version": "V1",
+        f"{jdbc}default-warehouse-dir": f"file://{tmp_path}/sql/warehouse",
+    }
+    hive = {"iceberg.catalog.type": "hive_metastore", "hive.metastore.uri": metastore}
+    first.sql("CREATE TABLE orders (id INT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2), at TIMESTAMP(6))")
+    first.sql("INSERT INTO orders VALUES (1, 'Ann', 1.25, '2026-01-02 03:04:05.000006'), (2, 'Bob', NULL, NOW(6))")
+    first.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
+    run()
+    with trino_server(tmp_path / "trino", {"sql": {**files, **sql}, "hive": {**files, **hive}}) as trino:
+        for catalog in ("sql", "hive"):
+            at = f"{catalog}.{first.database}"
+            assert [row[:3] for row in trino.rows(f"SELECT * FROM {at}.orders ORDER BY id")] == [
+                [1, "Ann", "1.25"],
+                [2, "Bob", None],
+            ]
+        first.sql("UPDATE orders SET price = 9 WHERE id = 2")
+        first.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none' AFTER id")
+        first.sql("ALTER TABLE orders RENAME COLUMN buyer TO customer")
+        first.sql("DELETE FROM orders WHERE id = 1")
+        first.sql("INSERT INTO orders VALUES (3, 'new', 'Dan', 7, '2026-01-02 03:04:05.000006')")
+        first.sql("DROP TABLE gone")
+        run()
+        for catalog in ("sql", "hive"):
+            at = f"{catalog}.{first.database}"
+            rows = trino.rows(f"SELECT id, note, customer, CAST(price AS VARCHAR) FROM {at}.orders ORDER BY id")
+            assert rows == [[2, "none", "Bob", "9.00"], [3, "new", "Dan", "7.00"]]
+            moment = trino.rows(f"SELECT CAST(CAST(at AS TIMESTAMP(6)) AS VARCHAR) FROM {at}.orders WHERE id = 3")
+            assert moment == [["2026-01-02 03:04:05.000006"]]
+            assert trino.rows(f"SHOW TABLES FROM {at}") == [["orders"]]
+    first.sql(f"DROP DATABASE {first.database}", database=None)
