@@ -44,8 +44,8 @@ def test_a_change_begins_when_all_parts_have_stopped_and_they_continue_after_it(
     for source in "ab":
         attending(holds, source, found)
     change = Change(holds, {"a": frozenset({T}), "b": frozenset({T, U}), "down": frozenset({T})})
-    holds.stand("a", {T, U})
-    holds.stand("b", {T})
+    holds.set_held("a", {T, U})
+    holds.set_held("b", {T})
     assert not change.begun.wait(0.1)
     assert found == {"a": {T}, "b": {T, U}}
     other = attending(holds, "b", found)
@@ -63,7 +63,7 @@ def test_a_change_begins_when_all_parts_have_stopped_and_they_continue_after_it(
 def test_two_changes_keep_what_both_need() -> None:
     holds, found = WriteBarrier(), dict[str, frozenset[TableName]]()
     attending(holds, "a", found)
-    holds.stand("a", {T, U})
+    holds.set_held("a", {T, U})
     first, second = Change(holds, {"a": frozenset({T})}), Change(holds, {"a": frozenset({U})})
     assert first.begun.wait(5)
     assert second.begun.wait(5)

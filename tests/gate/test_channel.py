@@ -111,7 +111,7 @@ def test_an_operator_decides_about_what_cannot_be_followed(
     other = make_channel(mariadb, mysql97, database, datacenter, name="other")
     refused = channel.command("check", str(other.path))
     assert refused.returncode == 3
-    assert b"task channel, source one fills the datacenter" in refused.stdout + refused.stderr
+    assert b"task channel, source one already fills the datacenter" in refused.stdout + refused.stderr
     in_one_session(
         mariadb,
         database,

@@ -76,7 +76,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
             Stretch([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
     floor = _floor(before)
-    newer = [Stretch([_behind(floor, batch) for batch in stretch.changes]) for stretch in stretches]
+    newer = [Stretch([_after_floor(floor, batch) for batch in stretch.changes]) for stretch in stretches]
     lagging = lagging_in(committer.rules, commit, worker)
     copied = _copied(before, after)
     work = _Work(
@@ -232,7 +232,11 @@ class _Work:
         """Yields the changes, except changes that this worker committed in an earlier run, when it was ahead."""
         for stretch in self._stretches():
             floor = self._floor
-            yield stretch if floor is None else replace(stretch, changes=[_behind(floor, b) for b in stretch.changes])
+            yield (
+                stretch
+                if floor is None
+                else replace(stretch, changes=[_after_floor(floor, b) for b in stretch.changes])
+            )
 
     def owner(self, row: RefusedRow) -> TableName | None:
         """Returns the source table that the row comes from."""
@@ -283,7 +287,7 @@ class _Work:
             yield change
 
 
-def _behind(floor: Floor, batch: ChangeBatch) -> ChangeBatch:
+def _after_floor(floor: Floor, batch: ChangeBatch) -> ChangeBatch:
     rows = batch.rows
     if len(batch) <= _FEW and min(rows["lsn"].to_pylist(), default=b"") > floor(batch.origin).to_bytes():
         return batch

@@ -47,7 +47,7 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     filters = rules.filters
     parted = merged(filters, cut) - filters.keyed
     noted = lagging_targets(filters, (*commit.before, *commit.after)) | parted
-    if _stand_apart(commit.before):
+    if _are_at_different_places(commit.before):
         noted |= rules.merged - filters.keyed
     if not noted:
         return None
@@ -86,7 +86,7 @@ class KeptMoves:
         A worker that has committed a part of a transaction needs the entries for the rest. If workers are at different
         places, the batch that brings them together adds entries, and the record is removed after that batch.
         """
-        if not context.rules.routes.rules or _stand_apart(checkpoints):
+        if not context.rules.routes.rules or _are_at_different_places(checkpoints):
             return
         if all(map(_is_between_transactions, checkpoints)):
             _patiently(partial(forget_moves, context, lagging_targets(context.rules, checkpoints)), self._sleep)
@@ -122,7 +122,7 @@ def _patiently(work: Callable[[], None], sleep: Sleep) -> None:
             return
 
 
-def _stand_apart(checkpoints: Collection[Checkpoint]) -> bool:
+def _are_at_different_places(checkpoints: Collection[Checkpoint]) -> bool:
     """Whether some workers have committed a batch, and others have not."""
     return len({(one.lsn, one.copy) for one in checkpoints}) > 1
 

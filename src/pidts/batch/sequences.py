@@ -62,15 +62,15 @@ def sequences_of(
 
     Only MariaDB has sequences, and the record is read only if the statement names a table that is not among `known`.
     """
-    if not dialect.mariadb or not _speaks_of_others(statement, known):
+    if not dialect.mariadb or not _names_other_tables(statement, known):
         return frozenset()
     there = history_at(relay, transaction.prev_lsn).sequences
     left = history_at(relay, transaction.lsn).sequences
     names = (there | left | sequences_before(left, statement)).intersection(statement.tables)
-    return names - {*known} - _tables_behind(statement, known)
+    return names - {*known} - _new_names(statement, known)
 
 
-def _speaks_of_others(statement: Statement, known: Collection[TableName]) -> bool:
+def _names_other_tables(statement: Statement, known: Collection[TableName]) -> bool:
     match statement:
         case RenameTable(pairs=pairs):
             return any(begun not in known for begun, _ in _moves(pairs))
@@ -85,7 +85,7 @@ def _speaks_of_others(statement: Statement, known: Collection[TableName]) -> boo
     return False
 
 
-def _tables_behind(statement: Statement, known: Collection[TableName]) -> set[TableName]:
+def _new_names(statement: Statement, known: Collection[TableName]) -> set[TableName]:
     """Returns names that the statement gives to tables of the task.
 
     Before the statement, a sequence may have had such a name.

@@ -69,11 +69,11 @@ class Catalogue:
         for change in schema_changes(copy.watch(blocks), change_no):
             yield change
             reached = change.lsn
-        for change in schema_changes(self.blocks_behind(copy), change_no):
+        for change in schema_changes(self.blocks_from(copy), change_no):
             if change.lsn > reached:
                 yield change
 
-    def blocks_behind(self, last: FileMark) -> Iterator[LogBlock]:
+    def blocks_from(self, last: FileMark) -> Iterator[LogBlock]:
         """Yields the server's log from the beginning of a file on; nothing if it is purged or another server's file."""
         if last.file not in self.files:
             return

@@ -92,7 +92,7 @@ class RangeFilter:
 
     def takes(self, transaction: Transaction) -> bool:
         """Whether the next transaction is in the range."""
-        if self.ended or self._is_behind(transaction):
+        if self.ended or self._is_after_end(transaction):
             self.ended = True
             return False
         taken = self._is_begun(transaction) and not self._is_not_wanted(transaction)
@@ -117,7 +117,7 @@ class RangeFilter:
                 self._begun = start is None or transaction.lsn > _lsn(start, transaction)
         return self._begun
 
-    def _is_behind(self, transaction: Transaction) -> bool:
+    def _is_after_end(self, transaction: Transaction) -> bool:
         end = self._end
         if isinstance(end, datetime):
             return transaction.timestamp > end.timestamp()

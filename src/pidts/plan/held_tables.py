@@ -84,7 +84,7 @@ class Groups:
         if group.halted or (group.due is not None and group.due not in self._done):
             return group
         if (staying := group.tables & self._kept) and group.due is not None:
-            return self._over_its_own(group, log, group.due)
+            return self._past_due(group, log, group.due)
         if staying:
             if staying != group.tables:
                 left.append(replace(group, tables=group.tables - staying))
@@ -117,7 +117,7 @@ class Groups:
         finally:
             self.bytes += size.bytes
 
-    def _over_its_own(self, group: Held, log: Log, due: Lsn) -> Held:
+    def _past_due(self, group: Held, log: Log, due: Lsn) -> Held:
         """Moves the group past the schema change that was made for all of its tables, and no further."""
         for entry in log(group.lsn, due):
             if entry.transaction.lsn == due:

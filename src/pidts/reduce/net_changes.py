@@ -258,9 +258,9 @@ def _few(keys: FewKeys) -> list[_Net]:
         deleted[place], existed[place] = gone, gone or (updated and not moved)
         is_read = op in _READ
         order = 2 * place + 1 + (0 if is_read else 2 * size)
-        _meet(ends, old if gone else new, order, None if is_read else order)
+        _note_change(ends, old if gone else new, order, None if is_read else order)
         if moved:
-            _meet(ends, old, order - 1, order - 1)
+            _note_change(ends, old, order - 1, order - 1)
     nets = []
     for key, (last, first) in sorted(ends.items()):
         stays = last & 1 and not deleted[(last >> 1) % size]
@@ -313,7 +313,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
     )
 
 
-def _meet(
+def _note_change(
     ends: dict[tuple[Any, ...], tuple[int, int | None]], key: tuple[Any, ...], order: int, logged: int | None
 ) -> None:
     """Notes that a change concerns a key."""

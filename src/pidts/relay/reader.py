@@ -179,7 +179,7 @@ class RelayReader:
                 ):
                     if to is not None and entry.transaction.lsn > to:
                         break
-                    yield _behind(last, entry)
+                    yield _following(last, entry)
                     last = entry.transaction.lsn
                     if last == to:
                         return
@@ -402,7 +402,7 @@ class RelayReader:
         return Transient("relay-cut-back", what, where=where, todo="Nothing to do: the source sends the rest again")
 
 
-def _behind(last: Lsn, entry: LogEntry) -> LogEntry:
+def _following(last: Lsn, entry: LogEntry) -> LogEntry:
     """Returns the entry with `last` as its `prev_lsn`, even if the stored entry has another `prev_lsn`."""
     transaction = entry.transaction
     prev = transaction.prev_lsn

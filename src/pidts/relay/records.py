@@ -116,7 +116,7 @@ class IndexFiles:
         try:
             handle = os.open(self.folder.index(segment), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            raise self._gone(segment) from error
+            raise self._missing(segment) from error
         try:
             chunk = _CHUNK
             while data := os.pread(handle, chunk, place):
@@ -222,7 +222,7 @@ class IndexFiles:
         try:
             return self.folder.index(segment).stat().st_size
         except FileNotFoundError as error:
-            raise self._gone(segment) from error
+            raise self._missing(segment) from error
 
     def _check_unfinished(self, segment: int) -> None:
         """Raises if a segment without a complete header is not the last one, which a writer may just be creating."""
@@ -238,11 +238,11 @@ class IndexFiles:
     def _check_successors(self, segment: int) -> None:
         numbers = self.numbers()
         if not numbers or segment < numbers[0]:
-            raise self._gone(segment)
+            raise self._missing(segment)
         if segment + 1 < numbers[-1] and segment + 1 not in numbers:
-            raise self._gone(segment + 1)
+            raise self._missing(segment + 1)
 
-    def _gone(self, segment: int) -> Halted:
+    def _missing(self, segment: int) -> Halted:
         """Returns the error for a missing segment: damage if older and newer segments exist, otherwise a purge."""
         numbers = self.folder.numbers()
         if numbers and numbers[0] < segment < numbers[-1]:

@@ -106,7 +106,7 @@ class BinlogReader(DataSourceReader):
         elif options.server is not None:
             at_start = known.before(changes, 0, dialect)
         else:
-            behind = schema_changes(known.blocks_behind(copy), 0)
+            behind = schema_changes(known.blocks_from(copy), 0)
             last = changes[-1].lsn if changes else Lsn(0, 0, 0)
             changes += (change for change in behind if change.lsn > last)
             at_start = known.reading.history.before(changes, dialect)

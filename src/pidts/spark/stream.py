@@ -407,7 +407,7 @@ class TaskStream:
         forget(self._context.staging, [request for request in plan.start.open_requests if request not in left])
         self._on_batch(BatchDone(plan, commit.after[0], counts, time.monotonic() - began))
         source = self._context.source.source_id
-        self._shards.barrier.stand(source, end.exceptions)
+        self._shards.barrier.set_held(source, end.exceptions)
         self._ddl.start(self._context, end)
         if end.due is not None:
             self.times.step("ddl")

@@ -114,7 +114,7 @@ def made_already(
     breaks, repeats = _breaks(events, follows, until, known, stored)
     made |= repeats
     behind: dict[int, str] = dict.fromkeys(np.nonzero(breaks & ~repeats)[0].tolist(), _BREAK)
-    behind |= dict.fromkeys(_behind(events, made, known), _reason([task]))
+    behind |= dict.fromkeys(_first_following(events, made, known), _reason([task]))
     return MadeAlready(np.nonzero(made)[0], behind)
 
 
@@ -242,7 +242,7 @@ def _is_left(
     return np.asarray(equal_columns(table, images, there, both_known, stored).all(axis=1))
 
 
-def _behind(events: KeyEvents, made: Mask, known: KnownColumns | None) -> list[int]:
+def _first_following(events: KeyEvents, made: Mask, known: KnownColumns | None) -> list[int]:
     """Returns, for each event that was made already, the first later event that may not follow it."""
     found = []
     ends = np.append(events.first[1:], len(events.key))

@@ -443,7 +443,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
     order = [(name, "ascending") for name in names]
     schema = pa.schema([tables[0].arrow.field(name) for name in names])
     watched = session.schema.collision_columns(tables[0])
-    gone = [one for one in done if one.outcome is None or _trades(one, watched) or _has_other_words(one, names)]
+    gone = [one for one in done if one.outcome is None or _trades(one, watched) or _has_other_spelling(one, names)]
     keys = (unpacked(one.lock.key).select(names).cast(schema) for one in gone)
     deletes = pa.concat_tables([schema.empty_table(), *keys]).sort_by(order).combine_chunks()
     for table in tables:
@@ -467,7 +467,7 @@ def _trades(one: Outlook, watched: Collection[str]) -> bool:
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 
-def _has_other_words(one: Outlook, names: Sequence[str]) -> bool:
+def _has_other_spelling(one: Outlook, names: Sequence[str]) -> bool:
     """Whether the target's row spells the key in another way than the row to write. Then no statement overwrites it."""
     actual, outcome = one.actual, one.outcome
     return actual is not None and outcome is not None and any(actual.get(name) != outcome.get(name) for name in names)

@@ -35,7 +35,7 @@ def _of_columns(one: Column | None, other: Column | None) -> tuple[str, str]:
     """Returns a text for each of the two columns. If both exist, the texts have only the parts in which they differ."""
     if one is None or other is None:
         return _whole(one), _whole(other)
-    pairs = [pair for pair in zip(_said(one), _said(other), strict=True) if pair[0] != pair[1]]
+    pairs = [pair for pair in zip(_attributes(one), _attributes(other), strict=True) if pair[0] != pair[1]]
     here, there = (" ".join(said) for said in zip(*pairs, strict=True)) if pairs else ("", "")
     return here, there
 
@@ -50,7 +50,7 @@ def _type(kind: ColumnType) -> str:
     return type_text(replace(kind, length=None) if is_wide else kind)
 
 
-def _said(column: Column) -> tuple[str, ...]:
+def _attributes(column: Column) -> tuple[str, ...]:
     return (
         _type(column.type),
         "NULL" if column.nullable else "NOT NULL",

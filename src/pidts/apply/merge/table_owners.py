@@ -89,7 +89,7 @@ def identifies_own_rows(session: TargetSession, rules: Rules, task: str, source:
         if one.task != task and not one.has_left:
             return False
         is_itself = (one.source, one.table) == (source, table) and not one.has_left
-        if one.table is not None and not is_itself and _meet(destination, one):
+        if one.table is not None and not is_itself and _may_share_values(destination, one):
             return False
     return True
 
@@ -126,7 +126,7 @@ def _destination(
         return None
 
 
-def _meet(destination: Destination, other: RecordedTable) -> bool:
+def _may_share_values(destination: Destination, other: RecordedTable) -> bool:
     """Whether rows of the other table may have the same extracted values.
 
     The target may treat different values as equal.

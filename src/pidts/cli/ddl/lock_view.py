@@ -48,7 +48,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
         print(f"             … and {plural('other statement', others)}: {all_of_it}")
     awaited, more = first_of(list(lock.awaited_since.items()), whole=whole)
     for name, seconds in awaited:
-        print(f"  waits for  {name}{since(seconds)}{_cannot_come(lock, name)}")
+        print(f"  waits for  {name}{since(seconds)}{_why_never(lock, name)}")
     if more:
         print(f"             … and {more:,} more: {all_of_it}")
     for halt in _reasons(lock):
@@ -78,7 +78,7 @@ def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
     return lines
 
 
-def _cannot_come(lock: OpenLock, name: str) -> str:
+def _why_never(lock: OpenLock, name: str) -> str:
     if name not in lock.refused:
         return ""
     return f"; it cannot reach the change, since its rows are refused: [{lock.refused[name]}] (listed separately)"

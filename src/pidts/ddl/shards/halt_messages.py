@@ -86,7 +86,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
     if wait.met:
-        return _met(wait, arrival, agreed)
+        return _already_there(wait, arrival, agreed)
     away = clashing(arrival.before, arrival.after, agreed) if arrival is not None and agreed is not None else []
     if arrival is not None and agreed is not None and away:
         columns = [f"column {name}" for name in away]
@@ -111,7 +111,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     return Halted("shard-awaits", what, todo=todo)
 
 
-def _met(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
+def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
     """Returns the error for columns that the target already has.
 
     If the defaults of these columns differ, the shards disagree, and no further arrival changes this.

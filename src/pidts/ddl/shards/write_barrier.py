@@ -35,7 +35,7 @@ class WriteBarrier:
         self._keeps: dict[str, Keep] = {}
         self._kept: dict[object, Mapping[str, frozenset[TableName]]] = {}
         """The held tables, keyed by the change for which they are held."""
-        self._stand: dict[str, frozenset[TableName]] = {}
+        self._held: dict[str, frozenset[TableName]] = {}
         self._quiet: set[str] = set()
         self._moved = threading.Condition()
 
@@ -43,7 +43,7 @@ class WriteBarrier:
         """Registers a new attempt of a part, with its held tables."""
         with self._moved:
             self._keeps[source] = keep
-            self._stand[source] = frozenset(held)
+            self._held[source] = frozenset(held)
             self._quiet.discard(source)
             keep(self._of(source))
             self._moved.notify_all()
@@ -55,10 +55,10 @@ class WriteBarrier:
                 del self._keeps[source]
                 self._moved.notify_all()
 
-    def stand(self, source: str, tables: Collection[TableName]) -> None:
+    def set_held(self, source: str, tables: Collection[TableName]) -> None:
         """Sets the tables of a part that are held after its last batch."""
         with self._moved:
-            self._stand[source] = frozenset(tables)
+            self._held[source] = frozenset(tables)
             self._moved.notify_all()
 
     @contextmanager
@@ -94,7 +94,7 @@ class WriteBarrier:
     def _wait(self, tables: Mapping[str, frozenset[TableName]]) -> None:
         deadline, left = time.monotonic() + _PATIENCE_SECONDS, dict(tables)
         while True:
-            left = {source: names for source, names in left.items() if not self._stands(source, names)}
+            left = {source: names for source, names in left.items() if not self._has_stopped(source, names)}
             seconds = deadline - time.monotonic()
             if not left or seconds <= 0:
                 break
@@ -102,10 +102,10 @@ class WriteBarrier:
         if left:
             _log.warning("a schema change begins while other shards may write to its table", sources=sorted(left))
 
-    def _stands(self, source: str, names: frozenset[TableName]) -> bool:
+    def _has_stopped(self, source: str, names: frozenset[TableName]) -> bool:
         if source not in self._keeps or source in self._quiet:
             return True
-        return names <= self._stand.get(source, frozenset())
+        return names <= self._held.get(source, frozenset())
 
     def _of(self, source: str) -> frozenset[TableName]:
         return frozenset[TableName]().union(*(kept.get(source, frozenset()) for kept in self._kept.values()))

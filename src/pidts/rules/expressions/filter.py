@@ -61,7 +61,7 @@ class ExpressionFilter:
 
     def ops(self, name: TableName) -> frozenset[Op]:
         """Returns the kinds of changes of the table that a rule names."""
-        return frozenset(_said(rule)[0] for rule in self.rules if rule.concerns(name))
+        return frozenset(_op_and_texts(rule)[0] for rule in self.rules if rule.concerns(name))
 
     def columns(self, table: Table) -> frozenset[str]:
         """Returns the table's columns that some expression uses, in lower case."""
@@ -91,7 +91,9 @@ class ExpressionFilter:
         Changes of the kinds in `besides` are not examined, since they are dropped for another reason. `times` has the
         times of the changes in the source's log, for expressions that use these times.
         """
-        rules = [rule for rule in self.rules if rule.concerns(batch.table.name) and _said(rule)[0] not in besides]
+        rules = [
+            rule for rule in self.rules if rule.concerns(batch.table.name) and _op_and_texts(rule)[0] not in besides
+        ]
         if not rules or not len(batch):
             return None
         found = [self._by_rule(rule, batch, times) for rule in rules]
@@ -99,7 +101,7 @@ class ExpressionFilter:
         return reduce(pc.or_, masks) if masks else None
 
     def _by_rule(self, rule: ExpressionRule, batch: ChangeBatch, times: pa.Array | None) -> pa.BooleanArray | None:
-        op, texts = _said(rule)
+        op, texts = _op_and_texts(rule)
         mine = pc.equal(batch.rows.column("op"), pa.scalar(op, pa.int8()))
         chosen = KeptRows(mine)
         if not chosen.count:
@@ -111,7 +113,7 @@ class ExpressionFilter:
         return both if of is None else pc.replace_with_mask(mine, mine, both)
 
 
-def _said(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
+def _op_and_texts(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
     """Returns the operation that a rule concerns, and the rule's expressions with the images that they read."""
     if rule.insert:
         return Op.INSERT, [("after", rule.insert)]

@@ -59,7 +59,7 @@ class ExpressionRule:
         except RecursionError:
             raise self.refusal("bad-expression", "an expression is nested too deeply") from None
         if unknown:
-            names = ", ".join(_said(name) for name in dict.fromkeys(unknown))
+            names = ", ".join(_unknown_function(name) for name in dict.fromkeys(unknown))
             raise self.not_supported(text, NotSupportedError(names))
         for column in columns_of(node):
             expected = [part.lower() for part in (self.schema, self.table)][2 - len(column.qualifier) :]
@@ -99,7 +99,7 @@ def raise_all(errors: Sequence[ConfigError]) -> None:
 _OTHER_CLOCK = frozenset({"SYSDATE", "UTC_DATE", "UTC_TIME", "CURTIME", "CURRENT_TIME", "UNIX_TIMESTAMP"})
 
 
-def _said(function: str) -> str:
+def _unknown_function(function: str) -> str:
     """Returns the message for an unknown function, with an alternative if there is one."""
     if function in _OTHER_CLOCK:
         return (

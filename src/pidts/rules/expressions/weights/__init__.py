@@ -131,7 +131,7 @@ class Weights:
 
         Only few texts have the later part of a contraction.
         """
-        rows = np.repeat(np.arange(len(sizes)), sizes)[self._goes_on[points]]
+        rows = np.repeat(np.arange(len(sizes)), sizes)[self._can_continue[points]]
         rows = np.unique(rows)
         if not len(rows):
             return keys
@@ -141,7 +141,7 @@ class Weights:
         return pc.replace_with_mask(keys, pa.array(mask), pa.array(found, pa.binary()))
 
     @cached_property
-    def _goes_on(self) -> Numbers:
+    def _can_continue(self) -> Numbers:
         mask = np.zeros(POINTS, bool)
         mask[[ord(text[1]) for text in self.contractions]] = True
         return mask
