@@ -52,6 +52,8 @@ need_environment() {
   say 'compiling what decodes the log (a minute or two, the first time); starting Spark once and keeping what it loads'
   .venv/bin/python -m pidts.replicate.warm &
   .venv/bin/python -m pidts.spark.class_data 2>/dev/null || true
+  # Python compiles the tests when they are loaded for the first time; later, the workers would wait for that.
+  [ "$1" != test ] || .venv/bin/pytest --collect-only --quiet >/dev/null 2>&1 || true
   wait $! || true
   for kind in run lake test; do  # each has all of those before it
     echo "$key" >".venv/ready-for-$kind"
