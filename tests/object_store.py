@@ -38,11 +38,11 @@ class ObjectStore:
     environment: dict[str, str]
     process: int
 
-    def bucket(self) -> str:
+    def bucket(self, name: str = "") -> str:
         """Makes a bucket; returns its address."""
         from pyarrow.fs import S3FileSystem
 
-        name = f"lake-{uuid.uuid4().hex[:8]}"
+        name = name or f"lake-{uuid.uuid4().hex[:8]}"
         env = self.environment
         S3FileSystem(
             endpoint_override=env["AWS_ENDPOINT_URL"],

@@ -16,10 +16,14 @@ from typing import Any
 
 import pytest
 from tests.forked_programs import loaded_programs
+from tests.hive.metastore_server import BUCKET
+from tests.object_store import ObjectStore, object_store
 from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE
 
 from pidts.forked import ForkedProcess
 from pidts.sandbox import Server
+
+__all__ = ["object_store"]
 
 SECONDS = 240
 READER = Path(__file__).with_name("reader.py")
@@ -128,6 +132,16 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
             yield Reader(process)
         finally:
             process.communicate(timeout=SECONDS)
+
+
+@pytest.fixture(name="files")
+def files_of_a_test(request: pytest.FixtureRequest) -> str:
+    """The place in an object store for the files of a test's warehouse; empty if they are on this machine."""
+    words = getattr(request.node, "callspec", None)
+    if words is None or words.params.get("store") != "thrift-and-s3":
+        return ""
+    objects: ObjectStore = request.getfixturevalue("object_store")
+    return f"{objects.bucket(BUCKET)}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="module")

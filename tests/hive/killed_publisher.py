@@ -26,7 +26,7 @@ OWNERS: dict[str, Any] = {
     "choose": ChangeRecord,
     "published": ChangeRecord,
     "put": PublicationRecord,
-    "sync_folder": change_publication,
+    "write_visible": change_publication,
 }
 _SENT_SECONDS = 1.0
 

@@ -1,6 +1,9 @@
 """A Hive metastore from the jars that PySpark brings, which listens on loopback alone.
 
 The metastore's own program listens on all addresses. `metastore_server.py PORT FOLDER` serves until its input ends.
+
+A metastore makes the folders of its tables. Those in the bucket `BUCKET` of an object store are made on this machine
+instead: they are empty, and a store needs no folders.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from pyspark.java_gateway import launch_gateway
 
 from pidts.spark.class_data import java_options
 
+BUCKET = "lake-of-hive"
+_VIEW = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
+
 
 def main(port: int, folder: Path) -> None:
     """Serves until the input ends."""
@@ -32,11 +38,18 @@ def main(port: int, folder: Path) -> None:
         "hive.metastore.schema.verification": "false",
         "hive.metastore.disallow.incompatible.col.type.changes": "false",
         "hive.metastore.warehouse.dir": str(folder / "hive"),
+        "fs.s3a.impl": _VIEW,
+        f"fs.viewfs.mounttable.{BUCKET}.linkFallback": f"file://{folder}/s3a",
     }
+    (folder / "s3a").mkdir()
     hive = jvm.org.apache.hadoop.hive
     conf = hive.conf.HiveConf()
     for name, value in settings.items():
         conf.set(name, value)
+    # A view of folders asks for the group of the account, which need not exist on this machine.
+    user = os.environ.get("HADOOP_USER_NAME", "pidts")
+    conf.set("hadoop.user.group.static.mapping.overrides", f"{user}={user}")
+    jvm.org.apache.hadoop.security.UserGroupInformation.setConfiguration(conf)
     store = hive.metastore.HiveMetaStore
     base = getattr(hive.metastore, "HiveMetaStore$HMSHandler")("metastore", conf, False)
     handler = store.newRetryingHMSHandler(base, conf)

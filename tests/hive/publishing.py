@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors.exceptions.captured import install_exception_handler
@@ -19,8 +20,9 @@ pytest.importorskip("pyiceberg")
 from pidts.model import LoggedChanges, OfSource, TableName
 from pidts.spark.metastore import Metastore, metastore
 from pidts.target.hive.change_record import ChangeRecord, ChangeTable
+from pidts.target.hive.places import folder_of
 from pidts.target.hive.session import HiveSession
-from pidts.target.iceberg.files import path_of
+from pidts.target.iceberg.files import IO, files_in, folders_in, shown
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.operate import publication
 
@@ -38,10 +40,14 @@ pidts: {hive: {changes: true}}
 """
 
 
-@pytest.fixture(name="store", scope="module", params=["embedded", pytest.param("thrift", marks=pytest.mark.long)])
+@pytest.fixture(
+    name="store",
+    scope="module",
+    params=["embedded", *(pytest.param(each, marks=pytest.mark.long) for each in ("thrift", "thrift-and-s3"))],
+)
 def store_of_a_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
     """One metastore for all tests of the file: each has another warehouse, and drops its table."""
-    address = request.getfixturevalue("metastore") if request.param == "thrift" else ""
+    address = "" if request.param == "embedded" else request.getfixturevalue("metastore")
     with store_at(address, tmp_path_factory) as found:
         yield found
 
@@ -58,10 +64,12 @@ def store_at(address: str, folders: pytest.TempPathFactory) -> Iterator[Metastor
 class World:
     """A warehouse with one table, and what is published of it."""
 
-    def __init__(self, folder: Path, store: Metastore) -> None:
+    def __init__(self, folder: Path, store: Metastore, files: str = "") -> None:
         (folder / "task.yaml").write_text(TASK)
         self.parts: tuple[TaskConfig, ...] = load_parts(folder / "task.yaml")
         self.store = store
+        if files:  # a task file would have to name a metastore, too, which the tests have already
+            self.parts = tuple(replace(part, target=replace(part.target, files=files)) for part in self.parts)
         session = self.parts[0].target.server.connect()
         assert isinstance(session, HiveSession)
         self.session, self._place = session, 0
@@ -104,22 +112,24 @@ class World:
         """The Lsn and the rows that a reader finds by the metastore."""
         found = self.store.table("shop", "orders")
         assert found is not None
-        rows = pq.read_table(path_of(found.location)).sort_by("id")
+        rows = pa.concat_tables(
+            pq.read_table(IO.new_input(each).open()) for each in files_in(folder_of(found.location))
+        ).sort_by("id")
         return found.properties["pidts.lsn"], list(zip(*(each.to_pylist() for each in rows.columns), strict=True))
 
     def folders(self) -> int:
         """The number of folders with a state of the table."""
-        return len(list(path_of(f"{self.session.warehouse}/hive-tables/pidts_meta/shop/orders").iterdir()))
+        return len(folders_in(f"{shown(self.session.files)}/hive-tables/pidts_meta/shop/orders"))
 
 
 @pytest.fixture(name="world")
-def world_of_a_test(tmp_path: Path, store: Metastore, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world_of_a_test(tmp_path: Path, store: Metastore, files: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     @contextmanager
     def shared(_address: str, _folder: Path, _lock: int) -> Iterator[Metastore]:
         yield store
 
     monkeypatch.setattr(publication, "metastore", shared)
-    made = World(tmp_path, store)
+    made = World(tmp_path, store, files)
     yield made
     made.session.close()
     for name in ("orders", "orders_changes"):

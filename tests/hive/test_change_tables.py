@@ -21,11 +21,13 @@ from tests.hive.publishing import ORDERS, World, break_at, remove, store_of_a_fi
 
 from pidts.model import ChangeBatch, ColumnType, Kind, LoggedChanges, Moment, Op, Table, TableName
 from pidts.spark.metastore import Metastore
+from pidts.target.hive import places
 from pidts.target.hive.change_record import ChangeRecord, ChangeTable
 from pidts.target.hive.changes import WaitingChanges, change_rows
+from pidts.target.hive.places import folder_of
 from pidts.target.hive.session import HiveSession
 from pidts.target.iceberg.connection import CatalogConnection
-from pidts.target.iceberg.files import path_of
+from pidts.target.iceberg.files import IO, files_in, folders_in, name_of
 from pidts.task.operate import change_publication
 from pidts.task.operate.publications import PublishingTurns
 
@@ -64,8 +66,9 @@ def seen(world: World, columns: Sequence[str] = ("pidts_op", "id", "v")) -> list
         return []
     rows = []
     for day in partitions(world):
-        for path in sorted((path_of(found.location) / f"pidts_day={day}").glob("[!.]*.parquet")):
-            rows += pq.read_table(path, partitioning=None).to_pylist()
+        for path in files_in(f"{folder_of(found.location)}/pidts_day={day}"):
+            if not name_of(path).startswith("."):
+                rows += pq.read_table(IO.new_input(path).open()).to_pylist()
     rows.sort(key=lambda row: (row["pidts_lsn"], row["pidts_op"]))
     return [tuple(row.get(name) for name in columns) for row in rows]
 
@@ -180,10 +183,10 @@ def test_a_commit_without_an_answer_keeps_what_it_has_recorded(world: World, mon
         (ChangeRecord, "choose", 1, False),
         (ChangeRecord, "choose", 1, True),
         (Metastore, "switch", 2, True),
-        (change_publication, "write_published", 1, True),
-        (change_publication, "sync_folder", 1, True),
+        (places, "write_published", 1, True),
+        (change_publication, "write_visible", 1, True),
         (Metastore, "put_partition", 1, True),
-        (change_publication, "write_published", 2, False),
+        (change_publication, "write_visible", 2, False),
         (Metastore, "put_partition", 2, True),
         (ChangeRecord, "published", 1, False),
         (ChangeRecord, "published", 1, True),
@@ -192,6 +195,8 @@ def test_a_commit_without_an_answer_keeps_what_it_has_recorded(world: World, mon
 def test_a_broken_publication_is_put_right_by_the_next_one(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
+    if owner is places and world.session.files.startswith("s3:"):
+        pytest.skip("an object has no other name before readers see it")
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     world.publish()
     wide = table(ORDERS, {"id": INT, "v": INT, "note": text()})
@@ -325,7 +330,7 @@ def test_days_end_after_the_time_that_they_are_kept(world: World) -> None:
     assert partitions(world) == kept
     found = world.store.table("shop", "orders_changes")
     assert found is not None
-    there = sorted(each.name for each in path_of(found.location).iterdir())
+    there = sorted(name_of(each) for each in folders_in(folder_of(found.location)))
     late = datetime.fromtimestamp(times[1], UTC).strftime("%Y-%m-%d")
     assert there == [f"pidts_day={day}" for day in (late, *kept)], "readers that have begun keep a day's files"
 

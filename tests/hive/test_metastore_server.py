@@ -91,7 +91,7 @@ def look(world: World) -> None:
         pytest.param(ALTER, 1, "after", id="the table is switched", marks=pytest.mark.long),
         pytest.param("choose", 1, "after", id="files are chosen", marks=pytest.mark.long),
         pytest.param(ALTER, 2, "after", id="the change table has a new column", marks=pytest.mark.long),
-        pytest.param("sync_folder", 2, "after", id="a file is there", marks=pytest.mark.long),
+        pytest.param("write_visible", 2, "after", id="a file is there", marks=pytest.mark.long),
         pytest.param("add_partitions", 3, "after", id="a partition is there", marks=pytest.mark.long),
         pytest.param("published", 2, "before", id="all is there, and the record does not say so"),
         pytest.param("published", 2, "after", id="the files that waited are there", marks=pytest.mark.long),

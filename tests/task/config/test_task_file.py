@@ -175,7 +175,12 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (LAKE_TASK + "pidts: {zone: a}\n", "not-supported", 11, "warehouse of Iceberg tables"),
         (LAKE_TASK + "pidts: {zone: a, target-zone: b}\n", "not-supported", 11, "warehouse of Iceberg tables"),
         (LAKE_TASK.replace("/lake", "/lake, files: 's3://B/x?y'"), "bad-value", 3, "s3://bucket/folder"),
-        (HIVE_TASK.replace("/lake", "/lake, files: 's3://bucket/x'"), "not-supported", 3, "not in an object store"),
+        (
+            HIVE_TASK.replace("/lake", "/lake, files: 's3://bucket/x'"),
+            "not-supported",
+            3,
+            "the metastore in the warehouse cannot",
+        ),
         (LAKE_TASK + "pidts: {hive: {refresh: 1m}}\n", "not-supported", 11, "type hive"),
         (HIVE_TASK.replace("/lake", f"/lake, publish-to: {TO}"), "not-supported", 3, "publishes to its metastore"),
         (LAKE_TASK.replace("/lake", "/lake, publish-to: {host: h, user: u}"), "missing-key", 3, "database"),

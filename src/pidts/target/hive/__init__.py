@@ -32,4 +32,5 @@ class HiveTarget(IcebergTarget):
             self.meta_schema,
             refuses_unreal=self.refuses_unreal,
             keeps_changes=self.keeps_changes,
+            files=self.files,
         )

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from pidts.model import TableName
+from pidts.target.hive.places import root_of
 from pidts.target.iceberg.connection import CatalogConnection, mapped
 from pidts.target.meta import Rows
 
@@ -28,6 +29,7 @@ _TABLES = (
 CHANGE_RECORDS = (_FILES, _TABLES)
 _ONE_BYTES = 128 << 20
 """The largest size in memory of the changes that become one file. A single waiting file may be larger."""
+_CHANGES = "hive-changes"
 _EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'change_table'"
 
 
@@ -134,10 +136,10 @@ class ChangeRecord:
 
 
 def waiting_folder(connection: CatalogConnection) -> Path:
-    """Returns the folder of a warehouse's waiting files."""
-    return changes_folder(connection) / ".waiting"
+    """Returns the folder of a warehouse's waiting files, which is always on this machine."""
+    return Path(connection.warehouse) / _CHANGES / connection.meta_schema / ".waiting"
 
 
-def changes_folder(connection: CatalogConnection) -> Path:
+def changes_folder(connection: CatalogConnection) -> str:
     """Returns the folder of the change tables; each meta schema has its own."""
-    return Path(connection.warehouse) / "hive-changes" / connection.meta_schema
+    return root_of(connection, _CHANGES)

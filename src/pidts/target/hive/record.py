@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from pidts.model import TableName
+from pidts.target.hive.places import root_of
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.meta import Rows
 
@@ -105,9 +105,9 @@ class PublicationRecord:
         return sorted(each for each in free if noted.get(each, now) < now - seconds)
 
 
-def tables_folder(connection: CatalogConnection) -> Path:
+def tables_folder(connection: CatalogConnection) -> str:
     """Returns the folder of the tables that this meta schema publishes.
 
     Each meta schema has its own folder, since its records do not protect files of others.
     """
-    return Path(connection.warehouse) / "hive-tables" / connection.meta_schema
+    return root_of(connection, "hive-tables")

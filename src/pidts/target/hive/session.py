@@ -30,8 +30,9 @@ class HiveSession(IcebergSession):
         *,
         refuses_unreal: bool = False,
         keeps_changes: bool = False,
+        files: str = "",
     ) -> None:
-        super().__init__(warehouse, catalog, meta_schema, refuses_unreal=refuses_unreal)
+        super().__init__(warehouse, catalog, meta_schema, refuses_unreal=refuses_unreal, files=files)
         self._journal = NotedJournal(self.run)
         self.meta = HiveMeta(self)
         self.meta.journal = self._journal

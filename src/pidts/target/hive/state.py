@@ -13,23 +13,20 @@ ORC was tried, too, but Hive fails on pyarrow's ORC files if they have a time be
 A file of the state is made from one data file of the warehouse. The name of the state's file is computed from the name
 of the data file, its removed rows, and the present names and types of the columns. If the previous state has a file of
 the same name, its contents are the same. Then the new folder gets a hard link to that file, and nothing is written.
+In an object store, the store copies the file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pidts.durable_folder import make_folder, sync_folder
 from pidts.model import ColumnType, Table
+from pidts.target.hive.places import begin_folder, end_folder, take_over, write_published
 from pidts.target.iceberg.columns import stored_type
-from pidts.target.iceberg.connection import mapped
-from pidts.target.iceberg.files import ROW_GROUP, make_durable, read_columns
+from pidts.target.iceberg.files import read_columns
 from pidts.target.iceberg.snapshot import Snapshot
 
 _NAMES = {
@@ -63,13 +60,12 @@ def hive_columns(table: Table) -> list[tuple[str, str]]:
     return [(column.name.lower(), hive_type(column.type)) for column in table.columns]
 
 
-def write_state(base: Snapshot, folder: Path, before: Path | None) -> int:
+def write_state(base: Snapshot, folder: str, before: str) -> int:
     """Writes all rows of a table to a new folder, and flushes it to disk; returns the number of newly written files.
 
     `before` is the folder of an earlier state.
     """
-    with mapped():
-        make_folder(folder)
+    begin_folder(folder)
     columns = base.table.columns
     goal = pa.schema(
         [
@@ -83,12 +79,11 @@ def write_state(base: Snapshot, folder: Path, before: Path | None) -> int:
         if len(dead) == entry.data_file.record_count:
             continue
         name = f"{_digest(path, dead, base, goal)}.parquet"
-        if before is None or not _linked(before / name, folder / name):
+        if not before or not take_over(f"{before}/{name}", f"{folder}/{name}"):
             rows = read_columns(path, base.some([column.name for column in columns]))
-            _write(rows, dead, goal, folder / name)
+            _write(rows, dead, goal, f"{folder}/{name}")
             written += 1
-    with mapped():
-        sync_folder(folder)
+    end_folder(folder)
     return written
 
 
@@ -112,30 +107,10 @@ def _digest(path: str, dead: np.ndarray, base: Snapshot, goal: pa.Schema) -> str
     return found.hexdigest()[:32]
 
 
-def _linked(old: Path, new: Path) -> bool:
-    try:
-        os.link(old, new)
-    except OSError:
-        return False
-    return True
-
-
-def _write(rows: pa.Table, dead: np.ndarray, goal: pa.Schema, path: Path) -> None:
+def _write(rows: pa.Table, dead: np.ndarray, goal: pa.Schema, file: str) -> None:
     if len(dead):
         alive = np.ones(rows.num_rows, bool)
         alive[dead] = False
         rows = rows.filter(pa.array(alive))
     columns = [column.cast(field.type) for column, field in zip(rows.columns, goal, strict=True)]
-    write_published(pa.table(columns, schema=goal), path)
-
-
-def write_published(rows: pa.Table, path: Path) -> None:
-    """Writes a file that Hive's readers understand, and flushes it to disk."""
-    with mapped():
-        with pq.ParquetWriter(
-            path, rows.schema, compression="snappy", use_deprecated_int96_timestamps=True, store_schema=False
-        ) as writer:
-            writer.write_table(rows, ROW_GROUP)
-            # Hive 4 needs this to know that days before 1582 are in the present calendar.
-            writer.add_key_value_metadata({"writer.date.proleptic": "true"})
-        make_durable(str(path))
+    write_published(pa.table(columns, schema=goal), file)

@@ -139,7 +139,7 @@ def reading(uri: str) -> Iterator[None]:
         ) from error
 
 
-def write_bytes(uri: str, data: bytes) -> None:
+def write_bytes(uri: str, data: bytes | pa.Buffer) -> None:
     """Writes a new file, and flushes it and its directory entry to disk."""
     if not is_local(uri):
         with mapped():
@@ -240,6 +240,37 @@ def files_in(folder: str) -> list[str]:
         store, place = _in_store(folder)
         found = store.get_file_info(pafs.FileSelector(place, allow_not_found=True))
         return [f"{folder}/{each.base_name}" for each in found if each.type == pafs.FileType.File]
+
+
+def folders_in(folder: str) -> list[str]:
+    """Returns the folders in a folder; none if it does not exist."""
+    with mapped():
+        if is_local(folder):
+            path = path_of(folder)
+            return [f"{folder}/{each.name}" for each in path.iterdir() if each.is_dir()] if path.is_dir() else []
+        store, place = _in_store(folder)
+        found = store.get_file_info(pafs.FileSelector(place, allow_not_found=True))
+        return [f"{folder}/{each.base_name}" for each in found if each.type == pafs.FileType.Directory]
+
+
+def size_of(uri: str) -> int | None:
+    """Returns the size of an object in a store; None if it does not exist."""
+    with mapped():
+        store, place = _in_store(uri)
+        size: int | None = store.get_file_info(place).size
+        return size
+
+
+def copied(old: str, new: str) -> bool:
+    """Lets the store copy an object to another name; returns whether it has done so."""
+    if is_local(old) or is_local(new):
+        return False
+    store, place = _in_store(old)
+    try:
+        store.copy_file(place, _in_store(new)[1])
+    except OSError:
+        return False
+    return True
 
 
 def remove_folder(folder: str) -> bool:

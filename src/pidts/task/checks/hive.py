@@ -86,7 +86,7 @@ def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> 
 def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
     """Yields a finding for each name that another table already has in the metastore."""
     from pidts.spark.metastore import metastore
-    from pidts.target.iceberg.files import path_of
+    from pidts.target.hive.places import folder_of, is_in
 
     with closing(config.target.server.connect()) as session, metastore(config.target.metastore, Path()) as store:
         assert isinstance(session, CatalogConnection)  # noqa: S101 - that is its type
@@ -96,7 +96,7 @@ def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
                 wanted[change_table_name(name)] = changes_folder(session)
             for (database, own), folder in wanted.items():
                 there = store.table(database, own)
-                if there is not None and folder not in path_of(there.location).parents:
+                if there is not None and not is_in(folder_of(there.location), folder):
                     message = f"the metastore has a table {database}.{own} already, at {there.location}"
                     fix = "Rename it or drop it there, or give the table another name with a route"
                     yield Finding("table_schema", ok=False, message=message, fix=fix)

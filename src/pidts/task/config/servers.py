@@ -166,7 +166,7 @@ class TargetSpec:
         if self.warehouse:
             place = (self.warehouse, self.catalog, self.meta_schema, self.types.refuses_unreal)
             if self.type == "hive":
-                return HiveTarget(*place, keeps_changes=self.keeps_changes)
+                return HiveTarget(*place, files=self.files, keeps_changes=self.keeps_changes)
             return IcebergTarget(*place, files=self.files)
         login = (self.host, self.port, self.user, self.password)
         if self.type == "postgresql":
@@ -242,7 +242,7 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
     text = section.text("warehouse")
     if "://" in text:
         what = "the warehouse, with the catalog's database, is a directory of this machine"
-        more = "With type: iceberg, the files of tables may be in an object store: files: s3://bucket/folder."
+        more = "The files of tables may be in an object store: files: s3://bucket/folder."
         raise section.error("warehouse", "not-supported", what, f"Write a path. {more}")
     warehouse = os.path.normpath(section.file("warehouse"))
     if any(each in warehouse for each in "?#%"):
@@ -250,16 +250,16 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
         raise section.error("warehouse", "bad-value", what, "Choose another directory.")
     catalog = section.text("catalog", "lake")
     files = section.text("files", "").rstrip("/")
-    if files and kind == "hive":
-        what = "published tables are in the warehouse's directory, not in an object store"
-        todo = "Remove files. Or use type: iceberg, whose tables may be in a store; Spark reads them."
-        raise section.error("files", "not-supported", what, todo)
     if files and not _STORE.fullmatch(files):
         what = f"expected s3://bucket/folder, without any of ? # %, not {files!r}"
         raise section.error("files", "bad-value", what, "Without it, the files are in the warehouse.")
     metastore = section.text("metastore", "") if kind == "hive" else ""
     if metastore:
         _demand_thrift(section, metastore, "Without it, the metastore is in the warehouse.")
+    if files and kind == "hive" and not metastore:
+        what = "the metastore in the warehouse cannot have tables whose files are in an object store"
+        todo = "Name a metastore that can read the store, metastore: thrift://host:port. Or remove files."
+        raise section.error("files", "not-supported", what, todo)
     publish_to = _publish_to(section, kind)
     section.finish(dm_keys.SERVER)
     return TargetSpec(

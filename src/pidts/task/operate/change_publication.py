@@ -32,7 +32,6 @@ readers may still use it. After an interruption, the next publication removes th
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -44,15 +43,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from pidts.durable_folder import make_folder, sync_folder
 from pidts.model import Halted, TableName
 from pidts.spark.metastore import Metastore, MetastoreTable
 from pidts.target.hive.change_record import ChangeRecord, ChangeTable, Chosen, changes_folder, waiting_folder
 from pidts.target.hive.names import CHANGE_COLUMNS, DAY, change_refusal, change_table_name
+from pidts.target.hive.places import begin_folder, discard, folder_of, location_of, write_visible
 from pidts.target.hive.session import HiveSession
-from pidts.target.hive.state import write_published
-from pidts.target.iceberg.connection import mapped
-from pidts.target.iceberg.files import path_of, reading
+from pidts.target.iceberg.files import folders_in, name_of, reading
 
 _TASK, _TABLE = "pidts.task", "pidts.table"
 """The properties of a change table that name the task and the target table whose changes it has."""
@@ -101,15 +98,10 @@ class ChangePublisher:
         table, names = self._table(store, chosen)
         rows = self._waiting_rows(chosen).rename_columns(names)
         for day, mine in _by_day(rows):
-            folder = path_of(table.location) / f"{DAY}={day}"
-            with mapped():
-                make_folder(folder)
-            hidden = folder / f".{chosen.name}.parquet"
-            write_published(mine, hidden)
-            with mapped():
-                hidden.replace(folder / f"{chosen.name}.parquet")
-                sync_folder(folder)
-            store.put_partition(table, day, f"file://{folder}")
+            folder = f"{folder_of(table.location)}/{DAY}={day}"
+            begin_folder(folder)
+            write_visible(mine, folder, f"{chosen.name}.parquet")
+            store.put_partition(table, day, location_of(folder))
         lsn = str(pc.max(rows["pidts_lsn"]).as_py())
         self._record.published(self._task, chosen, ChangeTable(lsn=lsn, read_at=time.time()))
         for name in chosen.files:
@@ -120,7 +112,7 @@ class ChangePublisher:
     def _table(self, store: Metastore, chosen: Chosen) -> tuple[MetastoreTable, list[str]]:
         """Returns the table with all columns that it needs, and the names of the changes' columns in it."""
         database, name = change_table_name(chosen.table)
-        folder = self._root / database / name
+        folder = f"{self._root}/{database}/{name}"
         there = store.table(database, name)
         if there is not None and not self._is_own(there, chosen.table):
             owner = there.properties.get(_TABLE, "")
@@ -148,14 +140,14 @@ class ChangePublisher:
         goal = MetastoreTable(
             database=database,
             name=name,
-            location=f"file://{folder}",
+            location=location_of(folder),
             columns=list(columns.items()),
             partitions=[(DAY, "string")],
             properties={_TASK: self._task, _TABLE: str(chosen.table)},
             state=hashlib.sha256(repr(list(columns.items())).encode()).hexdigest()[:16],
         )
         if there is None:
-            store.create(goal, f"file://{self._root / database}")
+            store.create(goal, location_of(f"{self._root}/{database}"))
         elif list(there.columns) != list(goal.columns) or _TABLE not in there.properties:
             store.switch(goal, there)
         return goal, names
@@ -180,14 +172,15 @@ class ChangePublisher:
             for day in store.partitions(database, table):
                 if day < str(last):
                     store.drop_partition(goal, day)
-            for each in path_of(there.location).glob(f"{DAY}=*"):
-                if each.name.removeprefix(f"{DAY}=") < str(last - timedelta(days=1)):
-                    shutil.rmtree(each, ignore_errors=True)
+            for each in folders_in(folder_of(there.location)):
+                key, _, day = name_of(each).partition("=")
+                if key == DAY and day < str(last - timedelta(days=1)):
+                    discard(each)
 
     def _is_own(self, there: MetastoreTable, name: TableName) -> bool:
         """Whether a table of the metastore has the changes of this target table, from this task."""
         database, table = change_table_name(name)
-        if there.properties.get(_TASK) != self._task or path_of(there.location) != self._root / database / table:
+        if there.properties.get(_TASK) != self._task or folder_of(there.location) != f"{self._root}/{database}/{table}":
             return False
         if _TABLE in there.properties:
             return there.properties[_TABLE] == str(name)

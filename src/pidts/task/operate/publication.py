@@ -33,7 +33,7 @@ complete it late:
 
 from __future__ import annotations
 
-import shutil
+import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -48,10 +48,10 @@ from pidts.model import Halted, Lsn, OfSource, TableName
 from pidts.plan import PlanState
 from pidts.spark.metastore import Metastore, MetastoreTable, metastore
 from pidts.target.hive.names import hive_name, refusals
+from pidts.target.hive.places import discard, folder_of, inner_folders, is_in, location_of
 from pidts.target.hive.record import Publication, tables_folder
 from pidts.target.hive.session import HiveSession
 from pidts.target.hive.state import hive_columns, write_state
-from pidts.target.iceberg.files import path_of
 from pidts.target.iceberg.snapshot import Snapshot
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.change_publication import ChangePublisher
@@ -60,6 +60,8 @@ from pidts.task.tables.merged import Shard
 METASTORE = "metastore_db"
 """The Derby database of an embedded metastore, in the warehouse."""
 _KEPT_SECONDS = 3600.0
+_STATE = re.compile("-[0-9a-f]{8}$")
+"""The end of the name of a state's folder."""
 
 _log = structlog.get_logger(__name__)
 
@@ -179,26 +181,26 @@ class _Publisher:
         database, table = hive_name(name)
         lsn, known = self._moment.whole[name][1], self._before.get(name, Publication())
         there = store.table(database, table)
-        old = None if there is None else path_of(there.location)
-        if there is not None and old is not None and self._root not in old.parents:
+        old = "" if there is None else folder_of(there.location)
+        if there is not None and not is_in(old, self._root) and old not in (known.folder, known.next):
             raise Halted(
                 "metastore-refused",
                 f"the metastore has a table {database}.{table} at {there.location}, which this task does not publish",
                 todo="Rename it or drop it there, or give the table another name with a route",
             )
         place = lsn.replace(": ", "-").replace(", ", "-").replace(":", "-")
-        folder = self._root / database / table / f"{place}-{uuid.uuid4().hex[:8]}"
+        folder = f"{self._root}/{database}/{table}/{place}-{uuid.uuid4().hex[:8]}"
         try:
             files = write_state(base, folder, old)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder)
             raise
-        known = replace(known, folder="" if old is None else str(old), next=str(folder))
+        known = replace(known, folder=old, next=folder)
         self._record.put(self._task, name, known)
         goal = MetastoreTable(
             database=database,
             name=table,
-            location=f"file://{folder}",
+            location=location_of(folder),
             columns=hive_columns(base.table),
             properties={
                 "pidts.task": self._task,
@@ -208,18 +210,18 @@ class _Publisher:
         )
         try:
             if there is None:
-                store.create(goal, f"file://{self._root / database}")
+                store.create(goal, location_of(f"{self._root}/{database}"))
             else:
                 store.switch(goal, there)
         except Halted:
             now = store.table(database, table)
             # If the metastore uses the folder, the switch has succeeded in spite of the error.
-            if now is None or path_of(now.location) != folder:
+            if now is None or folder_of(now.location) != folder:
                 self._record.put(self._task, name, replace(known, next=""))
-                shutil.rmtree(folder, ignore_errors=True)
+                discard(folder)
                 raise
         metadata, read_at = self._moment.whole[name][0], self._moment.read_at
-        done = Publication(folder=str(folder), metadata=metadata, lsn=lsn, read_at=read_at)
+        done = Publication(folder=folder, metadata=metadata, lsn=lsn, read_at=read_at)
         self._record.put(self._task, name, done)
         _log.info("a table is published", table=f"{database}.{table}", lsn=lsn, files=files)
 
@@ -228,22 +230,23 @@ class _Publisher:
         known, (database, table) = self._before[name], hive_name(name)
         folders = [each for each in (known.folder, known.next) if each]
         for each in folders:
-            store.drop_aside(database, f"file://{each}")
+            store.drop_aside(database, location_of(each))
         there = store.table(database, table)
-        if there is not None and str(path_of(there.location)) in folders:
+        if there is not None and folder_of(there.location) in folders:
             store.drop(there)
             _log.info("a dropped table is not published any more", table=str(name))
         self._record.remove(self._task, name)
 
-    def _old_folders(self) -> list[Path]:
+    def _old_folders(self) -> list[str]:
         """Returns folders of earlier states and interrupted publications, an hour after they became unneeded."""
-        folders = [str(each) for each in self._root.glob("*/*/*-????????") if each.is_dir()]
-        return [Path(each) for each in self._record.unneeded(folders, _KEPT_SECONDS)]
+        folders = [each for each in inner_folders(self._root, 3) if _STATE.search(each)]
+        return self._record.unneeded(folders, _KEPT_SECONDS)
 
-    def _remove(self, store: Metastore, folder: Path) -> None:
+    def _remove(self, store: Metastore, folder: str) -> None:
         """Removes a folder that no record names, if the metastore does not use it."""
-        there = store.table(folder.parent.parent.name, folder.parent.name)
-        if there is None or path_of(there.location) != folder:
-            shutil.rmtree(folder, ignore_errors=True)
+        database, table, _ = folder.removeprefix(f"{self._root}/").split("/")
+        there = store.table(database, table)
+        if there is None or folder_of(there.location) != folder:
+            discard(folder)
         else:
-            self._record.forget(str(folder))  # tried again in an hour: its table was removed from the task
+            self._record.forget(folder)  # tried again in an hour: its table was removed from the task

@@ -1,0 +1,144 @@
+"""The folders of published files, on this machine or in an object store.
+
+A folder has two names. Records and messages have a path, or `s3://bucket/folder`. A metastore has an address that Hive
+and Spark can read: `file:///path`, or `s3a://bucket/folder`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pidts.durable_folder import make_folder, sync_folder
+from pidts.model import PidtsError
+from pidts.target.iceberg.connection import CatalogConnection, mapped
+from pidts.target.iceberg.files import (
+    ROW_GROUP,
+    STORE,
+    copied,
+    folders_in,
+    is_local,
+    make_durable,
+    path_of,
+    remove_folder,
+    shown,
+    size_of,
+    write_bytes,
+)
+
+_OF_STORES = ("s3a://", "s3n://", STORE)
+
+
+def location_of(folder: str) -> str:
+    """Returns the address of a folder for a metastore."""
+    return f"file://{folder}" if is_local(folder) else f"s3a://{folder.removeprefix(STORE)}"
+
+
+def folder_of(location: str) -> str:
+    """Returns the folder that a metastore names."""
+    for scheme in _OF_STORES:
+        if location.startswith(scheme):
+            return STORE + location.removeprefix(scheme).rstrip("/")
+    return str(path_of(location))
+
+
+def root_of(connection: CatalogConnection, name: str) -> str:
+    """Returns the folder of all published tables of one kind; each meta schema has its own."""
+    return f"{shown(connection.files)}/{name}/{connection.meta_schema}"
+
+
+def is_in(folder: str, root: str) -> bool:
+    """Whether a folder is in another one."""
+    return folder.startswith(f"{root}/")
+
+
+def begin_folder(folder: str) -> None:
+    """Creates a folder; an object store has none, only names of objects."""
+    if is_local(folder):
+        with mapped():
+            make_folder(path_of(folder))
+
+
+def end_folder(folder: str) -> None:
+    """Waits until the names of the folder's files are on the disk; a store's objects are durable already."""
+    if is_local(folder):
+        with mapped():
+            sync_folder(path_of(folder))
+
+
+def take_over(old: str, new: str) -> bool:
+    """Gives a file a second name, without reading it: by a hard link, or by the store's own copy of it.
+
+    Returns whether this has succeeded.
+    """
+    if not is_local(old) or not is_local(new):
+        return copied(old, new)
+    try:
+        os.link(old, new)
+    except OSError:
+        return False
+    return True
+
+
+def write_published(rows: pa.Table, file: str) -> None:
+    """Writes a file that Hive's readers understand, and waits until it is durable."""
+    if is_local(file):
+        with mapped():
+            _write_parquet(rows, file)
+        make_durable(file)
+        return
+    write_bytes(file, _parquet(rows))
+
+
+def write_visible(rows: pa.Table, folder: str, name: str) -> None:
+    """Writes a file into a folder in which readers look for files. They see the whole file or nothing.
+
+    An object appears as a whole. On this machine, the file first has a name that readers ignore. If the file is there
+    already, it has the same rows, and readers may be reading it: they continue with it.
+    """
+    if not is_local(folder):
+        data = _parquet(rows)
+        if size_of(f"{folder}/{name}") != data.size:
+            write_bytes(f"{folder}/{name}", data)
+        return
+    hidden = f"{folder}/.{name}"
+    write_published(rows, hidden)
+    with mapped():
+        path_of(hidden).replace(f"{folder}/{name}")
+        sync_folder(path_of(folder))
+
+
+def discard(folder: str) -> None:
+    """Removes a folder with its files, as far as possible."""
+    if is_local(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(PidtsError):
+        remove_folder(folder)
+
+
+def inner_folders(folder: str, depth: int) -> list[str]:
+    """Returns the folders at this depth below a folder."""
+    found = [folder]
+    for _ in range(depth):
+        found = [inner for each in found for inner in folders_in(each)]
+    return found
+
+
+def _parquet(rows: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    _write_parquet(rows, sink)
+    return sink.getvalue()
+
+
+def _write_parquet(rows: pa.Table, where: str | pa.NativeFile) -> None:
+    with pq.ParquetWriter(
+        where, rows.schema, compression="snappy", use_deprecated_int96_timestamps=True, store_schema=False
+    ) as writer:
+        writer.write_table(rows, ROW_GROUP)
+        # Hive 4 needs this to know that days before 1582 are in the present calendar.
+        writer.add_key_value_metadata({"writer.date.proleptic": "true"})
