@@ -65,8 +65,8 @@ class Workers:
         would leave out changes that the other worker has not committed yet, so the function raises an error. If
         `dealing` is None, the caller writes nothing.
 
-        All workers continue counting from the same number. Otherwise their numbers would differ after a batch in which
-        one worker has nothing to store, and the worker with the higher number could lack a chunk.
+        The batch numbers of all workers continue with the same number. Otherwise the numbers would differ after a batch
+        in which one worker has nothing to store, and the worker with the higher number could lack a chunk.
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]

@@ -12,9 +12,9 @@ all of these at once. So chains and rotations of any length need no special trea
 
 A row was new in the batch if its first change is an INSERT, or an UPDATE from another key. For a new row, no row of the
 target is removed. A copied row does not count as a first change: while a table is being copied, all its rows on the
-target came from the log or from an earlier chunk, so they are those that the source had at the start of the batch. A
-key that a repair has not found on the source does not count, either: if the log has no change of it, the row is
-removed, otherwise the log decides.
+target came from the log or from an earlier chunk, so they equal the source's rows at the start of the batch. A key that
+a repair has not found on the source does not count, either: if the log has no change of it, the row is removed,
+otherwise the log decides.
 
 If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log, and may differ from
 the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed first:

@@ -1,8 +1,8 @@
 """Records the address from which each part of a relay's log was received.
 
-A part has the number of earlier replacements. The replicator adds a line before it writes the first event of a part, so
-the address of a part is recorded before the part's log. A relay of an earlier version of PiDTS has no such file. The
-address of a part without a line is not known.
+A part's number is how often the source was replaced before. The replicator adds a line before it writes the first event
+of a part, so the address of a part is recorded before the part's log. A relay of an earlier version of PiDTS has no
+such file. The address of a part without a line is not known.
 """
 
 from __future__ import annotations

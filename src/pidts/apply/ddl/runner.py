@@ -10,11 +10,11 @@ be compared with their state before the change, and the change can be run again.
 
 **Where DDL is part of a transaction** one transaction runs the statements, then locks a checkpoint row to check the
 epoch, writes structures and "done", and commits. The row is locked last, since batches of other tables go on meanwhile.
-Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was taken over may still
+Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was replaced may still
 execute statements. It waits for our locks, or we wait for its locks, and it ends with `Fenced` before it can commit.
 
 **Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock stops a late statement of a
-run that was taken over. So:
+run that was replaced. So:
 
 1. Take the lock of this change. The lock ends with the connection on which the statements run. While we hold it, no
    other run makes this change; if we lose it, we have lost the connection, and cannot run anything. If a server still
@@ -48,7 +48,7 @@ member of that journal has arrived, the journal is continued; if not, the others
 "done". If another run has taken over one of these sources, its members arrive again in the new run, and the commit
 records "done" for no member.
 
-A run that was taken over in the middle of a change keeps the lock until its statement has ended, and the new run waits
+A run that was replaced in the middle of a change keeps the lock until its statement has ended, and the new run waits
 for the lock in step 1. The old run is refused in step 5, and the new one finds the change made. Batches of rows never
 wait for a schema change here.
 """

@@ -83,7 +83,7 @@ def joined_keys(
 
 
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
-    """Returns which of some equal keys, none of them the key of a lock, have to be joined.
+    """Returns which of these equal keys have to be joined. None of them is the key of a lock.
 
     If one of them has a row, all are joined. If none has a row, joining makes a difference only if one of them is to be
     locked. The source has one row for all spellings of its key. So in the batch, each spelling but the first one begins

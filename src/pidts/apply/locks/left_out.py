@@ -13,13 +13,13 @@ change out inserts a note into the table `left_out` of c's meta schema, and dele
 in the transaction of the record, before the program's change. A task out of c reads the notes in a batch without rows,
 and records them in its target: each later batch of any worker finds the record.
 
-**The argument**, as in `made_already`, but for any number of zones. If a zone has left out a change x -> y, and nothing
-of the row is locked in any zone, then the zone has taken no later change of the row, from its own programs or from
-others. So it has made all steps but this one, and ends at y. If S is where all steps together lead, then S is
-y + (y - x). If another zone has left out nothing, S is a state; but 2y - x is none. If it has left out another
-step u -> v, then 2y - x = 2v - u, so v = y and u = x. So all zones end at y. With deletes the rule is weaker: only the
-change that makes the deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of
-three zones up to a length.
+**The argument**, as in `made_already`, but for any number of zones. If a zone has left out a change x -> y, and no zone
+has a lock of the row, then the zone has no later change of the row, neither of its own programs nor of other zones. So
+it has made all steps but this one, and ends at y. If S is where all steps together lead, then S is y + (y - x). If
+another zone has left out nothing, S is a state; but 2y - x is none. If it has left out another step u -> v, then 2y - x
+= 2v - u, so v = y and u = x. So all zones end at y. With deletes the rule is weaker: only the change that makes the
+deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a
+length.
 
 The key is in the note by its values, since digests of texts differ between servers. A pair of zones has no notes. A
 task that forwards changes of other zones does not read notes: there the argument does not hold in any case. Where
@@ -27,7 +27,7 @@ versions decide, tables without a version have notes, too, except in transaction
 (`pidts.apply.rows.convergence`).
 
 A program of c that changes the row waits for the transaction with the note, which has locked the row. If there is no
-row, nothing is locked: an INSERT of the deleted row that commits in this instant is before the note in c's log.
+row, nothing is locked: an INSERT of the deleted row that commits at this moment may be before the note in c's log.
 
     break                                    then
     c, before COMMIT of the change left out  neither the note nor the record nor the checkpoint

@@ -93,7 +93,7 @@ def without_moved(
 ) -> list[ChangeBatch]:
     """Returns a part's changes without those that were set aside; updates the record accordingly.
 
-    `shared` are target tables with several known members. Of other tables, only the record says what was moved.
+    `shared` are target tables with several known members. For other tables, only the record shows what was moved.
     """
     left = list(batches)
     by_name: dict[TableName, list[int]] = {}

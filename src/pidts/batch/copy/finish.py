@@ -14,7 +14,7 @@ run waits for the table's lock until the first one ends. Statements that may run
 ends before it has run them, the server does their work later by itself.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
-are read after it. So a run that begins after a crash reaches the change first, and empties the table again.
+chunks are read after it. So a run that begins after a crash reaches the change first, and empties the table again.
 `start_over` checks under the schema change's own lock whether the change is done. So a run that was replaced cannot
 empty the table later.
 """
