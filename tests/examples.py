@@ -16,14 +16,14 @@ EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 
 
 def examples(usual: int) -> int:
-    """`usual` is how many a thorough run needs. Runs whose time counts look at a third of them, and at others each time,
+    """`usual` is how many a thorough run needs. Runs whose time counts look at a quarter of them, and at others each time,
     so that a small number finds much in time."""
-    return EXAMPLES or math.ceil(usual / 3)
+    return EXAMPLES or math.ceil(usual / 4)
 
 
 def seeds(usual: int) -> list[str]:
     """Returns the seeds of a test that is parametrized by them: at least one, others in each run."""
-    number = min(usual, EXAMPLES) if EXAMPLES else math.ceil(usual / 3)
+    number = min(usual, EXAMPLES) if EXAMPLES else math.ceil(usual / 4)
     return [f"{os.environ['PIDTS_SEED']} {place}" for place in range(number)]
 
 

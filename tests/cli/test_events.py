@@ -36,6 +36,7 @@ from pidts.sandbox import Server
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 Output = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.repeats("mysql56")
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 

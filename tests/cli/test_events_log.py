@@ -18,6 +18,7 @@ from pidts.sandbox import Server
 RunSql = Callable[..., list[tuple[Any, ...]]]
 Shown = Callable[..., list[dict[str, Any]]]
 InOneSession = Callable[..., None]
+pytestmark = pytest.mark.repeats("mysql56")
 
 
 def url(server: Server) -> str:

@@ -21,6 +21,7 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 
 PIECES, ROWS = 5, 7
 BEGIN, END = Lsn(0, 1, 100), Lsn(0, 1, 200)
+pytestmark = pytest.mark.repeats("mysql56")
 POINTS = ["before a piece", "behind a piece", "before the checkpoint", "before the commit", "behind the commit"]
 
 

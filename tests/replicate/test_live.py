@@ -26,6 +26,7 @@ from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end, position
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
+pytestmark = pytest.mark.repeats("mysql56")
 STARTS = [sandbox.start_mariadb, pytest.param(sandbox.start_mysql56, marks=pytest.mark.long)]
 # What MariaDB sends only to those who ask for it.
 NOT_SENT = {EventType.ANNOTATE_ROWS}
