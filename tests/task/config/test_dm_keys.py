@@ -213,7 +213,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("source.purge", {"expires": 1}, "note", "relay-keep"),
     ("source.checker", {"check-enable": False}, "note", "always tried again"),
     ("source.flavor", "mariadb", "note", "asked what it is"),
-    ("source.filters", [{"schema-pattern": "a", "events": ["x"], "action": "Do"}], "bad-event", "knows no event 'x'"),
+    ("source.filters", [{"schema-pattern": "a", "events": ["x"], "action": "Do"}], "bad-event", "has the event 'x'"),
     ("source.filters", [{"schema-pattern": "CRM_*", "table-pattern": "*", "action": "Do"}], "note", "same patterns"),
     ("source.auto-fix-gtid", True, "note", "no effect, as in DM"),
     ("source.tracer", {"x": 1}, "note", "no effect, as in DM"),

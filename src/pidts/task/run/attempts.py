@@ -47,6 +47,10 @@ from pidts.source import connect
 from pidts.spark.stream import TaskStream
 from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.measure.lag_meter import LagMeter
+from pidts.task.measure.stage_meter import StageMeter
+from pidts.task.measure.standby_sampling import StandbySampling
+from pidts.task.measure.target_ping import TargetPing
 from pidts.task.operate.catalog_publications import CatalogPublications
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
@@ -61,18 +65,14 @@ from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over, demand_st
 from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import ProvenGoal, RunCompletion, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
-from pidts.task.run.lag_meter import LagMeter
 from pidts.task.run.locked_rows import LockedRows, demand_unlocked, has_locked_rows
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
 from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
-from pidts.task.run.stage_meter import StageMeter
-from pidts.task.run.standby_sampling import StandbySampling
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
-from pidts.task.run.target_ping import TargetPing
 from pidts.task.run.tracker import Tracker
 from pidts.task.tables.copy_start import Patterns
 

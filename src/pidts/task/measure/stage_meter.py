@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from pidts.model import Lsn, PidtsError
 from pidts.relay import RelayReader
 from pidts.task.config.servers import TargetSpec
+from pidts.task.measure.target_ping import Ping
 from pidts.task.operate.stage_report import Receiving, RunMeasures, StageMeasures, StageReport, report_stages
-from pidts.task.run.target_ping import Ping
 from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
 _WINDOW_SECONDS = 5.0

@@ -1,0 +1,1 @@
+"""Measures a run: how far it lags, what its stages wait for, and where its standby servers are."""
