@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -56,11 +57,11 @@ class Folder:
 
     def log(self, segment: int) -> Path:
         """Returns the path of a segment's events."""
-        return self.path / f"{segment:09}.log"
+        return _file(self.path, segment, "log")
 
     def index(self, segment: int) -> Path:
         """Returns the path of a segment's index."""
-        return self.path / f"{segment:09}.index"
+        return _file(self.path, segment, "index")
 
     def log_bytes(self, segment: int) -> int:
         """Returns the size of a segment's events; 0 if the file is missing (a reader reports this)."""
@@ -176,6 +177,12 @@ class Folder:
     def sync(self) -> None:
         """Makes created and removed files durable."""
         sync_folder(self.path)
+
+
+@lru_cache(maxsize=256)
+def _file(folder: Path, segment: int, kind: str) -> Path:
+    """Returns the path of a segment's file. Readers ask several times for each batch, and a path takes long to make."""
+    return folder / f"{segment:09}.{kind}"
 
 
 def segments(relay: Path | str, source_id: str) -> list[Segment]:

@@ -79,7 +79,7 @@ def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Jo
     """
     at = 0
     while True:
-        run = _joined(data, at, stops)
+        run = _joined(data, at, stops) if len(data) - at > FRAME_SIZE else None
         if run is not None:
             at = run.behind
             yield at, run
