@@ -86,7 +86,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
     subprocess.run([*command(task), "--until-synced"], check=True, capture_output=True, timeout=_PATIENCE)
     found["idle"] = figures(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
     seconds = options.seconds + 4 * _SETTLE_SECONDS
-    writer = threading.Thread(target=write, args=(source, _RATE, seconds, SimpleQueue()))
+    writer = threading.Thread(target=write, args=(source, _RATE, int(_RATE * seconds), False, SimpleQueue()))
     writer.start()
     found["following"] = figures(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
     writer.join()
