@@ -12,7 +12,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +72,13 @@ def free_port() -> int:
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """An object store, which this process and the programs that it starts find by the usual variables."""
-    folder = tmp_path_factory.mktemp("store")
+    with store_server(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+@contextmanager
+def store_server(folder: Path, provider: str = "filesystem-nio2") -> Iterator[ObjectStore]:
+    """Starts a store. `filesystem-nio2` has real folders; `transient` has only objects, in memory, like Amazon's."""
     (folder / "objects").mkdir()
     variables = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}",
@@ -86,7 +92,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
         "s3proxy.authorization=aws-v2-or-v4\n"
         f"s3proxy.identity={variables['AWS_ACCESS_KEY_ID']}\n"
         f"s3proxy.credential={variables['AWS_SECRET_ACCESS_KEY']}\n"
-        "jclouds.provider=filesystem-nio2\n"
+        f"jclouds.provider={provider}\n"
         f"jclouds.filesystem.basedir={folder}/objects\n"
     )
     (folder / "logback.xml").write_text(LOGGING)

@@ -107,9 +107,9 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
         return {one["table"].partition(".")[2]: one for one in found["published"]}
 
     @contextmanager
-    def reader(self) -> Iterator[Reader]:
+    def reader(self, **settings: str) -> Iterator[Reader]:
         """Starts a Spark."""
-        where = {"spark.driver.extraJavaOptions": f"{FOR_A_SHORT_LIFE} -Duser.timezone=UTC"}
+        where = settings | {"spark.driver.extraJavaOptions": f"{FOR_A_SHORT_LIFE} -Duser.timezone=UTC"}
         where |= (
             {"spark.hadoop.hive.metastore.uris": self.metastore}
             if self.metastore
@@ -147,13 +147,19 @@ def files_of_a_test(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a metastore of its own, from the jars that PySpark brings."""
-    tmp_path = tmp_path_factory.mktemp("metastore")
+    with metastore_server(tmp_path_factory.mktemp("metastore")) as address:
+        yield address
+
+
+@contextmanager
+def metastore_server(tmp_path: Path, *words: str) -> Iterator[str]:
+    """Starts a metastore; yields its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with (tmp_path / "metastore.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, str(METASTORE), str(port), str(tmp_path)],
+            [sys.executable, str(METASTORE), str(port), str(tmp_path), *words],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

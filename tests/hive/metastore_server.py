@@ -24,10 +24,11 @@ BUCKET = "lake-of-hive"
 _VIEW = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
 
 
-def main(port: int, folder: Path) -> None:
+def main(port: int, folder: Path, jars: str = "") -> None:
     """Serves until the input ends."""
     options = shlex.quote(f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}")
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options {options} pyspark-shell"
+    more = f"--driver-class-path {shlex.quote(jars)}/*" if jars else ""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{more} --driver-java-options {options} pyspark-shell"
     gateway = launch_gateway(SparkConf(loadDefaults=False), {"stdout": subprocess.DEVNULL})
     jvm = gateway.jvm
     # Its tables end with the tests: nothing has to be on the disk.
@@ -38,10 +39,12 @@ def main(port: int, folder: Path) -> None:
         "hive.metastore.schema.verification": "false",
         "hive.metastore.disallow.incompatible.col.type.changes": "false",
         "hive.metastore.warehouse.dir": str(folder / "hive"),
-        "fs.s3a.impl": _VIEW,
-        f"fs.viewfs.mounttable.{BUCKET}.linkFallback": f"file://{folder}/s3a",
     }
-    (folder / "s3a").mkdir()
+    if jars:
+        settings |= {"fs.s3a.endpoint": os.environ["AWS_ENDPOINT_URL"], "fs.s3a.path.style.access": "true"}
+    else:
+        settings |= {"fs.s3a.impl": _VIEW, f"fs.viewfs.mounttable.{BUCKET}.linkFallback": f"file://{folder}/s3a"}
+        (folder / "s3a").mkdir()
     hive = jvm.org.apache.hadoop.hive
     conf = hive.conf.HiveConf()
     for name, value in settings.items():
@@ -66,4 +69,4 @@ def main(port: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

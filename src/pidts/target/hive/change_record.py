@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from pidts.model import TableName
-from pidts.target.hive.places import root_of
+from pidts.target.hive.places import roots_of
 from pidts.target.iceberg.connection import CatalogConnection, mapped
 from pidts.target.meta import Rows
 
@@ -140,6 +140,6 @@ def waiting_folder(connection: CatalogConnection) -> Path:
     return Path(connection.warehouse) / _CHANGES / connection.meta_schema / ".waiting"
 
 
-def changes_folder(connection: CatalogConnection) -> str:
-    """Returns the folder of the change tables; each meta schema has its own."""
-    return root_of(connection, _CHANGES)
+def changes_folders(connection: CatalogConnection) -> list[str]:
+    """Returns the folders of the change tables of this meta schema; the first one gets new tables."""
+    return roots_of(connection, _CHANGES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pidts.target.iceberg.files import (
     ROW_GROUP,
     STORE,
     copied,
+    folders_below,
     folders_in,
     is_local,
     make_durable,
@@ -46,14 +48,18 @@ def folder_of(location: str) -> str:
     return str(path_of(location))
 
 
-def root_of(connection: CatalogConnection, name: str) -> str:
-    """Returns the folder of all published tables of one kind; each meta schema has its own."""
-    return f"{shown(connection.files)}/{name}/{connection.meta_schema}"
+def roots_of(connection: CatalogConnection, name: str) -> list[str]:
+    """Returns the folders of all published tables of one kind; each meta schema has its own.
+
+    The first one is for tables that are published from now on, the other one is from before the task had `files`.
+    """
+    places = dict.fromkeys([shown(connection.files), connection.warehouse])
+    return [f"{place}/{name}/{connection.meta_schema}" for place in places]
 
 
-def is_in(folder: str, root: str) -> bool:
-    """Whether a folder is in another one."""
-    return folder.startswith(f"{root}/")
+def is_in(folder: str, roots: Iterable[str]) -> bool:
+    """Whether a folder is in one of these."""
+    return any(folder.startswith(f"{root}/") for root in roots)
 
 
 def begin_folder(folder: str) -> None:
@@ -123,6 +129,8 @@ def discard(folder: str) -> None:
 
 def inner_folders(folder: str, depth: int) -> list[str]:
     """Returns the folders at this depth below a folder."""
+    if not is_local(folder):
+        return folders_below(folder, depth)
     found = [folder]
     for _ in range(depth):
         found = [inner for each in found for inner in folders_in(each)]

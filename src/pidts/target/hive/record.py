@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from pidts.model import TableName
-from pidts.target.hive.places import root_of
+from pidts.target.hive.places import roots_of
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.meta import Rows
 
@@ -105,9 +105,9 @@ class PublicationRecord:
         return sorted(each for each in free if noted.get(each, now) < now - seconds)
 
 
-def tables_folder(connection: CatalogConnection) -> str:
-    """Returns the folder of the tables that this meta schema publishes.
+def tables_folders(connection: CatalogConnection) -> list[str]:
+    """Returns the folders of the tables that this meta schema publishes; the first one gets new states.
 
     Each meta schema has its own folder, since its records do not protect files of others.
     """
-    return root_of(connection, "hive-tables")
+    return roots_of(connection, "hive-tables")

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pidts.model import ColumnType, Table
 from pidts.target.hive.places import begin_folder, end_folder, take_over, write_published
 from pidts.target.iceberg.columns import stored_type
-from pidts.target.iceberg.files import read_columns
+from pidts.target.iceberg.files import is_local, read_columns
 from pidts.target.iceberg.snapshot import Snapshot
 
 _NAMES = {
@@ -73,16 +73,20 @@ def write_state(base: Snapshot, folder: str, before: str) -> int:
             for (name, _), column in zip(hive_columns(base.table), columns, strict=True)
         ]
     )
-    written = 0
+    files = written = 0
     for path, entry in base.data.items():
         dead = base.dead.get(path, np.arange(0))
         if len(dead) == entry.data_file.record_count:
             continue
+        files += 1
         name = f"{_digest(path, dead, base, goal)}.parquet"
         if not before or not take_over(f"{before}/{name}", f"{folder}/{name}"):
             rows = read_columns(path, base.some([column.name for column in columns]))
             _write(rows, dead, goal, f"{folder}/{name}")
             written += 1
+    if not files and not is_local(folder):
+        # A folder without objects does not exist in a store, and Hive's reader refuses a folder that does not exist.
+        write_published(goal.empty_table(), f"{folder}/empty.parquet")
     end_folder(folder)
     return written
 

@@ -253,6 +253,19 @@ def folders_in(folder: str) -> list[str]:
         return [f"{folder}/{each.base_name}" for each in found if each.type == pafs.FileType.Directory]
 
 
+def folders_below(folder: str, depth: int) -> list[str]:
+    """Returns the folders at this depth below a folder of an object store, which lists a thousand objects at a time."""
+    with mapped():
+        store, place = _in_store(folder)
+        found = store.get_file_info(pafs.FileSelector(place, recursive=True, allow_not_found=True))
+    names = set()
+    for each in found:
+        parts = each.path.removeprefix(f"{place}/").split("/")
+        if len(parts) > depth or (len(parts) == depth and each.type == pafs.FileType.Directory):
+            names.add("/".join(parts[:depth]))
+    return [f"{folder}/{name}" for name in sorted(names)]
+
+
 def size_of(uri: str) -> int | None:
     """Returns the size of an object in a store; None if it does not exist."""
     with mapped():

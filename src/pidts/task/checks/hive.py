@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pidts.model import ConfigError, PidtsError, Table, TableName
 from pidts.source.finding import Finding
-from pidts.target.hive.change_record import changes_folder
+from pidts.target.hive.change_record import changes_folders
 from pidts.target.hive.names import (
     CHANGE_COLUMNS,
     DAY,
@@ -19,7 +19,7 @@ from pidts.target.hive.names import (
     hive_name,
     refusals,
 )
-from pidts.target.hive.record import tables_folder
+from pidts.target.hive.record import tables_folders
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.task.config.task_file import TaskConfig
 
@@ -91,12 +91,12 @@ def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
     with closing(config.target.server.connect()) as session, metastore(config.target.metastore, Path()) as store:
         assert isinstance(session, CatalogConnection)  # noqa: S101 - that is its type
         for name in sorted(names):
-            wanted = {hive_name(name): tables_folder(session)}
+            wanted = {hive_name(name): tables_folders(session)}
             if config.target.keeps_changes:
-                wanted[change_table_name(name)] = changes_folder(session)
-            for (database, own), folder in wanted.items():
+                wanted[change_table_name(name)] = changes_folders(session)
+            for (database, own), folders in wanted.items():
                 there = store.table(database, own)
-                if there is not None and not is_in(folder_of(there.location), folder):
+                if there is not None and not is_in(folder_of(there.location), folders):
                     message = f"the metastore has a table {database}.{own} already, at {there.location}"
                     fix = "Rename it or drop it there, or give the table another name with a route"
                     yield Finding("table_schema", ok=False, message=message, fix=fix)

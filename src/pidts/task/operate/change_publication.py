@@ -45,7 +45,7 @@ import structlog
 
 from pidts.model import Halted, TableName
 from pidts.spark.metastore import Metastore, MetastoreTable
-from pidts.target.hive.change_record import ChangeRecord, ChangeTable, Chosen, changes_folder, waiting_folder
+from pidts.target.hive.change_record import ChangeRecord, ChangeTable, Chosen, changes_folders, waiting_folder
 from pidts.target.hive.names import CHANGE_COLUMNS, DAY, change_refusal, change_table_name
 from pidts.target.hive.places import begin_folder, discard, folder_of, location_of, write_visible
 from pidts.target.hive.session import HiveSession
@@ -64,7 +64,7 @@ class ChangePublisher:
     def __init__(self, task: str, session: HiveSession, keep_seconds: int) -> None:
         self._task, self._session, self._keep = task, session, keep_seconds
         self._record = ChangeRecord(session)
-        self._root = changes_folder(session)
+        self._roots = changes_folders(session)
 
     @property
     def is_wanted(self) -> bool:
@@ -112,7 +112,6 @@ class ChangePublisher:
     def _table(self, store: Metastore, chosen: Chosen) -> tuple[MetastoreTable, list[str]]:
         """Returns the table with all columns that it needs, and the names of the changes' columns in it."""
         database, name = change_table_name(chosen.table)
-        folder = f"{self._root}/{database}/{name}"
         there = store.table(database, name)
         if there is not None and not self._is_own(there, chosen.table):
             owner = there.properties.get(_TABLE, "")
@@ -137,6 +136,8 @@ class ChangePublisher:
                 "it because a column of the same name had another type before"
             )
             raise Halted("metastore-refused", what, todo="Give one of them another name")
+        # A change table stays where it is, since its earlier files are there.
+        folder = f"{self._roots[0]}/{database}/{name}" if there is None else folder_of(there.location)
         goal = MetastoreTable(
             database=database,
             name=name,
@@ -147,7 +148,7 @@ class ChangePublisher:
             state=hashlib.sha256(repr(list(columns.items())).encode()).hexdigest()[:16],
         )
         if there is None:
-            store.create(goal, location_of(f"{self._root}/{database}"))
+            store.create(goal, location_of(f"{self._roots[0]}/{database}"))
         elif list(there.columns) != list(goal.columns) or _TABLE not in there.properties:
             store.switch(goal, there)
         return goal, names
@@ -180,7 +181,8 @@ class ChangePublisher:
     def _is_own(self, there: MetastoreTable, name: TableName) -> bool:
         """Whether a table of the metastore has the changes of this target table, from this task."""
         database, table = change_table_name(name)
-        if there.properties.get(_TASK) != self._task or folder_of(there.location) != f"{self._root}/{database}/{table}":
+        own = [f"{root}/{database}/{table}" for root in self._roots]
+        if there.properties.get(_TASK) != self._task or folder_of(there.location) not in own:
             return False
         if _TABLE in there.properties:
             return there.properties[_TABLE] == str(name)

@@ -49,7 +49,7 @@ from pidts.plan import PlanState
 from pidts.spark.metastore import Metastore, MetastoreTable, metastore
 from pidts.target.hive.names import hive_name, refusals
 from pidts.target.hive.places import discard, folder_of, inner_folders, is_in, location_of
-from pidts.target.hive.record import Publication, tables_folder
+from pidts.target.hive.record import Publication, tables_folders
 from pidts.target.hive.session import HiveSession
 from pidts.target.hive.state import hive_columns, write_state
 from pidts.target.iceberg.snapshot import Snapshot
@@ -124,7 +124,7 @@ class _Publisher:
     def __init__(self, parts: Sequence[TaskConfig], session: HiveSession, lock: int) -> None:
         self._task, self._session, self._lock = parts[0].name, session, lock
         self._target = parts[0].target
-        self._root = tables_folder(session)
+        self._roots = tables_folders(session)
         self._record = session.published
         self._before = self._record.of(self._task)
         self._moment = read_moment(parts, session)
@@ -182,14 +182,14 @@ class _Publisher:
         lsn, known = self._moment.whole[name][1], self._before.get(name, Publication())
         there = store.table(database, table)
         old = "" if there is None else folder_of(there.location)
-        if there is not None and not is_in(old, self._root) and old not in (known.folder, known.next):
+        if there is not None and not is_in(old, self._roots) and old not in (known.folder, known.next):
             raise Halted(
                 "metastore-refused",
                 f"the metastore has a table {database}.{table} at {there.location}, which this task does not publish",
                 todo="Rename it or drop it there, or give the table another name with a route",
             )
         place = lsn.replace(": ", "-").replace(", ", "-").replace(":", "-")
-        folder = f"{self._root}/{database}/{table}/{place}-{uuid.uuid4().hex[:8]}"
+        folder = f"{self._roots[0]}/{database}/{table}/{place}-{uuid.uuid4().hex[:8]}"
         try:
             files = write_state(base, folder, old)
         except BaseException:
@@ -210,7 +210,7 @@ class _Publisher:
         )
         try:
             if there is None:
-                store.create(goal, location_of(f"{self._root}/{database}"))
+                store.create(goal, location_of(f"{self._roots[0]}/{database}"))
             else:
                 store.switch(goal, there)
         except Halted:
@@ -239,12 +239,12 @@ class _Publisher:
 
     def _old_folders(self) -> list[str]:
         """Returns folders of earlier states and interrupted publications, an hour after they became unneeded."""
-        folders = [each for each in inner_folders(self._root, 3) if _STATE.search(each)]
+        folders = [each for root in self._roots for each in inner_folders(root, 3) if _STATE.search(each)]
         return self._record.unneeded(folders, _KEPT_SECONDS)
 
     def _remove(self, store: Metastore, folder: str) -> None:
         """Removes a folder that no record names, if the metastore does not use it."""
-        database, table, _ = folder.removeprefix(f"{self._root}/").split("/")
+        _, database, table, _ = folder.rsplit("/", 3)
         there = store.table(database, table)
         if there is None or folder_of(there.location) != folder:
             discard(folder)

@@ -1,0 +1,55 @@
+"""A task that gets an object store after it has published into the warehouse's directory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyiceberg")
+
+from tests.hive.metastore_server import BUCKET
+from tests.hive.publishing import World, store_at, world_of_a_test
+from tests.hive.test_change_tables import inserted, seen
+from tests.object_store import ObjectStore
+
+from pidts.spark.metastore import Metastore
+
+__all__ = ["world_of_a_test"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(name="store", scope="module")
+def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    with store_at(metastore, tmp_path_factory) as found:
+        yield found
+
+
+def test_states_move_changes_go_on_and_former_states_are_removed(
+    world: World, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_900_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    world.publish()
+    directory = Path(world.session.warehouse) / "hive-tables" / "pidts_meta" / "shop" / "orders"
+    assert len(list(directory.iterdir())) == 1
+    files = f"{object_store.bucket(BUCKET)}/{uuid.uuid4().hex}"
+    world.parts = tuple(replace(part, target=replace(part.target, files=files)) for part in world.parts)
+    last = world.write((2, 20), logged=[inserted(world, 20, 2)])
+    world.publish()
+    assert world.published() == (last, [(1, 10), (2, 20)])
+    found = world.store.table("shop", "orders")
+    assert found is not None
+    assert found.location.startswith(f"s3a://{files.removeprefix('s3://')}/hive-tables/")
+    assert seen(world) == [("insert", 1, 10), ("insert", 2, 20)]
+    assert not world.changes().problem
+    world.publish()
+    now[0] += 3700
+    world.publish()
+    assert not list(directory.iterdir())
+    assert world.published() == (last, [(1, 10), (2, 20)])
