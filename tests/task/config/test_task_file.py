@@ -29,6 +29,7 @@ syncers: {global: {worker-count: 4}}
 _SERVER = 'type: postgresql, host: 127.0.0.1, port: 5433, user: app, password: "${PGPASSWORD}", database: shop'
 LAKE_TASK = TASK.replace(_SERVER, "type: iceberg, warehouse: /lake")
 TO = '{host: db, port: 5444, user: w, password: "${PGPASSWORD}", database: lake}'
+REST = "{type: rest, uri: https://h}"
 METASTORE = "{type: hive, metastore: thrift://h:1}"
 HIVE_TASK = LAKE_TASK.replace("iceberg", "hive")
 ZONE_TASK = TASK.replace("type: postgresql", "type: mysql").replace(", database: shop", "")
@@ -184,7 +185,10 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (LAKE_TASK + "pidts: {hive: {refresh: 1m}}\n", "not-supported", 11, "type hive"),
         (HIVE_TASK.replace("/lake", f"/lake, publish-to: {TO}"), "not-supported", 3, "publishes to its metastore"),
         (LAKE_TASK.replace("/lake", "/lake, publish-to: {host: h, user: u}"), "missing-key", 3, "database"),
-        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, type: rest}}"), "bad-value", 3, "postgresql"),
+        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, type: glue}}"), "bad-value", 3, "postgresql"),
+        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {REST[:-1]}, database: d}}"), "unknown-key", 3, "database"),
+        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {REST[:-1]}, user: u}}"), "missing-key", 3, "password-file"),
+        (LAKE_TASK.replace("/lake", "/lake, publish-to: {type: rest, uri: h}"), "bad-value", 3, "https://"),
         (LAKE_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, type: hive}}"), "missing-key", 3, "metastore"),
         (LAKE_TASK.replace("/lake", f"/lake, publish-to: {METASTORE[:-3]}}}"), "bad-value", 3, "thrift://host:port"),
         (LAKE_TASK.replace("/lake", f"/lake, publish-to: {METASTORE[:-1]}, user: u}}"), "unknown-key", 3, "user"),

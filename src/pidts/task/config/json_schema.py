@@ -95,6 +95,7 @@ def task_schema() -> Schema:
         _TASK % ("mysql", _SERVER, "", "block-allow-list"),
         _TASK % ("iceberg", _PUBLISHED % _TO, "", "block-allow-list"),
         _TASK % ("iceberg", _PUBLISHED % "{type: hive, metastore: 'thrift://h:1'}", "", "block-allow-list"),
+        _TASK % ("iceberg", _PUBLISHED % "{type: rest, uri: 'http://h'}", "", "block-allow-list"),
         _TASK % ("hive", "warehouse: w", "", "block-allow-list"),
         _OWNED,
         _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", _SERVER, "", "black-white-list"),

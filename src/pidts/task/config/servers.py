@@ -44,6 +44,7 @@ _TYPES = {
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
 _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#%\s]+)*")
 _THRIFT = re.compile(r"thrift://[A-Za-z0-9._\[\]:-]+:\d{1,5}", re.ASCII)
+_HTTP = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[^?#\s]*)?", re.ASCII)
 _ENCRYPTED_AT = 16
 _LEAST_PACKET = 64 << 10
 """The least allowed packet: with less, hardly a row would fit into a statement."""
@@ -85,7 +86,7 @@ class SourceSpec:
 class PublishTo:
     """The server to whose catalog the tables of a warehouse are published."""
 
-    type: Literal["postgresql", "mysql", "hive"]
+    type: Literal["postgresql", "mysql", "hive", "rest"]
     host: str = ""
     port: int = 0
     user: str = ""
@@ -94,11 +95,19 @@ class PublishTo:
     database: str = ""
     metastore: str = ""
     """The address of a Hive metastore, which has no account."""
+    uri: str = ""
+    """The address of a REST catalog."""
+    warehouse: str = ""
+    """The catalog's name at the server of a REST catalog; empty if it has only one."""
+    token_uri: str = ""
+    """The address that gives tokens for a REST catalog; empty: the catalog itself."""
+    scope: str = ""
+    """The rights that a token for a REST catalog is to have."""
 
     @property
     def place(self) -> str:
         """The product and its address, for people."""
-        return f"{self.type} {self.metastore or f'{self.host}:{self.port}/{self.database}'}"
+        return f"{self.type} {self.metastore or self.uri or f'{self.host}:{self.port}/{self.database}'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +203,10 @@ class TargetSpec:
                 from pidts.target.iceberg.hive_catalog import HiveCatalog
 
                 return HiveCatalog(to.metastore)
+            if to.type == "rest":
+                from pidts.target.iceberg.rest_catalog import RestCatalog
+
+                return RestCatalog(to.uri, to.warehouse, to.user, to.password, to.token_uri, to.scope)
             from pidts.target.iceberg.jdbc_catalog import MySqlCatalog, PostgresCatalog
         kind = MySqlCatalog if to.type == "mysql" else PostgresCatalog
         return kind(to.host, to.port, to.user, to.database, self.catalog, to.password, to.tls)
@@ -298,7 +311,9 @@ def _publish_to(target: Section, kind: str) -> PublishTo | None:
         what = "a target of type hive publishes to its metastore"
         raise target.error("publish-to", "not-supported", what, "Remove it, or use type: iceberg.")
     section = target.section("publish-to")
-    kind = section.choice("type", ("postgresql", "mysql", "hive"), "postgresql", hints=_TYPES)
+    kind = section.choice("type", ("postgresql", "mysql", "hive", "rest"), "postgresql", hints=_TYPES)
+    if kind == "rest":
+        return _rest_catalog(section)
     if kind == "hive":
         metastore = section.text("metastore")
         _demand_thrift(section, metastore)
@@ -317,6 +332,22 @@ def _publish_to(target: Section, kind: str) -> PublishTo | None:
         password=password,
         tls=tls,
         database=database,
+    )
+
+
+def _rest_catalog(section: Section) -> PublishTo:
+    """Returns a REST catalog: without `user`, the password is a token."""
+    uri, token_uri = section.text("uri"), section.text("token-uri", "")
+    for key, value in (("uri", uri), ("token-uri", token_uri)):
+        if value and not _HTTP.fullmatch(value):
+            raise section.error(key, "bad-value", f"expected https://host/path, not {value!r}")
+    user, password = section.text("user", ""), _password(section)
+    if user and not password:
+        raise section.error("user", "missing-key", "an account needs password-file", "Give it, or remove user.")
+    warehouse, scope = section.text("warehouse", ""), section.text("scope", "")
+    section.finish()
+    return PublishTo(
+        type="rest", uri=uri, warehouse=warehouse, user=user, password=password, token_uri=token_uri, scope=scope
     )
 
 

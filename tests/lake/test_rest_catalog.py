@@ -1,0 +1,377 @@
+"""Tables of a warehouse in a real REST catalog, Iceberg's own, read back by pyiceberg through that catalog alone."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.java_packages import packages
+from tests.target.conformance.breaking import Died
+from tests.target.conformance.samples import INT, change, table, text
+
+pytest.importorskip("pyiceberg")
+
+from pyiceberg.catalog.rest import RestCatalog as Reader
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from tests.hive.publishing import break_at
+from tests.lake.test_warehouse import World as Task
+
+from pidts.model import Column, TableName, Transient
+from pidts.sandbox import Server
+from pidts.target import IcebergTarget
+from pidts.target.iceberg import rest_catalog
+from pidts.target.iceberg import sweep as sweeping
+from pidts.target.iceberg.publication import publish
+from pidts.target.iceberg.rest_catalog import RestCatalog
+from pidts.target.iceberg.server_catalog import Move
+from pidts.target.iceberg.server_record import ServerRecord
+from pidts.target.iceberg.session import IcebergSession
+from pidts.target.iceberg.snapshot import Snapshot
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+ROOT = Path(__file__).parents[2]
+SERVER = Path(__file__).with_name("rest_server.py")
+SECONDS = 120
+A, B = TableName("shop", "a"), TableName("shop", "b")
+
+
+class World:
+    """A warehouse with a table, and a REST catalog."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.target = IcebergTarget(str(folder / "warehouse"))
+        self.catalog = RestCatalog(address, user="pidts", password="secret")
+        self.session: IcebergSession = self.target.connect()
+        self.session.meta.prepare()
+        self.record = ServerRecord(self.session)
+        self.reader = Reader("reader", uri=address)
+        self.create(A)
+
+    def create(self, name: TableName) -> None:
+        made = table(name, {"id": INT, "v": INT})
+        for sql in self.session.schema.create_statements(made).statements:
+            self.session.execute(sql)
+
+    def write(self, *rows: tuple[int, int], name: TableName = A) -> str:
+        self.session.begin()
+        self.session.write(change(table(name, {"id": INT, "v": INT}), upserts=rows))
+        self.session.commit()
+        return str(self.session.tables.location(name))
+
+    def run(self, **step: Any) -> None:
+        """Makes a schema change."""
+        self.session.execute(json.dumps(step))
+
+    def rename(self, column: str, to: str) -> None:
+        """Gives the second column another name."""
+        after = replace(table(A, {"id": INT, to: INT}), columns=(Column("id", INT, nullable=False), Column(to, INT)))
+        self.run(
+            alter=after.to_json(), known=["id", column], kept={"id": "id", to: column}, unfillable=[], executed_at=0
+        )
+
+    def publish(self, *, whole: bool = False) -> bool:
+        with closing(self.target.connect()) as session:
+            return publish(session, self.catalog, whole=whole)
+
+    def there(self, name: TableName = A) -> list[dict[str, Any]] | None:
+        """The rows that a reader finds; None if it finds no table."""
+        try:
+            found = self.reader.load_table((name.schema, name.name))
+        except NoSuchTableError:
+            return None
+        local = Snapshot.read(name, str(found.metadata.properties["pidts.metadata"])).metadata
+        assert found.metadata.snapshots == local.snapshots
+        assert found.metadata.schemas == local.schemas
+        assert found.metadata.current_schema_id == local.current_schema_id
+        return list(found.scan().to_arrow().sort_by("id").to_pylist())
+
+    def problem(self, name: TableName = A) -> str:
+        return self.record.entries(self.catalog.place)[name].problem
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    jars = packages(ROOT / "requirements" / "rest" / "pom.xml", ROOT / ".venv-rest")
+    folder = tmp_path_factory.mktemp("rest")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (folder / "log").open("wb") as log:
+        words = [sys.executable, str(SERVER), str(port), str(folder), str(jars)]
+        server = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=folder)
+    address = f"http://127.0.0.1:{port}"
+    end = time.monotonic() + SECONDS
+    while True:
+        try:
+            urllib.request.urlopen(f"{address}/v1/config", timeout=5).close()
+            break
+        except OSError:
+            assert server.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < end
+            time.sleep(0.2)
+    yield address
+    server.communicate(timeout=SECONDS)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of all of Python, which begins now: the server compares times with its own."""
+    now = [time.time()]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def world(memory_path: Path, address: str) -> Iterator[World]:
+    made = World(memory_path, address)
+    yield made
+    made.session.close()
+    for namespace in made.reader.list_namespaces():
+        for each in made.reader.list_tables(namespace):
+            made.reader.drop_table(each)
+
+
+def test_rows_and_schema_changes_arrive(world: World) -> None:
+    assert world.publish()
+    assert world.there() == []
+    world.write((1, 1), (2, 2))
+    assert world.publish()
+    assert world.there() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+    wider = table(A, {"id": INT, "v": INT})
+    wider = replace(wider, columns=(Column("id", INT, nullable=False), Column("name", text()), Column("w", INT)))
+    kept = {"id": "id", "w": "v"}
+    world.run(alter=wider.to_json(), known=["id", "v"], kept=kept, unfillable=[], executed_at=0)
+    assert world.publish()
+    assert world.there() == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
+    world.run(rename=["shop", "a"], to=["shop", "b"])
+    world.create(A)
+    world.write((7, 7))
+    assert world.publish()
+    assert world.there() == [{"id": 7, "v": 7}]
+    assert world.there(B) == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
+    world.run(drop=["shop", "a"])
+    assert world.publish()
+    assert world.there() is None
+    assert world.reader.list_tables("shop") == [("shop", "b")]
+    world.run(rename=["shop", "b"], to=["other", "c"])
+    assert world.publish()
+    before = world.reader.load_table(("other", "c")).metadata_location
+    assert world.publish(whole=True)
+    assert world.reader.load_table(("other", "c")).metadata_location == before, "nothing has changed"
+    assert world.there(TableName("other", "c")) == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
+    assert world.there(B) is None
+    world.run(drop=["other", "c"])
+    assert world.publish()
+    assert world.record.entries(world.catalog.place) == {}
+
+
+def test_a_schema_that_was_current_before_arrives(world: World) -> None:
+    world.write((1, 1))
+    assert world.publish()
+    for column, to in (("v", "w"), ("w", "v"), ("v", "w")):
+        world.rename(column, to)
+        assert world.publish()
+        assert world.there() == [{"id": 1, to: 1}]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "after"),
+    [
+        (ServerRecord, "put", 1, True),
+        (rest_catalog, "_replace", 1, False),
+        (rest_catalog, "_replace", 1, True),
+        (rest_catalog, "write_bytes", 1, True),
+        (rest_catalog, "_create", 1, True),
+        (rest_catalog, "_remove", 1, False),
+        (rest_catalog, "_remove", 1, True),
+        (rest_catalog, "_remove", 2, True),
+        (ServerRecord, "moved", 1, True),
+    ],
+)
+def test_a_broken_publication_is_completed_by_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+) -> None:
+    """One table has other rows, one is new, one is dropped, and one is another table of the same name."""
+    c, d = TableName("shop", "c"), TableName("shop", "d")
+    world.create(B)
+    world.create(d)
+    world.write((1, 1))
+    assert world.publish()
+    world.write((1, 2))
+    world.run(drop=["shop", "b"])
+    world.create(c)
+    world.run(drop=["shop", "d"])
+    world.create(d)
+    world.write((5, 5), name=d)
+    with monkeypatch.context() as patch:
+        break_at(patch, owner, name, call, after=after)
+        with pytest.raises(Died):
+            world.publish()
+    assert world.there() in ([{"id": 1, "v": 1}], [{"id": 1, "v": 2}])
+    assert world.there(d) in (None, [], [{"id": 5, "v": 5}])
+    world.write((1, 3))
+    assert world.publish()
+    assert (world.there(), world.there(B), world.there(c)) == ([{"id": 1, "v": 3}], None, [])
+    assert world.there(d) == [{"id": 5, "v": 5}]
+    assert sorted(world.reader.list_tables("shop")) == [("shop", "a"), ("shop", "c"), ("shop", "d")]
+    assert not any(one.next for one in world.record.entries(world.catalog.place).values())
+
+
+def test_a_late_call_of_a_killed_publisher_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a late commit nor a late creation, also if only the schema has changed since."""
+    world.write((1, 1))
+    assert world.publish()
+    with world.catalog._client() as client:
+        first = client.load_table(("shop", "a"))
+        world.rename("v", "w")
+        second = Move(A, world.session.tables.location(A), str(first.metadata.properties["pidts.metadata"]))
+        assert world.publish()
+        world.rename("w", "x")
+        assert world.publish()
+        for late in (second, replace(second, goal=second.former)):
+            with pytest.raises(CommitFailedException):
+                rest_catalog._replace(client, first, late)
+            with pytest.raises(CommitFailedException):
+                rest_catalog._create(client, late)
+    assert world.there() == [{"id": 1, "x": 1}]
+
+
+@pytest.mark.parametrize("how", ["append", "rename"])
+def test_a_table_that_another_program_has_changed_stays(clock: list[float], world: World, how: str) -> None:
+    world.write((1, 1))
+    assert world.publish()
+    rival = world.reader.load_table(("shop", "a"))
+    if how == "append":
+        rival.append(pa.table({"id": pa.array([9], pa.int32()), "v": pa.array([9], pa.int32())}))
+    else:
+        with rival.update_schema() as update:
+            update.rename_column("v", "theirs")
+    theirs = world.reader.load_table(("shop", "a"))
+    for number in range(3):
+        world.write((1, 2 + number))
+        assert not world.publish()
+        clock[0] += 4000
+        sweeping.sweep(world.session)
+    assert "another program has changed the table" in world.problem()
+    found = world.reader.load_table(("shop", "a"))
+    assert found.metadata_location == theirs.metadata_location
+    assert len(found.scan().to_arrow()) == len(theirs.scan().to_arrow())
+    world.reader.drop_table(("shop", "a"))
+    assert world.publish()
+    assert world.there() == [{"id": 1, "v": 4}]
+
+
+def test_a_change_of_another_program_at_the_same_moment_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write((1, 1))
+    assert world.publish()
+    world.write((1, 2))
+    real = rest_catalog._replace
+
+    def after_a_rival(*words: Any) -> str:
+        rival = world.reader.load_table(("shop", "a"))
+        rival.append(pa.table({"id": pa.array([9], pa.int32()), "v": pa.array([9], pa.int32())}))
+        return real(*words)
+
+    monkeypatch.setattr(rest_catalog, "_replace", after_a_rival)
+    with pytest.raises(Transient, match="REST catalog answers"):
+        world.publish()
+    monkeypatch.undo()
+    assert not world.publish()
+    assert "another program has changed the table" in world.problem()
+
+
+def test_a_table_of_somebody_else_is_not_replaced(world: World) -> None:
+    world.create(B)
+    world.reader.create_namespace_if_not_exists("shop")
+    world.reader.create_table(
+        ("shop", "b"), pa.schema([("x", pa.int32())]), location=f"file://{world.target.warehouse}/x"
+    )
+    world.write((1, 1))
+    assert not world.publish()
+    assert "does not publish" in world.problem(B)
+    assert world.there() == [{"id": 1, "v": 1}]
+    assert world.reader.load_table(("shop", "b")).schema().column_names == ["x"]
+    world.run(drop=["shop", "b"])
+    assert world.publish()
+    assert world.record.entries(world.catalog.place).keys() == {A}
+
+
+def test_expired_snapshots_go_and_the_server_removes_no_file_of_the_warehouse(world: World) -> None:
+    """The server removes metadata files that leave a table's log: those of the warehouse are not in it."""
+    first = world.write((1, 0))
+    files = set(Path(first.removeprefix("file://")).parent.iterdir())
+    assert world.publish()
+    for number in range(4):
+        with world.reader.load_table(("shop", "a")).transaction() as rival:
+            rival.set_properties({"write.metadata.previous-versions-max": "1", "theirs": str(number)})
+    assert all(each.exists() for each in files)
+    for number in range(1, 105):
+        world.write((1, number))
+    assert world.publish()
+    assert world.there() == [{"id": 1, "v": 104}]
+    found = world.reader.load_table(("shop", "a")).metadata
+    assert 100 <= len(found.snapshots) < 105
+    assert sorted(found.refs) == ["main", rest_catalog._tag(str(found.properties["pidts.metadata"]))]
+
+
+def test_a_task_that_publishes_again_takes_its_former_tables_over(world: World) -> None:
+    world.record.register(world.catalog.place, "t")
+    world.write((1, 1))
+    world.publish()
+    world.record.register("", "t")
+    assert not world.record.entries(world.catalog.place)
+    world.write((1, 2))
+    assert world.publish()
+    assert world.there() == [{"id": 1, "v": 2}]
+
+
+def test_a_server_that_does_not_answer_leaves_the_record(world: World) -> None:
+    world.write((1, 1))
+    nowhere = RestCatalog("http://127.0.0.1:1")
+    with closing(world.target.connect()) as session, pytest.raises(Transient, match="does not answer"):
+        publish(session, nowhere)
+    assert len(world.record.entries(nowhere.place)) == 1
+    with pytest.raises(Transient, match="does not answer"):
+        nowhere.check()
+    world.catalog.check()
+
+
+def test_a_task_publishes_to_a_rest_catalog(
+    mariadb: Server, address: str, tmp_path: Path, run_sql: Callable[..., Any]
+) -> None:
+    task = Task(mariadb, tmp_path, run_sql)
+    (tmp_path / "secret").write_text("secret")
+    to = f"warehouse: warehouse, publish-to: {{type: rest, uri: '{address}', user: pidts, password-file: secret}}"
+    task.file.write_text(task.file.read_text().replace("warehouse: warehouse", to))
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)")
+    task.sql("INSERT INTO t VALUES (1, 1)")
+    checked = task.pidts("check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    task.run()
+    for statement in (
+        "ALTER TABLE t ADD COLUMN c VARCHAR(9) FIRST",
+        "INSERT INTO t VALUES ('x', 2, 2)",
+        "DROP TABLE u",
+        "RENAME TABLE t TO v",
+    ):
+        task.sql(statement)
+    task.run()
+    reader = Reader("reader", uri=address)
+    found = reader.load_table((task.database, "v")).scan().to_arrow().sort_by("id").to_pylist()
+    assert [tuple(row.values()) for row in found] == task.here("v") == [(None, 1, 1), ("x", 2, 2)]
+    assert reader.list_tables(task.database) == [(task.database, "v")]
+    state = json.loads(task.pidts("status", "--json").stdout)["server_catalog"]
+    assert (state["tables"], state["behind"], state["problems"]) == (1, 0, [])
+    task.sql(f"DROP DATABASE {task.database}", database=None)
