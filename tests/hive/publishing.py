@@ -21,8 +21,9 @@ from pidts.model import LoggedChanges, OfSource, TableName
 from pidts.spark.metastore import Metastore, metastore
 from pidts.target.hive.change_record import ChangeRecord, ChangeTable
 from pidts.target.hive.places import folder_of
+from pidts.target.hive.record import tables_folders
 from pidts.target.hive.session import HiveSession
-from pidts.target.iceberg.files import IO, files_in, folders_in, shown
+from pidts.target.iceberg.files import IO, files_in, folders_in
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.operate import publication
 
@@ -119,7 +120,7 @@ class World:
 
     def folders(self) -> int:
         """The number of folders with a state of the table."""
-        return len(folders_in(f"{shown(self.session.files)}/hive-tables/pidts_meta/shop/orders"))
+        return len(folders_in(f"{tables_folders(self.session)[0]}/shop/orders"))
 
 
 @pytest.fixture(name="world")

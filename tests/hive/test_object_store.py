@@ -119,4 +119,4 @@ def test_a_run_that_is_killed_again_and_again_publishes_whole_states(world: Stor
         assert all(a == b for _, a, b in rows)
     world.run()
     assert world.published("t") == world.here("t")
-    assert inner_folders(f"{world.files}/hive-tables/pidts_meta", 3)
+    assert inner_folders(f"{world.files}/hive-tables", 4)

@@ -27,14 +27,18 @@ from pidts.target import IcebergTarget
 
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
+pytest.importorskip("thrift")
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from tests.lake.test_faults import forget_files
 
 from pidts.target.iceberg import sweep as sweeping
+from pidts.target.iceberg.hive_catalog import HiveCatalog
 from pidts.target.iceberg.jdbc_catalog import JdbcCatalog, MySqlCatalog, PostgresCatalog
 from pidts.target.iceberg.publication import publish, server_state
+from pidts.target.iceberg.rest_catalog import RestCatalog
+from pidts.target.iceberg.server_catalog import Move, step
 from pidts.target.iceberg.server_record import Entry, ServerRecord
 from pidts.target.iceberg.session import IcebergSession
 from pidts.target.iceberg.snapshot import Snapshot
@@ -266,6 +270,19 @@ def test_a_table_of_somebody_else_is_not_replaced(world: World) -> None:
     assert world.publish()
     assert world.record.entries(world.catalog.place).keys() == {B}
     assert world.reader.load_table(("shop", "a")).schema().column_names == ["x"]
+
+
+def test_a_table_that_is_none_of_iceberg_is_not_replaced() -> None:
+    """A metastore has tables of Hive, too: they have no metadata file, and neither has a table without a record."""
+    said = step(Move(A, "file:///w/shop/a/metadata/00000001-x.metadata.json"), "")
+    assert isinstance(said, str)
+    assert "no Iceberg table" in said
+
+
+def test_each_catalog_of_a_warehouse_has_a_place_of_its_own() -> None:
+    """The records of a place are compared with the tables of one catalog, and other tables are dropped there."""
+    assert HiveCatalog("thrift://h:1", "lake").place != HiveCatalog("thrift://h:1", "other").place
+    assert RestCatalog("https://h", catalog="lake").place != RestCatalog("https://h", catalog="other").place
 
 
 def test_a_table_that_is_missing_at_the_server_is_created_again(world: World) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -27,11 +28,14 @@ from pidts.target.iceberg.files import (
     make_durable,
     path_of,
     remove_folder,
-    shown,
     size_of,
     write_bytes,
 )
 
+WAREHOUSE_ID = "CREATE TABLE IF NOT EXISTS pidts_meta.warehouse_id (id text NOT NULL)"
+NEW_WAREHOUSE_ID = (
+    "INSERT INTO pidts_meta.warehouse_id (id) SELECT %s WHERE NOT EXISTS (SELECT 1 FROM pidts_meta.warehouse_id)"
+)
 _OF_STORES = ("s3a://", "s3n://", STORE)
 
 
@@ -52,9 +56,21 @@ def roots_of(connection: CatalogConnection, name: str) -> list[str]:
     """Returns the folders of all published tables of one kind; each meta schema has its own.
 
     The first one is for tables that are published from now on, the other one is from before the task had `files`.
+
+    Several warehouses may have the same `files`. In a store, each has folders of its own: a publication removes the
+    folders that its records do not name.
     """
-    places = dict.fromkeys([shown(connection.files), connection.warehouse])
-    return [f"{place}/{name}/{connection.meta_schema}" for place in places]
+    here = f"{connection.warehouse}/{name}/{connection.meta_schema}"
+    if is_local(connection.files):
+        return [here]
+    return [f"{connection.files}/{name}/{connection.meta_schema}-{_id_of(connection)}", here]
+
+
+def _id_of(connection: CatalogConnection) -> str:
+    """Returns the id of a warehouse; a warehouse that does not exist yet has a new one, which no folder has."""
+    sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'warehouse_id'"
+    rows = connection.run("SELECT id FROM pidts_meta.warehouse_id", ())[0] if connection.run(sql, ())[0] else []
+    return str(rows[0][0]) if rows else uuid.uuid4().hex[:12]
 
 
 def is_in(folder: str, roots: Iterable[str]) -> bool:

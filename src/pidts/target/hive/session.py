@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ from pidts.model import DdlJournal, Lsn, OfSource, Table, TableName, record_text
 from pidts.reduce import NetChange
 from pidts.target.hive.change_record import CHANGE_RECORDS
 from pidts.target.hive.changes import WaitingChanges, truncated_row
+from pidts.target.hive.places import NEW_WAREHOUSE_ID, WAREHOUSE_ID
 from pidts.target.hive.record import PUBLICATION_TABLES, PublicationRecord
 from pidts.target.hive.state import hive_type
 from pidts.target.iceberg.connection import mapped
@@ -116,8 +118,9 @@ class HiveMeta(IcebergMeta):
         """Creates the tables that are missing."""
         super().prepare()
         with self._connection.transaction():
-            for sql in (*PUBLICATION_TABLES, *CHANGE_RECORDS):
+            for sql in (*PUBLICATION_TABLES, *CHANGE_RECORDS, WAREHOUSE_ID):
                 self._connection.run(sql, ())
+            self._connection.run(NEW_WAREHOUSE_ID, (uuid.uuid4().hex[:12],))
 
 
 class HiveSchema(IcebergSchema):

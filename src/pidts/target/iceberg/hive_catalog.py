@@ -55,11 +55,13 @@ class HiveCatalog:
 
     metastore: str
     """`thrift://host:port`, or several with commas: any of them is the same metastore."""
+    catalog: str = "lake"
+    """The catalog's name in the warehouse."""
 
     @property
     def place(self) -> str:
-        """The address."""
-        return f"hive {self.metastore}"
+        """The address, and the catalog whose tables are published there."""
+        return f"hive {self.metastore}, catalog {self.catalog}"
 
     def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
         """Makes the moves one after the other, removals last."""
@@ -160,7 +162,7 @@ def _create(client: Any, move: Move) -> None:
 def _replace(client: Any, table: Any, move: Move) -> None:
     before, old = _location(table), table.sd.cols
     table.parameters = {**table.parameters, _METADATA: str(move.goal), _PREVIOUS: before}
-    table.sd.cols = _columns(move)
+    table.sd.cols, table.sd.location = _columns(move), Snapshot.read(move.table, str(move.goal)).metadata.location
     try:
         _alter(client, move, table, before)
     except (MetaException, InvalidOperationException) as error:

@@ -101,11 +101,14 @@ class RestCatalog:
     token_uri: str = ""
     """The server that gives tokens; empty: the catalog itself."""
     scope: str = ""
+    catalog: str = "lake"
+    """The catalog's name in the warehouse."""
 
     @property
     def place(self) -> str:
-        """The address, and the catalog's name there."""
-        return f"rest {self.uri}" + (f", warehouse {self.warehouse}" if self.warehouse else "")
+        """The address, the catalog's name there, and the catalog whose tables are published there."""
+        there = f", warehouse {self.warehouse}" if self.warehouse else ""
+        return f"rest {self.uri}{there}, catalog {self.catalog}"
 
     def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
         """Makes the moves one after the other, removals first."""

@@ -64,11 +64,12 @@ def step(move: Move, there: str | None) -> Step | str:
         return Step.NOTHING
     if there is None:
         return Step.CREATE
-    if there == move.former or (not move.former and _is_earlier(there, move.goal)):
+    if (move.former and there == move.former) or (not move.former and _is_earlier(there, move.goal)):
         return Step.REMOVE if move.goal is None else Step.REPLACE
     if move.former:
         return f"another program has changed the table there: its metadata file is {there}"
-    return f"the catalog has a table of this name that this warehouse does not publish, with the metadata file {there}"
+    which = f"with the metadata file {there}" if there else "which is no Iceberg table"
+    return f"the catalog has a table of this name that this warehouse does not publish, {which}"
 
 
 def _is_earlier(there: str, goal: str | None) -> bool:

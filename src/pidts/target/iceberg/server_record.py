@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 
-from pidts.model import PidtsError, TableName
+from pidts.model import Halted, PidtsError, TableName
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.snapshot import Snapshot
 
@@ -194,7 +194,8 @@ class ServerRecord:
 
     def _keep(self, location: str) -> None:
         """Counts the time of unneeded files, and of a dropped table's folder, anew."""
-        with suppress(PidtsError):
+        # If the file is missing, there is nothing to keep. If the store does not answer, the publication is repeated.
+        with suppress(Halted):
             metadata, now = _read(location), int(time.time())
             self._connection.run(
                 "UPDATE pidts_meta.dropped_table SET since = %s WHERE location = %s", (now, metadata.location)

@@ -202,11 +202,11 @@ class TargetSpec:
             if to.type == "hive":
                 from pidts.target.iceberg.hive_catalog import HiveCatalog
 
-                return HiveCatalog(to.metastore)
+                return HiveCatalog(to.metastore, self.catalog)
             if to.type == "rest":
                 from pidts.target.iceberg.rest_catalog import RestCatalog
 
-                return RestCatalog(to.uri, to.warehouse, to.user, to.password, to.token_uri, to.scope)
+                return RestCatalog(to.uri, to.warehouse, to.user, to.password, to.token_uri, to.scope, self.catalog)
             from pidts.target.iceberg.jdbc_catalog import MySqlCatalog, PostgresCatalog
         kind = MySqlCatalog if to.type == "mysql" else PostgresCatalog
         return kind(to.host, to.port, to.user, to.database, self.catalog, to.password, to.tls)

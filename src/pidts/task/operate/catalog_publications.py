@@ -50,7 +50,8 @@ class CatalogPublications:
         if not self._is_wanted:
             return
         self.close()
-        self._thread.join()
+        while self._thread.is_alive() and not stop.is_set():
+            self._thread.join(_LOOK_SECONDS)
         while not stop.is_set():
             try:
                 with self._lock, closing(self._session()) as session:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pidts.model import PidtsError, TableName
+from pidts.model import PidtsError, TableName, Transient
 from pidts.owned_folder import owned_folder
 from pidts.relay.permissions import private_files
 from pidts.task.compare.span_work import SpanWork
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pidts.spark.session import Session
 
 _USER = "verify"
+_OF_THE_TABLE = frozenset({"structure-changed", "target-shape"})
+"""Errors that this process would meet, too."""
 _PATIENCE = 60.0
 """The time in seconds in which an executor has to begin."""
 
@@ -70,5 +72,13 @@ class _Cluster:
     ) -> Generator[SpanResult, None, None]:
         from pidts.spark.compare_job import compare_in_jobs
 
-        with self._spark.losing_is_transient(lambda: session):
-            yield from compare_in_jobs(session, work, spans, look)
+        try:
+            with self._spark.losing_is_transient(lambda: session):
+                yield from compare_in_jobs(session, work, spans, look)
+        except PidtsError as error:
+            if isinstance(error, Transient) or error.code in _OF_THE_TABLE:
+                raise
+            # One executor can do it, another one cannot: the warehouse may be on one machine alone.
+            self._is_unable = True
+            self._say(f"Spark compares nothing more, so this process does: {error.what}")
+            raise Transient("spark-unable", f"an executor cannot compare: {error.what}") from error
