@@ -159,7 +159,7 @@ def test_a_copy_without_spark_makes_few_snapshots(world: World, monkeypatch: pyt
     table = catalog.load_table((world.database, "t"))
     catalog.engine.dispose()
     assert len(table.scan().to_arrow()) == 150_000
-    assert len(table.metadata.snapshots) <= 9  # a commit for each 20,000 rows; it is for each 100,000 after the first
+    assert len(table.metadata.snapshots) <= 16  # a slow machine reads fewer rows at once, but 10,000 at least
 
 
 def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world: World) -> None:

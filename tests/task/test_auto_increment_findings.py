@@ -41,5 +41,5 @@ def test_two_zones_whose_values_may_be_the_same_are_reported(
     found = auto_increment_findings(("a", "b"), numbering(*source), numbering(*target), [TABLE, PLAIN])
     assert [one.ok for one in found] == [True] * meet
     if meet:
-        assert "zones a and b may give new rows of shop.orders the same" in found[0].message
+        assert "zone a and zone b may give new rows of shop.orders the same" in found[0].message
     assert auto_increment_findings(("a", "b"), numbering(1, 1), numbering(1, 1), [PLAIN]) == []
