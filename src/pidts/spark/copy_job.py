@@ -1,9 +1,9 @@
 """Carries out a batch's requests of the full copy in one Spark job. Each Spark task reads and loads some chunks.
 
 Until Spark has started, the driver carries out small requests by itself. In the time that Spark needs to start, it can
-write a hundred thousand rows into a server, or four million into a warehouse. So a task with only small tables needs no
-Spark. If more rows are left to read, Spark starts meanwhile. A request is carried out either by the driver alone or by
-Spark alone, so its crash points are the same in both cases.
+write a hundred thousand rows into a server, or millions of rows into a warehouse. So a task with only small tables
+needs no Spark. If more rows are left to read, Spark starts meanwhile. A request is carried out either by the driver
+alone or by Spark alone, so its crash points are the same in both cases.
 
 The job runs after the batch's log is committed on the target, so no change is lost if the job fails. An interrupted job
 leaves chunks on the target that the planner does not know of. When the same rows are read again, these chunks are found

@@ -33,7 +33,7 @@ class IcebergTarget:
     files: str = ""
     """The place in an object store for the files of new tables, `s3://bucket/folder`; empty: the warehouse."""
 
-    piece_rows: ClassVar[int] = 100_000
+    piece_rows: ClassVar[int] = 200_000
     """The fewest rows of a copy that are worth a commit: each commit writes several files and waits until they are
     durable, however few rows it has. Small data files also have to be merged later.
     """
