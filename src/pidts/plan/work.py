@@ -21,7 +21,7 @@ NOTES = "*"
 
 
 class WorkKind(Enum):
-    """What a transaction means for the task."""
+    """The meaning of a transaction for the task."""
 
     NOTHING = "nothing"
     ROWS = "rows"

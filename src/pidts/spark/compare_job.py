@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 from pidts.model import PidtsError, Transient
-from pidts.spark.failures import as_text, from_text
+from pidts.spark.failures import as_text, from_text, gravest
 from pidts.spark.worker_memory import keep_what_is_loaded
 from pidts.verify import KeySpan, SpanResult
 
@@ -89,8 +89,7 @@ def _job(spark: SparkSession, tag: str, work: Work, tasks: Sequence[Sequence[Key
         context.removeJobTag(tag)
     failed = [from_text(one) for one in found if isinstance(one, str)]
     if failed:
-        # An error that an operator has to see is raised before one that may not happen again.
-        raise min(failed, key=lambda error: isinstance(error, Transient))
+        raise gravest(failed)
     return [result for one in found if not isinstance(one, str) for result in one]
 
 

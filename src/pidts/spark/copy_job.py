@@ -34,9 +34,9 @@ from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, close
 from pidts.batch.copy.pieces import CutRequest, Pace, RequestCutter
 from pidts.batch.copy.staging import stage
 from pidts.batch.copy.target_statistics import Statistics
-from pidts.model import PidtsError, Transient
+from pidts.model import PidtsError
 from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
-from pidts.spark.failures import as_text, from_text
+from pidts.spark.failures import as_text, from_text, gravest
 from pidts.spark.job_size import copies_much
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.worker_memory import keep_what_is_loaded, memory_kept
@@ -231,9 +231,7 @@ class CopyRunner:
             spark.sparkContext.removeJobTag(tag)
         failed = [from_text(row.error) for row in rows if row.error]
         if failed:
-            # If several Spark tasks failed, an error that an operator has to see has priority over an error that may
-            # not happen again.
-            raise min(failed, key=lambda error: isinstance(error, Transient))
+            raise gravest(failed)
         self.jobs += 1
         return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -49,6 +49,11 @@ def from_text(text: str) -> PidtsError:
     data = json.loads(text)
     where, values = Where(**data["where"]), tuple(data["values"])
     return _KINDS[data["kind"]](data["code"], data["what"], where=where, todo=data["todo"], values=values)
+
+
+def gravest(errors: Iterable[PidtsError]) -> PidtsError:
+    """Returns the first error that an operator has to see; if all may not happen again, the first one."""
+    return min(errors, key=lambda error: isinstance(error, Transient))
 
 
 def _kind(error: PidtsError) -> str:

@@ -1,4 +1,4 @@
-"""What a batch does to each key. Rows of the target are compared with the log key by key.
+"""Collects the events of each key in a batch. Rows of the target are compared with the log key by key.
 
 A change concerns one key, or two: an UPDATE that gives its row another key *leaves* the old key and *arrives* at the
 new one.

@@ -37,7 +37,7 @@ class Token:
 
     lexeme: Lexeme
     text: str
-    """Of a name or a text: its content, without quotes and escapes. Of any other token: its text as written."""
+    """The content of a name or a text, without quotes and escapes; for any other token, its text as written."""
     start: int
     end: int
 

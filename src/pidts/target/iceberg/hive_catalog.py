@@ -35,13 +35,14 @@ from hive_metastore.ttypes import (
 )
 from pyiceberg.catalog.hive import SchemaToHiveConverter
 from pyiceberg.schema import visit
+from pyiceberg.table.metadata import TableMetadata
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.Thrift import TApplicationException, TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from pidts.model import TableName, Transient, Where
-from pidts.target.iceberg.server_catalog import Move, Step, step
+from pidts.target.iceberg.server_catalog import Move, Step, first_line, step
 from pidts.target.iceberg.snapshot import Snapshot
 
 _ANSWER_SECONDS = 60
@@ -120,7 +121,7 @@ class HiveCatalog:
         except (MetaException, InvalidOperationException, TApplicationException) as error:
             if _is_late(str(error)):
                 raise
-            return f"the metastore answers: {_first_line(error)}"
+            return f"the metastore answers: {first_line(error)}"
         return ""
 
 
@@ -139,7 +140,7 @@ def _create(client: Any, move: Move) -> None:
     database, goal = move.table.schema, str(move.goal)
     metadata = Snapshot.read(move.table, goal).metadata
     stored = StorageDescriptor(
-        cols=_columns(move),
+        cols=_columns(metadata),
         location=metadata.location,
         inputFormat="org.apache.hadoop.mapred.FileInputFormat",
         outputFormat="org.apache.hadoop.mapred.FileOutputFormat",
@@ -161,8 +162,9 @@ def _create(client: Any, move: Move) -> None:
 
 def _replace(client: Any, table: Any, move: Move) -> None:
     before, old = _location(table), table.sd.cols
+    metadata = Snapshot.read(move.table, str(move.goal)).metadata
     table.parameters = {**table.parameters, _METADATA: str(move.goal), _PREVIOUS: before}
-    table.sd.cols, table.sd.location = _columns(move), Snapshot.read(move.table, str(move.goal)).metadata.location
+    table.sd.cols, table.sd.location = _columns(metadata), metadata.location
     try:
         _alter(client, move, table, before)
     except (MetaException, InvalidOperationException) as error:
@@ -199,10 +201,9 @@ def _alter(client: Any, move: Move, table: Any, before: str) -> None:
     )
 
 
-def _columns(move: Move) -> list[Any]:
-    schema = Snapshot.read(move.table, str(move.goal)).metadata.schema()
+def _columns(metadata: TableMetadata) -> list[Any]:
     converter = SchemaToHiveConverter(hive2_compatible=True)
-    return [FieldSchema(each.name, visit(each.field_type, converter), each.doc) for each in schema.fields]
+    return [FieldSchema(each.name, visit(each.field_type, converter), each.doc) for each in metadata.schema().fields]
 
 
 @contextmanager
@@ -211,17 +212,12 @@ def _mapped(table: TableName | None) -> Iterator[None]:
     try:
         yield
     except (TTransportException, OSError) as error:
-        raise Transient("metastore-lost", f"the metastore does not answer: {_first_line(error)}") from error
+        raise Transient("metastore-lost", f"the metastore does not answer: {first_line(error)}") from error
     except TException as error:
-        what = f"the metastore answers: {_first_line(error)}"
+        what = f"the metastore answers: {first_line(error)}"
         raise Transient("metastore-busy", what, where=Where(table=str(table or ""))) from error
 
 
 def _is_late(said: str) -> bool:
     """Whether the metastore refuses a change since the table has another state than expected."""
     return "has been modified" in said or ("parameter" in said and "expected" in said)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(getattr(error, "message", "") or error)
-    return text.partition("\n")[0][:300]

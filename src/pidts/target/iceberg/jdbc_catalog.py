@@ -26,6 +26,7 @@ from pidts.target.iceberg.server_catalog import Move, Step, step
 from pidts.target.mysql import errors as mysql
 from pidts.target.mysql.driver import force_close
 from pidts.target.postgres import errors as postgres
+from pidts.target.postgres.connect import connect
 
 _AT_ONCE = 1000
 _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
@@ -183,24 +184,8 @@ class PostgresCatalog(JdbcCatalog):
 
     @contextmanager
     def _connected(self) -> Iterator[_Connection]:
-        try:
-            connection = psycopg.connect(
-                host=self.host,
-                port=self.port,
-                user=self.user,
-                password=self.password or None,
-                dbname=self.database,
-                connect_timeout=self.connect_timeout,
-                application_name="pidts",
-                keepalives_idle=10,
-                keepalives_interval=5,
-                keepalives_count=4,
-                tcp_user_timeout=30_000,
-                prepare_threshold=None,
-                **self.tls.postgres(),
-            )
-        except psycopg.Error as error:
-            raise postgres.translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
+        login = (self.host, self.port, self.user, self.password, self.database, self.tls)
+        connection = connect(*login, self.connect_timeout, prepare_threshold=None)
         try:
             with postgres.mapped():
                 connection.isolation_level, connection.read_only = psycopg.IsolationLevel.READ_COMMITTED, False

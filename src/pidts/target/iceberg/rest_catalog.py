@@ -67,7 +67,7 @@ from requests.adapters import HTTPAdapter
 
 from pidts.model import TableName, Transient, Where
 from pidts.target.iceberg.files import remove, write_bytes
-from pidts.target.iceberg.server_catalog import Move, Step, step
+from pidts.target.iceberg.server_catalog import Move, Step, first_line, step
 from pidts.target.iceberg.snapshot import Snapshot
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 60
@@ -174,7 +174,7 @@ def _moved(client: _Client, move: Move) -> str:
     except _LATER:
         raise
     except (RESTError, NotImplementedError) as error:
-        return f"the catalog answers: {_first_line(error)}"
+        return f"the catalog answers: {first_line(error)}"
     return ""
 
 
@@ -306,11 +306,7 @@ def _mapped(table: TableName | None) -> Iterator[None]:
     try:
         yield
     except RequestException as error:
-        raise Transient("target-lost", f"the REST catalog does not answer: {_first_line(error)}") from error
+        raise Transient("target-lost", f"the REST catalog does not answer: {first_line(error)}") from error
     except (RESTError, *_LATER) as error:
-        what = f"the REST catalog answers: {_first_line(error)}"
+        what = f"the REST catalog answers: {first_line(error)}"
         raise Transient("target-busy", what, where=Where(table=str(table or ""))) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:300]

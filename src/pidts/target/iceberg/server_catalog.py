@@ -1,6 +1,6 @@
 """The catalog of a server, to which the tables of a warehouse are published.
 
-`ServerCatalog` is the port: a protocol of one method. What is right for a table is decided here, for all servers.
+`ServerCatalog` is the port. What is right for a table is decided here, for all servers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Move:
 
 
 class Step(Enum):
-    """What has to be done at the server for a move."""
+    """An action at the server that makes a move."""
 
     NOTHING = auto()
     CREATE = auto()
@@ -70,6 +70,12 @@ def step(move: Move, there: str | None) -> Step | str:
         return f"another program has changed the table there: its metadata file is {there}"
     which = f"with the metadata file {there}" if there else "which is no Iceberg table"
     return f"the catalog has a table of this name that this warehouse does not publish, {which}"
+
+
+def first_line(error: Exception) -> str:
+    """Returns what a server's error says, without the lines of its trace."""
+    text = str(getattr(error, "message", "") or error)
+    return text.partition("\n")[0][:300]
 
 
 def _is_earlier(there: str, goal: str | None) -> bool:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import psycopg
-
 from pidts.login import Tls
 from pidts.model.type_map import TypeMap
 from pidts.target.meta_schema import USUAL
-from pidts.target.postgres.errors import translate_connect
+from pidts.target.postgres.connect import connect
 from pidts.target.postgres.session import PostgresSession
 from pidts.target.postgres.writer import SchemaChanges
 
@@ -35,24 +33,8 @@ class PostgresTarget:
 
     def connect(self) -> PostgresSession:
         """Returns a new session; a peer that is silent for half a minute counts as lost."""
-        try:
-            connection = psycopg.connect(
-                host=self.host,
-                port=self.port,
-                user=self.user,
-                password=self.password or None,
-                dbname=self.database,
-                connect_timeout=self.connect_timeout,
-                application_name="pidts",
-                keepalives_idle=10,
-                keepalives_interval=5,
-                keepalives_count=4,
-                tcp_user_timeout=30_000,
-                autocommit=True,
-                **self.tls.postgres(),
-            )
-        except psycopg.Error as error:
-            raise translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
+        login = (self.host, self.port, self.user, self.password, self.database, self.tls)
+        connection = connect(*login, self.connect_timeout, autocommit=True)
         try:
             return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types, changes=self.changes)
         except BaseException:

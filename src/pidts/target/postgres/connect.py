@@ -1,0 +1,34 @@
+"""Opens a connection to PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from pidts.login import Tls
+from pidts.target.postgres.errors import translate_connect
+
+
+def connect(
+    host: str, port: int, user: str, password: str, database: str, tls: Tls, connect_timeout: int, **more: Any
+) -> psycopg.Connection[tuple[Any, ...]]:
+    """Returns a connection, for which a peer that is silent for half a minute counts as lost."""
+    try:
+        return psycopg.connect(
+            host=host,
+            port=port,
+            user=user,
+            password=password or None,
+            dbname=database,
+            connect_timeout=connect_timeout,
+            application_name="pidts",
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=4,
+            tcp_user_timeout=30_000,
+            **tls.postgres(),
+            **more,
+        )
+    except psycopg.Error as error:
+        raise translate_connect(error, f"{host}:{port}/{database}") from error
