@@ -1,4 +1,4 @@
-"""Makes rows of a running task's target equal to the source's present rows.
+"""Makes rows of a running task's target equal to the rows that the source has now.
 
 The repair is correct because of the order of its steps:
 
@@ -9,10 +9,10 @@ The repair is correct because of the order of its steps:
 
 The log between a checkpoint and the reading is later applied to rows that contain it already. The result is the same,
 because each change has the whole values of a row, not differences. But within this part of the log, a change may
-collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such collisions,
-but a running task reads only at its next start up to which place it needs safe mode. So a table with secondary unique
-keys is repaired at a moment when the log between checkpoint and reading has no change of the table. Only if there is no
-such moment, the place of the reading is recorded, and the task may stop once.
+collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such collisions.
+But a task reads the place up to which it needs safe mode only when it starts. So a table with secondary unique keys is
+repaired at a moment when the log between checkpoint and reading has no change of the table. Only if there is no such
+moment, the place of the reading is recorded, and the task may stop once.
 
 A merged table is repaired for all members at once: the checkpoints of all their sources are locked, and a row is
 removed if no member has it. If two members have a key, its row is not changed: it is not known which of the two rows
@@ -36,7 +36,7 @@ from pidts.model import Checkpoint, Lsn, Table
 from pidts.reduce import Counts, NetChange
 
 Read = Callable[[pa.Table], tuple[pa.Table, Lsn]]
-"""Returns the source's present rows with these identities, and a place in its log that is not before these rows."""
+"""Reads the source's rows with these keys. Returns them, and a place in the source's log that is not before them."""
 CaughtUp = Callable[[Sequence[Checkpoint], Lsn], bool]
 """Whether it is certain that the log between the checkpoints and a place has no change of the table."""
 
@@ -89,8 +89,8 @@ def repair(
     It works even if the task never ran.
 
     `table` has the columns that the origins have in common. Raises `PendingChanges`, unless `insist` is true.
-    `compares`: the task compares the target's rows before it changes them. So the place up to which these rows are
-    ahead of its log is recorded.
+    `compares`: the task compares the target's rows before it changes them. So the transaction
+    records up to which place of the source's log these rows may already have the changes.
     """
     known = [
         source

@@ -76,7 +76,7 @@ def payload_pieces(body: memoryview) -> Iterator[bytes]:
         fields[field] = value.packed()
     data = body[cursor.at :]
     if fields.get(_SIZE, len(data)) != len(data):
-        raise DecodeError("bad-size", f"{what} holds {len(data)} bytes and says it holds {fields[_SIZE]}")
+        raise DecodeError("bad-size", f"{what} says that it holds {fields[_SIZE]} bytes, but it holds {len(data)}")
     algorithm, size = fields.get(_ALGORITHM, _PLAIN), fields.get(_RAW_SIZE, len(data))
     if algorithm == _PLAIN:
         return iter([bytes(data)])
@@ -96,7 +96,9 @@ def _unpacked(data: memoryview, size: int, what: str) -> Iterator[bytes]:
     except (zstandard.ZstdError, MemoryError) as error:
         raise DecodeError("bad-compression", f"{what} cannot be uncompressed: {error}") from error
     if done != size:
-        raise DecodeError("bad-size", f"{what} uncompresses to {done} bytes and says it has {size}")
+        raise DecodeError(
+            "bad-size", f"{what} says that it has {size} bytes after decompression, but {done} were found"
+        )
 
 
 def _inflate(data: bytes, size: int, wbits: int, what: str) -> bytes:
@@ -105,5 +107,7 @@ def _inflate(data: bytes, size: int, wbits: int, what: str) -> bytes:
     except zlib.error as error:
         raise DecodeError("bad-compression", f"{what} cannot be uncompressed: {error}") from error
     if len(raw) != size:
-        raise DecodeError("bad-size", f"{what} does not have {size} bytes after decompression, as it says")
+        raise DecodeError(
+            "bad-size", f"{what} says that it has {size} bytes after decompression, but it has more or fewer"
+        )
     return raw

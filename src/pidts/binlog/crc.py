@@ -1,7 +1,7 @@
 """Computes zlib's CRC32 in compiled code, for the checksums of events, which compiled code reads one by one.
 
 If the processor can multiply without carries, sixteen bytes at a time are folded onto later ones: multiplied by a power
-of x modulo the polynomial, they contribute the same to the sum from there. The rest at the end, and short data, are
+of x modulo the polynomial, they contribute the same to the CRC-32 from there. The rest at the end, and short data, are
 computed with tables, eight bytes a step.
 """
 
@@ -50,7 +50,7 @@ _NEAR_LOW, _NEAR_HIGH = _power(128 + 32), _power(128 - 32)
 
 @inline
 def _step(word: int) -> int:
-    """Adds eight bytes to the sum, which the first four already include."""
+    """Adds eight bytes to the CRC-32. The first four of them are already combined with it."""
     found: int = (
         _wide(_TABLES[1792 + (word & 0xFF)])
         ^ _wide(_TABLES[1536 + (word >> 8 & 0xFF)])
@@ -118,7 +118,7 @@ _long = _folded if CARRYLESS else _sliced
 
 @jit
 def crc32_at(at: int, size: int, start: int) -> int:
-    """Returns the sum of `size` bytes at an address, continued from an earlier sum (0 at the beginning)."""
+    """Returns the CRC-32 of `size` bytes at an address. `start`: the CRC-32 of the bytes before, 0 at the beginning."""
     state = start ^ _ALL
     end = at + size
     state = _by_tables(at, end, state) if size < _SHORTEST_FOLD else _long(at, end, state)

@@ -23,7 +23,7 @@ class Completed:
     """The transactions that a part of a block completes."""
 
     what: Run | Transaction
-    """A run of at least one transaction; it is valid until the next run."""
+    """One transaction, or a `Run` of at least one. The next `Run` overwrites the arrays of this one."""
     base: int
     """The place of the block's first byte among all bytes read."""
     begin: int

@@ -33,7 +33,7 @@ class LogWalker:
         self.file, self.log_index = log_file, _number(log_file)
         """The log file of the next event, and its number."""
         self.offset = offset
-        """The byte after the last real event; a caller that has checked events of this file itself changes it."""
+        """The byte after the last real event. A caller that checks events without the walker sets this offset."""
 
     def feed(self, raw: bytes | memoryview) -> Event:
         """Returns the checked event in `raw`; the walker is then after it."""

@@ -177,7 +177,8 @@ class EventPlaces:
 def _offsets(ends: Numbers, sizes: Numbers, begin: int) -> Numbers:
     """Returns the places of events.
 
-    A header has only 32 bits of an event's end, or 0 if the event directly follows the previous event.
+    An event's header has the low 32 bits of the place where the event ends. It has 0 if the event directly follows the
+    previous event.
     """
     for event in np.flatnonzero(ends == 0):
         ends[event] = (ends[event - 1] if event else begin) + sizes[event]

@@ -2,8 +2,8 @@
 
 It requests the log after its copy, writes it (`relay.copy_writer` has the crash points), and requests the next part. It
 reconnects after transient errors, and ends with an error if continuing would join two different logs. Before it reads
-anything, and every few seconds, it reports which log the tasks of the copy still need, so that the serving relay keeps
-this log.
+anything, and every few seconds, it tells the relay server which log is still needed by the tasks that use its copy of
+the relay. So the relay server keeps this log.
 
 If the copy and the serving relay differ, there are three cases:
 

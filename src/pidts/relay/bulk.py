@@ -18,12 +18,12 @@ from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entrie
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The smallest size of a record, which has neither a GTID nor tables."""
 
-# The indexes of the numbers that the encoder gets in addition to the numbers of the run.
+# The indexes of the numbers that the encoder gets in addition to the numbers of the `Run`.
 (_CHANGE_NO, _LOG_INDEX, _EXTENT, _BASE, _PREV_CHANGE_NO, _PREV_LOG_INDEX, _PREV_OFFSET) = range(7)
 
 
 class EntryEncoder:
-    """Encodes the records of runs of transactions. Caches the encoded names of tables."""
+    """Encodes the records of each `Run`: neighbouring ordinary transactions. Caches the encoded names of tables."""
 
     def __init__(self) -> None:
         self._names: Sequence[TableName] = ()
@@ -31,7 +31,7 @@ class EntryEncoder:
         self._ends = np.zeros(1, np.int64)
 
     def encode(self, run: Run, begin: int, base: int) -> Entries:
-        """Returns the records of a run of at least one transaction.
+        """Returns the records of a `Run` of at least one transaction.
 
         The first transaction's events begin at byte `begin` of the segment. The block's first byte is at byte `base` of
         the segment.

@@ -83,9 +83,9 @@ class IndexFiles:
     def walk_joined(
         self, segment: int, begin: int, stops: Stops | None
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
-        """Yields the same as `walk`, but runs of ordinary transactions are joined.
+        """Yields the same as `walk`, but neighbouring ordinary transactions are joined.
 
-        No run crosses one of the `stops`.
+        They are not joined across one of the `stops`.
         """
         place = begin
         while True:

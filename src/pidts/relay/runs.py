@@ -73,9 +73,9 @@ class Joined:
 
 
 def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Joined]]:
-    """Yields the same as `payloads`, but runs of ordinary transactions are joined.
+    """Yields the same as `payloads`, but neighbouring ordinary transactions are joined.
 
-    No run crosses one of the `stops`.
+    They are not joined across one of the `stops`.
     """
     at = 0
     while True:

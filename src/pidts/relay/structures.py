@@ -163,7 +163,10 @@ def missing(reader: RelayReader) -> Transient:
     """Returns the error for a relay without a catalogue for any place within it."""
     folder = reader.folder
     where = Where(source=folder.source_id, file=str(_directory(folder)))
-    todo = "The replicator stores them when it follows the source. If this message does not go away, see its log."
+    todo = (
+        "The replicator stores them soon after it begins to receive the source's log. If this message stays, read "
+        "replicator.log in the relay's folder."
+    )
     return Transient(
         "structures-not-stored", "the tables' structures are not stored in the relay", where=where, todo=todo
     )

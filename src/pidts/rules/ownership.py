@@ -82,7 +82,7 @@ class OwnedRange:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The owners of the rows in one batch's images of one side."""
+    """For each change of a batch, the zone that owns the row in its before image, or in its after image."""
 
     zones: tuple[str, ...]
     places: Places
@@ -171,7 +171,7 @@ class Owners:
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
     def owned(self, batch: ChangeBatch, side: str) -> Owned:
-        """Returns the owner of each change's image on one side.
+        """Returns the owner of the row in each change's image: the before image or the after image, as `side` says.
 
         For a change without this image, the result means nothing.
         """

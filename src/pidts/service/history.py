@@ -13,7 +13,7 @@ class History:
     """The highest lag and the mean rate of each interval; None if they are not known."""
 
     def __init__(self, stored: dict[str, Any] | None = None, now: float = 0.0) -> None:
-        """Begins with the numbers that an earlier service has stored; the intervals since then are empty."""
+        """Begins with the lags and rates that an earlier service has stored; the intervals since then are empty."""
         self._lag: deque[float | None] = deque(maxlen=_LENGTH)
         self._rate: deque[float | None] = deque(maxlen=_LENGTH)
         self._slot = 0
@@ -51,7 +51,7 @@ class History:
         return {"every_seconds": EVERY_SECONDS, "lag": list(self._lag), "rate": list(self._rate)}
 
     def stored(self) -> dict[str, Any]:
-        """Returns the numbers with which a later service continues."""
+        """Returns the lags and rates with which a later service continues."""
         return {"slot": self._slot, "lag": list(self._lag), "rate": list(self._rate)}
 
 

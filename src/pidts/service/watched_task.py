@@ -92,7 +92,7 @@ class WatchedTask:
         self._name_stage()
 
     def want_no_more(self, wish: Wish) -> None:
-        """Stops the task, even if a full disk prevents the record. The error is raised afterwards."""
+        """Stops the task, even if this wish cannot be recorded (the disk is full). The error is raised afterwards."""
         wanted = WantedState(wish, time.time())
         self.wanted = wanted
         try:

@@ -47,7 +47,7 @@ _FILE_HEADS = frozenset({4, 15, 35, 161, 163, 164})
 
 
 class BinlogStream:
-    """A dump of one server's log from a position or a GTID set on, as raw events without packet headers."""
+    """A dump of one server's log that begins at a position or after a GTID set: raw events without packet headers."""
 
     def __init__(
         self,

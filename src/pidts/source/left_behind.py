@@ -111,7 +111,7 @@ class Unseen:
 
 
 def unseen(connection: Session, tables: Collection[TableName], schemas: Collection[str]) -> list[Unseen]:
-    """Returns the kinds of objects that `left_behind` may not see, since the account lacks the privileges."""
+    """Returns the kinds of objects that may exist but are not found, since the account lacks privileges."""
     server = server_info(connection)
     has = held(current_grants(connection, server))
     routines = privilege_to_see_routines(server)

@@ -1,4 +1,4 @@
-"""Reads rows of a source's table: by ranges of its identity, by keys, or all of them in any order."""
+"""Reads rows of a source's table: by ranges of the key that identifies them, by single keys, or all in any order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS_A_QUERY = 500
 
 
 def highest_key(connection: Session, table: Table, *, lock: str = "") -> list[Any] | None:
-    """Returns the identity of the row that is last at present; None if the table is empty."""
+    """Returns the key of the row that comes last now; None if the table is empty."""
     return _key(connection, table, f"{_order(table, ' DESC')} LIMIT 1 {lock}")
 
 
@@ -48,7 +48,7 @@ def select_range(
 
 
 def find_rows(connection: Session, table: Table, keys: pa.Table, *, whole: bool, lock: str = "") -> pa.Table:
-    """Returns the rows with these identities, or only their identities, in any order.
+    """Returns the rows with these keys, or only their keys, in any order.
 
     The server decides which keys are equal: under a collation that ignores case, `A` finds the row `a`, which is
     returned unchanged.

@@ -46,7 +46,11 @@ def launcher(folder: Path, *, own: bool = False) -> Path:
 
 
 def start() -> None:
-    """Connects to Spark if Spark waits for a connection, then becomes the interpreter with the same arguments."""
+    """Connects to Spark if Spark waits for a connection.
+
+    Then replaces this process with the Python interpreter, which runs what was requested: directly, or through
+    `resume`.
+    """
     arguments = sys.argv[1:]
     if arguments[:1] == ["-m"]:
         if (place := _awaited()) is not None:

@@ -85,7 +85,7 @@ def compare(
 ) -> Report:
     """Continues from the memory. `examples` limits the differences that are listed; all of them are counted.
 
-    Other processes (`elsewhere`) compare a large table if its rows have to be read, since the target has no sums.
+    Other processes (`elsewhere`) compare a large table if its rows have to be read, since the target has no checksums.
     """
     with ThreadPoolExecutor(1) as pool:
         work = _Comparison(

@@ -1,12 +1,12 @@
 """Compares tables without a key as multisets, in which only whole rows can be distinguished.
 
 First each server computes a checksum of its side. If one of the servers cannot do this, both sides are read part by
-part, and the sums are computed here. If the sums differ, both sides are read once more, and the copies of each distinct
-row are counted. A row whose change is still pending differs now and is equal later. So a row counts as different only
-if several readings find the same two unequal numbers of copies. In each reading, the source is read first, then the
-target catches up, and then the target is read. A row that was equal in the first reading and is unequal later was
-written meanwhile, and does not count. If the log had no change of the table during a reading, all differences of this
-reading count.
+part, and the checksums are computed here. If these differ, both sides are read once more, and the copies of each
+distinct row are counted. A row whose change is still pending differs now and is equal later. So a row counts as
+different only if several readings find the same two unequal numbers of copies. In each reading, the source is read
+first, then the target catches up, and then the target is read. A row that was equal in the first reading and is unequal
+later was written meanwhile, and does not count. If the log had no change of the table during a reading, all differences
+of this reading count.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _servers_sums(
 
 
 def _sums(source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher) -> tuple[Sum, Sum | None]:
-    """Reads both sides. Returns the sums of their rows' digests; the target's sum only if it has all changes."""
+    """Reads both sides. Returns their checksums; the target's only if the target has all changes."""
     table = matcher.table
     there = _summed(matcher, source.all(table))
     if catch_up.behind(table.name, catch_up.place(table.name)):

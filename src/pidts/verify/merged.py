@@ -1,9 +1,9 @@
 """Tables of the target, each with the rows of one or more source tables: the members of its group.
 
 If `rank` and every server order the keys in the same way, as they order numbers, the members are compared together: a
-span has the rows of all members between two keys, and the sum of the span is the sum of the members' sums. So the
-servers only compute sums of equal rows, and send none of these rows, however many members there are. Each server orders
-keys of other types in its own way. Then one member is compared after the other, and each key is preceded by the
+span has the rows of all members between two keys, and its checksum is the members' checksums added together. So the
+servers only compute checksums of equal rows, and send none of these rows, however many members there are. Each server
+orders keys of other types in its own way. Then one member is compared after the other, and each key is preceded by the
 member's number. No span of the target has the same rows as a member's span, so all rows are read.
 """
 
@@ -125,7 +125,7 @@ class MergedSource:
             yield from self._in_turn(group, span, rows)
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns a span's sum; None if members are compared one by one: the target then has no such span."""
+        """Returns a span's checksum; None if members are compared one by one: the target then has no such span."""
         group = self._group(table)
         if not group.is_side_by_side:
             return None

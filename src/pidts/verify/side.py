@@ -94,7 +94,7 @@ class Member(Protocol):
 
     @property
     def catch_up(self) -> SourceCatchUp:
-        """Returns the catch-up with the member's source. All tables of a source have the same object."""
+        """Returns the catch-up with the member's source. All tables of one source share one catch-up."""
 
     @property
     def extracted(self) -> Mapping[str, str]:
@@ -110,7 +110,7 @@ class Member(Protocol):
         """Yields adjacent parts that cover a span, of about `rows` rows each. The span has an `upto`."""
 
     def sum(self, span: KeySpan) -> Sum | None:
-        """Returns the sum of the present rows; None if the server cannot compute it."""
+        """Returns the checksum of a span's rows as they are now; None if the server cannot compute it."""
 
     def rows(self, span: KeySpan) -> pa.Table:
         """Returns all rows of a span."""
@@ -163,7 +163,7 @@ class SourceSide(KeyedSource, Protocol):
         """
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the sum of the present rows; None if the server cannot compute it."""
+        """Returns the checksum of a span's rows as they are now; None if the server cannot compute it."""
 
     def rows(self, table: Table, span: KeySpan) -> pa.Table:
         """Returns all rows of a span."""
@@ -193,7 +193,7 @@ class TargetSide(KeyedTarget, Protocol):
 
     @property
     def has_sums(self) -> bool:
-        """Returns whether the target can compute sums of rows."""
+        """Returns whether the target can compute checksums of rows."""
 
     def order(self, table: Table) -> Order:
         """Returns the relation of the target's order of keys to the source's."""
@@ -202,9 +202,9 @@ class TargetSide(KeyedTarget, Protocol):
         """Returns the reasons why rows of this structure do not fit; None if there is no such table."""
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the same sum as the source's; None if the target cannot compute it.
+        """Returns a checksum that can be compared with the source's; None if the target cannot compute it.
 
-        Equal rows may have different sums, but different rows never have equal sums.
+        Equal rows may have different checksums, but different rows never have equal checksums.
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:

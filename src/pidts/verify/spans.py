@@ -1,8 +1,8 @@
 """Compares spans of keys for the first time: counts rows, and finds *doubtful* rows. `settle` decides about them later.
 
-Both servers compute a checksum of the rows of a span; if the sums are equal, so are the rows. If the sums differ, or a
-server cannot compute one, the span is divided into smaller spans. The rows of smaller spans that still differ are read
-and looked up on the target, while the next rows are read from the source.
+Both servers compute a checksum of the rows of a span; if the checksums are equal, so are the rows. If they differ, or
+a server cannot compute one, the span is divided into smaller spans. The rows of smaller spans that still differ are
+read and looked up on the target, while the next rows are read from the source.
 
 The comparison of a span depends on no other span. So other processes may compare spans, on connections of their own.
 """
@@ -22,14 +22,14 @@ from pidts.verify.side import Key, KeySpan, Order, SourceSide, Sum, TargetSide
 
 _SPAN_ROWS = 20_000
 _LEAF_ROWS = 1_000
-"""The number of rows of a span that is not divided any further, although its sums differ."""
+"""The number of rows of a span that is not divided any further, although its checksums differ."""
 KEY_ROWS = 10_000
 """The number of keys that are read at a time."""
 _PAGE_BYTES = 16 << 20
 _PARTS = 16
-"""The number of reads in a span, if no sums are computed. The place may be saved between two spans."""
+"""The number of reads in a span, if no checksums are computed. The place may be saved between two spans."""
 _VAIN = 4
-"""After this number of spans with different sums but equal rows, sums of this table are not computed any more."""
+"""After this number of spans with different checksums but equal rows, no more checksums of this table are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SpanResult:
     doubtful: tuple[pa.Table, ...] = ()
     """The keys of rows that are missing, different or extra on the target, by this first comparison."""
     was_read: bool = True
-    """False if the sums of the whole span are equal, so that no row had to be read."""
+    """False if the checksums of the whole span are equal, so that no row had to be read."""
     end: Key | None = None
     """The end of the span, if this is its last result: all rows of this and of earlier spans have been compared."""
 
@@ -156,14 +156,14 @@ class SpanComparison:
 
 
 def has_sums(target: TargetSide, order: Order) -> bool:
-    """Returns whether sums of a span of the source's keys can be compared."""
+    """Returns whether checksums of a span of the source's keys can be compared."""
     return target.has_sums and order is not Order.OTHER
 
 
 def page_rows(target: TargetSide, row_bytes: int) -> int:
     """Returns the number of rows that are in memory at a time.
 
-    If the target has no sums, all rows are read, and few large reads are faster than many small ones.
+    If the target has no checksums, all rows are read, and few large reads are faster than many small ones.
     """
     most = _LEAF_ROWS if target.has_sums else KEY_ROWS
     return max(10, min(most, _PAGE_BYTES // max(row_bytes, 1)))

@@ -170,7 +170,8 @@ class Compared:
     def divergence(self, foreign: Mapping[int, str] | None = None) -> Divergence | None:
         """Returns the keys that differ, and the keys with a `foreign` event; None if there are neither.
 
-        Keys with a foreign event count as different whatever the target has; the reason is the one in `foreign`.
+        If `foreign` names an event of a key, the key differs, whatever row the target has. The reason is then the one
+        in `foreign`.
         """
         events = self.met.events
         goes_on, begins = self.goes_on.copy(), self.begins.copy()

@@ -26,8 +26,9 @@ task that forwards changes of other zones does not read notes: there the argumen
 versions decide, tables without a version have notes, too, except in transactions whose removals return
 (`pidts.apply.rows.convergence`).
 
-A program of c that changes the row waits for the transaction with the note, which has locked the row. If there is no
-row, nothing is locked: an INSERT of the deleted row that commits at this moment may be before the note in c's log.
+The transaction that writes the note has locked the row. So a program of c that changes the row waits for this
+transaction. If there is no row, nothing is locked: an INSERT of the deleted row that commits at this moment may be
+before the note in c's log.
 
     break                                    then
     c, before COMMIT of the change left out  neither the note nor the record nor the checkpoint

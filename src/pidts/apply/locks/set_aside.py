@@ -161,7 +161,7 @@ class SetAside:
         return self._known[table.name]
 
     def _needing(self, met: KeyRows, locked: Mask, names: Sequence[str]) -> Mapping[int, str]:
-        """Returns the keys that need a unique value of a locked row, each with the lock of that row."""
+        """Returns the keys whose new row needs a unique value that a locked row has, each with that row's lock."""
         batch = met.events.batch
         if not locked.any() and not self.has_locks(batch.table.name):
             return {}

@@ -29,7 +29,10 @@ Known = tuple[Mask, Mask]
 
 
 def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tuple[ChangeBatch, Mask | None]:
-    """Returns all changes in log order, and the known columns of their before images; each part is of one table."""
+    """Returns the changes of all `parts` in log order, and which columns of their before images are known.
+
+    Each of `parts` has the changes of one source table.
+    """
     table = parts[0].table
     rows = pa.concat_batches([part.rows for part in parts])
     owner = np.concatenate([np.full(len(part), number) for number, part in enumerate(parts)])
@@ -77,7 +80,7 @@ def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBat
 
 
 def _masks(parts: Sequence[ChangeBatch], known: Sequence[Known | None], order: Numbers, width: int) -> Mask | None:
-    """Returns the known columns of every image, before images first; None: all columns of all images."""
+    """Returns which columns of each image are known, before images first; None if all are known."""
     if all(one is None for one in known):
         return None
     sides = [

@@ -33,8 +33,8 @@ deleted row with its key. Counterexamples:
     a deletes row 5 and inserts it again as version 1             a has 1, all others none: equal at the next from 6
 
 These two writes cannot be distinguished from an old change that arrives late. They are set aside, and a warning is
-logged if the log shows them. In the plain guard, the order of a source's log decides about a new row after a tombstone.
-This does not work here:
+logged if the log shows them. `VersionGuard`, which is used if zones need not converge, applies a new row after a
+tombstone if the source logged the tombstone before the row, whatever the versions. This does not work here:
 
     a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
     b: 3, 5, none, 1                        a: 1, 3                         not equal

@@ -2,9 +2,9 @@
 
 The target is read first. No batch is under way, so the target's rows are as of the task's checkpoint. The source is
 asked afterwards, at the checkpoint's position or later. So if the source lacks a row, either the row never belonged on
-the target, or it was deleted before the source's answer. In the second case the log up to the answer's position has the
-DELETE. If the row is inserted again later, the log has that INSERT, too. The batch that settles the request has all of
-that log.
+the target, or it was deleted before the source answered. In the second case, the log up to the position at which the
+source answered has the DELETE. If the row is inserted again later, the log has that INSERT, too. The batch that settles
+the request has all of that log.
 """
 
 from __future__ import annotations

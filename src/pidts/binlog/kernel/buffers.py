@@ -119,7 +119,7 @@ class Memory:
         self.passed_over = frozenset(passed_over)
         self.ends = self.events = _NOTHING
         self.logs: list[Any] = []
-        """The logs with rows that were not read completely; they have to stay in memory."""
+        """The bytes of events of which columns were skipped. They stay in memory: these columns may be read later."""
         self.width = len(cells)
         self.before, self.after = Side(cells), Side(cells)
         self.state = np.zeros(at.TABLE // 8, np.int64)

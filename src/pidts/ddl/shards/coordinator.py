@@ -241,7 +241,10 @@ class ShardGroups:
             return self._agreed(target, self._state(target))
 
     def ran(self, run: RunDecision, missed: MissedChanges) -> None:
-        """Notes that the target has the change for all arrived members, and which changes members then miss."""
+        """Notes that the target has the change for all members that have arrived at it.
+
+        `missed`: the changes that each member misses from then on.
+        """
         with self._moved:
             state = self._state(run.leader.after.name)
             state.end(run)

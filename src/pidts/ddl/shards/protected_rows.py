@@ -36,7 +36,7 @@ class Sharing:
     source: str
     rules: Rules
     left: list[str] = field(default_factory=list)
-    """The parts of the checked statements that were not run."""
+    """The parts of the checked statements that were left out."""
     kept: set[TableName] = field(default_factory=set)
     """Tables of the source that map, or may map, to a merged table."""
 
@@ -53,7 +53,10 @@ class Sharing:
         return True
 
     def new_records(self, known: Mapping[TableName, Table]) -> dict[TableName, Table]:
-        """Returns target tables in which rows stay, if they are not recorded as shared yet."""
+        """Returns the merged target tables that keep rows although the source's statement drops or empties them.
+
+        Tables that are already recorded as shared are left out.
+        """
         if not self.left:
             return {}
         staying = [self.rules.target_table(known[name]) for name in sorted(self.kept) if name in known]

@@ -46,7 +46,7 @@ def change_refusal(table: TableName, columns: Sequence[str]) -> str:
     if own := [each for each in lower if each in {DAY, *dict(CHANGE_COLUMNS)}]:
         return f"each change table has a column {own[0]} that PiDTS fills"
     if len(set(lower)) < len(lower):
-        return "Hive knows only lower-case names, and two columns have the same name then"
+        return "Hive has only lower-case names, and in lower case two columns have the same name"
     return ""
 
 
@@ -72,7 +72,9 @@ def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
     for table in tables:
         owner = owners.setdefault(hive_name(table.name), table.name)
         same = (
-            f"Hive knows only lower-case names, and table {owner} has the same name then" if owner != table.name else ""
+            f"Hive has only lower-case names, and in lower case table {owner} has the same name"
+            if owner != table.name
+            else ""
         )
         if problem := same or _refusal(table):
             found[table.name] = problem
@@ -87,5 +89,5 @@ def _refusal(table: Table) -> str:
     if bad := [name for name in names if not _COLUMN.fullmatch(name)]:
         return _BAD_COLUMN.format(bad[0])
     if len({name.lower() for name in names}) < len(names):
-        return "Hive knows only lower-case names, and two columns have the same name then"
+        return "Hive has only lower-case names, and in lower case two columns have the same name"
     return ""

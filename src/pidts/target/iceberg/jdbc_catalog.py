@@ -150,7 +150,8 @@ class JdbcCatalog(ABC):
                     f"VALUES (%s, %s, %s, %s) {self.ignoring}",
                     (*row, move.goal),
                 )
-                return "" if done.rowcount else "the catalog takes the name for that of another table"
+                taken = "the catalog's database already has this name, or a name that it does not distinguish from it"
+                return "" if done.rowcount else taken
             case Step.REPLACE:
                 done = connection.execute(
                     "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "

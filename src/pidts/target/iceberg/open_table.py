@@ -30,7 +30,8 @@ OnUnreal = Callable[[Table, str, int], None]
 _NONE = np.arange(0)
 
 Side = tuple[Callable[[list[str], np.ndarray], pa.Table], pa.Table, np.ndarray]
-"""A function that reads rows of a file; some columns of the file; and the row numbers of these columns' values.
+"""Rows of a file or of a written part: a function that reads columns by the numbers of rows; some columns of these
+rows; and the numbers of these rows.
 """
 
 
@@ -212,10 +213,11 @@ class OpenTable:
         return self._dead[path]
 
     def _sides(self, names: list[str], keys: pa.Table | None) -> Iterator[Side]:
-        """Yields sides, one for each file and for each part that the transaction has written.
+        """Yields the rows as `Side`s.
 
-        A side has a reader, the columns `names` of the rows, and the rows' numbers. The reader returns other columns of
-        them.
+        There is one for each committed file with such rows, and one for each part that the open transaction has
+        written. A side has the rows' numbers, the columns `names` of these rows, and a function that reads more columns
+        of the same rows.
         """
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:
@@ -235,7 +237,7 @@ class OpenTable:
             yield self._reader(each), each.rows.select(names).take(pa.array(places)), places
 
     def _sides_after(self, names: list[str], bound: list[pa.Scalar], limit: int) -> Iterator[Side]:
-        """Yields sides that have all rows of the next `limit` keys above a bound, and perhaps other rows."""
+        """Yields, as `Side`s, all rows of the next `limit` keys above a bound, and perhaps other rows."""
         fields = self.base.some(names)
         for path, entry in self.committed.items():
             if not self.base.may_hold(entry, names[0], bound[0].as_py(), math.inf):

@@ -3,7 +3,8 @@
 The warehouse's own catalog stays the only one to which rows, checkpoints and schema changes are committed. A server's
 catalog names metadata files that the warehouse's catalog has named before; no file is copied. A publication
 
-1. chooses the tables that differ, all of one moment of the warehouse, and records for each the state that comes next;
+1. chooses the tables whose state in the warehouse differs from the published one, all as they are at the same moment,
+   and records the next state of each;
 2. lets the server replace the former states by the next ones, each only if the server still has the former one;
 3. records that the server has them.
 

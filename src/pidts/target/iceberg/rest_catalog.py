@@ -221,7 +221,7 @@ def _create(client: _Client, move: Move) -> str:
     except TableAlreadyExistsError as error:
         remove(copy)
         if _table(client, name) is None:
-            return "the catalog takes the name for that of another table or view"
+            return "the catalog already has a view with this name, or a name that it does not distinguish from it"
         raise CommitFailedException("another program has created the table meanwhile") from error
     except _LATER:
         raise

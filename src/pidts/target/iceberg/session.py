@@ -138,7 +138,7 @@ class IcebergSession(CatalogConnection):
         return keys
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:  # noqa: ARG002 - as of the port
-        """Returns the indexes at which the bytes of both keys are the same."""
+        """Returns the places at which `keys` and `others` have the same bytes."""
         pairs = zip(keys.to_pylist(), others.to_pylist(), strict=True)
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 

@@ -112,7 +112,10 @@ def overlapping_keys(
     new: Collection[Table],
     known: Collection[Table],
 ) -> str:
-    """Returns a message about joining tables whose rows would replace rows of other shards; empty if no table does."""
+    """Returns a message about tables that join the task and have rows that would replace rows of other shards.
+
+    It is empty if there are none.
+    """
     if ignores_key_overlap(config) or not new:
         return ""
     source = config.source.source_id

@@ -456,7 +456,7 @@ class _NumberCheck:
         self.last, self._tid = id_, tid
 
     def report(self, name: TableName) -> TableReport:
-        """Returns the report about the numbers."""
+        """Returns the report about missing and wrong numbers of the records."""
         note = f"{self._count:,} records" + (f", from {self.last:,} to {self._upto:,}" if self._count else "")
         if self._given_from is None:
             note += "; whether numbers are left out is not known: an earlier version of PiDTS has begun the channel"

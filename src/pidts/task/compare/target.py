@@ -89,7 +89,7 @@ class TargetRows:
         return self._row_sum is not None
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the checksum of the present rows; None if the target cannot compute it."""
+        """Returns the checksum of a span's rows as they are now; None if the target cannot compute it."""
         if self._row_sum is None:
             return None
         cut = self._groups()[table.name].cut

@@ -43,7 +43,7 @@ class Direction:
 
 
 def split_path(path: Path) -> tuple[Path, str]:
-    """Returns the file and the direction that a path names; the direction is empty if the path names none."""
+    """Returns the file of zones and the direction that a path names. The direction is empty if the path has none."""
     name, at, direction = path.name.rpartition(_AT)
     if not at or path.exists():
         return path, ""
@@ -51,7 +51,7 @@ def split_path(path: Path) -> tuple[Path, str]:
 
 
 def path_of(file: Path, direction: Direction) -> Path:
-    """Returns the path that names a direction of a file."""
+    """Returns the path by which commands name one direction of a file of zones: `shop.yaml@a-b`."""
     return file.with_name(f"{file.name}{_AT}{direction}")
 
 

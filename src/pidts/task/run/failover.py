@@ -56,7 +56,7 @@ class Failover:
             return None
         chosen = with_current_server(config.source, config.relay)
         if chosen != config.source:
-            self._say(f"the source is read from {address_of(chosen.server)} now, as it was chosen")
+            self._say(f"the source is now read from {address_of(chosen.server)}: this server was chosen")
             return chosen
         if not is_failing or self._answers(config):
             self._failures = 0

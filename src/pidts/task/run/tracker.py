@@ -33,7 +33,7 @@ class Tracker:
         self._task, self._source, self._on_progress = task, source, on_progress
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        """Protects the numbers: one thread adds batches, another thread reads the numbers."""
+        """Protects the progress: one thread adds batches, another thread reads the progress."""
         self._counts = Counts()
         self._by_table: Counter[str] = Counter()
         """The rows applied to each target table."""
