@@ -8,5 +8,5 @@ _PLAIN = "python"
 
 
 def compiled() -> bool:
-    """Whether compiled code is used: it is, unless PIDTS_KERNEL=python asks for the plain version."""
+    """Whether compiled code is used. It is used unless PIDTS_KERNEL=python asks for plain Python code."""
     return os.environ.get("PIDTS_KERNEL", "compiled") != _PLAIN

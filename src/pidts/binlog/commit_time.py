@@ -25,8 +25,8 @@ _UUID_FIELD, _TAG_FIELD, _TIME_FIELD = 1, 3, 6
 def commit_time(raw: bytes | memoryview) -> float | None:
     """Returns when the server committed the transaction that begins with this event, in seconds since 1970, or None.
 
-    `raw` begins with the event, and may continue after it. For a transaction from a replica's own source, this is the
-    replica's commit, not the first one.
+    `raw` begins with the event, and may continue after it. If the server is a replica and has the transaction from its
+    source, this is the time of the commit on the replica.
     """
     kind = raw[_TYPE_AT]
     if kind == EventType.GTID_TAGGED:
@@ -57,5 +57,5 @@ def _tagged(raw: bytes | memoryview) -> float | None:
                 if field == _TIME_FIELD:
                     return value / _MILLION
     except DecodeError:
-        return None  # other code handles malformed events; the time is only for measuring
+        return None  # Other code refuses malformed events. This time is only for measuring.
     return None

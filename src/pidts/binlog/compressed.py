@@ -17,7 +17,7 @@ _ZSTD, _PLAIN = 0, 255
 _LARGEST = 2**32
 _PIECE = 4 << 20
 _LONGEST_HEAD = 256
-"""A number of bytes that is larger than the fields before the compressed bytes."""
+"""A number of bytes in which all fields before the compressed bytes fit."""
 
 
 def inflate(data: bytes, what: str) -> bytes:
@@ -86,7 +86,7 @@ def payload_pieces(body: memoryview) -> Iterator[bytes]:
 
 
 def _unpacked(data: memoryview, size: int, what: str) -> Iterator[bytes]:
-    """Decompresses piece by piece: the size may be wrong, and must not make us allocate memory for missing bytes."""
+    """Decompresses piece by piece, so that a wrong size does not allocate memory for bytes that do not exist."""
     done = 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:

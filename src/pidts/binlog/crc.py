@@ -1,8 +1,8 @@
 """Computes zlib's CRC32 in compiled code, for the checksums of events, which compiled code reads one by one.
 
-If the processor can multiply without carries, sixteen bytes at a time are folded onto later ones: multiplied by a power
-of x modulo the polynomial, they contribute the same to the CRC-32 from there. The rest at the end, and short data, are
-computed with tables, eight bytes a step.
+If the processor can multiply without carries, sixteen bytes at a time are folded onto later bytes: multiplied by a
+power of x modulo the polynomial, they contribute the same to the CRC-32 at the later place. The last bytes, and short
+data, are computed with tables, in steps of eight bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORTH_A_CALL = 16384
 
 
 def _tables() -> Any:
-    """Returns the contribution of each byte, for each number of bytes after it, up to seven."""
+    """Returns what each value of a byte contributes, if zero to seven bytes follow it."""
     rows = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         value = byte
@@ -36,7 +36,7 @@ def _tables() -> Any:
 
 
 def _power(exponent: int) -> int:
-    """Returns the variable to this power modulo the polynomial, with its bits in the order of the data."""
+    """Returns x to this power modulo the polynomial, with its bits in the order of the data."""
     value = 1 << 31
     for _ in range(exponent):
         value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NO_TABLE = 0xFFFFFF
 """The table id of a row event without rows, which only ends a statement."""
 BATCH_BYTES = 2**29
-"""The bytes of rows after which a table's next changes go into another batch: Arrow's text columns end at 2 GiB."""
+"""The bytes of rows after which a table's next changes get a new batch: a text column of Arrow has at most 2 GiB."""
 
 _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
 
@@ -40,12 +40,12 @@ Binding: TypeAlias = "PlainBinding | CompiledBinding"
 """One TABLE_MAP event, bound to its table: decodes row events with this table id."""
 Mark: TypeAlias = "dict[Rows, tuple[int, int, int]]"
 StructureOf = Callable[[TableMap], Table | None]
-"""The structure of the rows after a TABLE_MAP event; None if the rows are not wanted."""
+"""Returns the structure of the rows after a TABLE_MAP event; None if the rows are not wanted."""
 Structures = Mapping[TableName, Table] | StructureOf
 
 
 class LogFacts(TypedDict):
-    """Facts about a part of the log that its bytes lack, and which of its rows are wanted; see `decode_slice`."""
+    """What the bytes of a part of the log do not say, and which of its rows are wanted; see `decode_slice`."""
 
     format: Format
     log_file: str
@@ -62,13 +62,13 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     """Returns the row changes of whole transactions, per table in log order.
 
     `offset` is the byte of the log file at which `raw` begins (or any before it, less than 2 GiB away). Tables that are
-    not in `structures` are skipped. Rows at or before `after` are left out, and so are rows that a table's early filter
-    drops; of these, only the columns that the filter uses are read. Each structure of a table has one batch, unless its
-    rows are too large for an Arrow array.
+    not in `structures` are skipped. Rows at or before `after` are left out. So are rows that a table's early filter
+    drops; of such a row, only the columns that the filter uses are read. Each structure of a table has one batch,
+    unless its rows are too large for an Arrow array.
 
-    The rows of a prepared XA transaction are left out, since it may be rolled back. Once it is committed, its group is
-    decoded alone. Then `commit` is the Lsn of the event that commits it, which is the place of all its rows, and
-    `commit_time` is the time in that event's header.
+    The rows of a prepared XA transaction are left out, since the transaction may be rolled back. When it is committed,
+    a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
+    transaction, which is the place of all its rows, and `commit_time` is the time in that event's header.
     """
     decoder, times = new_decoder(facts, log_stays=True), times_of(facts)
     decoder.follow(walker_of(facts), raw)
@@ -78,12 +78,15 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
 
 
 def walker_of(facts: LogFacts) -> LogWalker:
-    """Returns a walker that is before this part of the log."""
+    """Returns a walker that starts before this part of the log."""
     return LogWalker(facts["log_file"], facts.get("offset", 4), facts["format"])
 
 
 def times_of(facts: LogFacts) -> EventTimes:
-    """Returns the times of the changes. At first, at most the time of the commit is known."""
+    """Returns an object for the times of the changes.
+
+    The caller adds the events, unless one event commits all changes.
+    """
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 
 
@@ -91,7 +94,7 @@ def new_decoder(facts: LogFacts, *, is_final: bool = False, log_stays: bool = Fa
     """Returns the compiled decoder or the plain one; the arguments are those of `RowDecoder`."""
     if not compiled():
         return RowDecoder(facts, is_final=is_final, log_stays=log_stays)
-    from pidts.binlog.kernel.routed import RoutedDecoder  # this loads the compiler, only when rows come
+    from pidts.binlog.kernel.routed import RoutedDecoder  # loads the compiler, so only for rows
 
     return RoutedDecoder(facts, is_final=is_final, log_stays=log_stays)
 
@@ -100,9 +103,9 @@ class RowDecoder:
     """Collects the rows of a stream of events, without those that the source rolled back to a savepoint."""
 
     def __init__(self, facts: LogFacts, *, is_final: bool = False, log_stays: bool = False) -> None:
-        """`is_final`: nothing in this log is rolled back, so rows may be returned before their transaction ends.
+        """`is_final`: nothing in this log is rolled back, so rows may be returned before the end of their transaction.
 
-        `log_stays`: the events stay at their place in memory until the rows are taken.
+        `log_stays`: the events stay in memory, at the same address, until the rows are taken.
         """
         structures = facts["structures"]
         self._structure_of = _by_name(structures) if isinstance(structures, Mapping) else structures
@@ -112,20 +115,20 @@ class RowDecoder:
         self._batch_bytes = BATCH_BYTES
         self._is_final, self._log_stays = is_final, log_stays
         self._group: int | None = None
-        """The first byte of the group that was committed later."""
+        """The first byte of the events of a prepared XA transaction, if these are decoded."""
         self._rows: dict[Table, Rows] = {}
         self._early_filters: dict[Table, EarlyFilter] = {}
         self._full: list[ChangeBatch] = []
         self._open_full: list[ChangeBatch] = []
-        """Full batches with rows of only the open transaction."""
+        """Full batches that have only rows of the open transaction."""
         self._bindings: dict[bytes, Binding | None] = {}
         self._mapped: dict[int, Binding | None] = {}
         self._touched: Mark = {}
-        """Tables with rows in the open transaction, in their state at its beginning."""
+        """The tables with rows in the open transaction, each with its state at the beginning of the transaction."""
         self._savepoints: dict[str, Mark] = {}
 
     def follow(self, walker: LogWalker, raw: bytes | memoryview) -> None:
-        """Reads the next events, in log order; the walker is before them."""
+        """Reads the next events, in log order. The walker is before the first of them."""
         for _ in self.steps(walker, raw):
             pass
 
@@ -168,7 +171,7 @@ class RowDecoder:
         return self.take_full(times) + [batch for batch in rest if len(batch)]
 
     def take_full(self, times: TimesOf | None = None) -> list[ChangeBatch]:
-        """Returns the full batches, if any; nothing in them can be rolled back any more.
+        """Returns the full batches, of which nothing can be rolled back any more; empty if there are none.
 
         `times` has the times of changes, for filters that use them.
         """
@@ -208,7 +211,10 @@ class RowDecoder:
             raise refusals.unknown_event(event)
 
     def _behind_first(self, event: Event) -> int:
-        """Returns an event's distance from the first one: the place of its rows in a group with a single Lsn."""
+        """Returns the bytes from the first event to this one.
+
+        They distinguish rows which all have the Lsn of one commit.
+        """
         if self._group is None:
             self._group = event.offset
         return event.offset - self._group
@@ -260,7 +266,7 @@ class RowDecoder:
         return table in self._early_filters and op_of(event) in self._early_filters[table].unwanted
 
     def _make_room(self, rows: Rows) -> None:
-        """Ends a batch before it becomes too large, but not while the source may still roll back to a savepoint."""
+        """Ends a batch before it becomes too large, except if the source may still roll back to a savepoint."""
         if rows.size < self._batch_bytes or self._may_go_back:
             return
         batch = rows.take()

@@ -17,7 +17,7 @@ HEADER = struct.Struct("<IBIIIH")
 HEADER_SIZE = HEADER.size
 
 FLAG_ARTIFICIAL = 0x20
-"""The sending thread made the event; it is not in the log file."""
+"""The server's sending thread made the event; it is not in the log file."""
 FLAG_IGNORABLE = 0x80
 """A reader that does not know the type may continue."""
 
@@ -132,7 +132,7 @@ class Event:
     flags: int
     size: int
     log_pos: int
-    """The header's own field, unchanged."""
+    """The field in the header, unchanged: the low 32 bits of the byte after the event."""
     offset: int
     """The place of its first byte in the source's log file."""
     log_index: int
@@ -157,14 +157,15 @@ class Event:
 
 
 _REPEATED = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION})
-"""Events that a sender takes from the beginning of a file, or makes itself, when it starts in the file's middle.
+"""Events that a server takes from the beginning of a log file, or makes itself, if it starts sending in the file's
+middle.
 
 These events have no position.
 """
 
 
 def is_artificial(kind: int, flags: int, log_pos: int) -> bool:
-    """Whether an event is in no log file: heartbeats, and events that a sending thread makes."""
+    """Whether an event is in no log file: a heartbeat, or an event that the server's sending thread has made."""
     return (
         bool(flags & FLAG_ARTIFICIAL)
         or kind in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
@@ -194,7 +195,7 @@ class Format:
     def checksum_tail(body: bytes | memoryview) -> int:
         """Returns how many bytes at the end of a FORMAT_DESCRIPTION event's body are its checksum.
 
-        The event has room for one even if its algorithm byte says that events have none.
+        The event has room for a checksum even if its algorithm byte says that events have no checksums.
         """
         return CHECKSUM_SIZE if _knows_checksums(_server_version(bytes(body[: _FIXED_SIZE + 1]))) else 0
 

@@ -24,7 +24,7 @@ class GtidEvent:
 
     gtid: str
     standalone: bool = False
-    """MariaDB: the next statement is the whole group, without a COMMIT."""
+    """MariaDB: the next statement is the whole transaction, and no COMMIT follows."""
     ddl: bool = False
     start_alter: bool = False
     """MariaDB: an ALTER has begun and may still fail; its statement comes again at its end."""
@@ -75,7 +75,7 @@ def gtid_list(event: Event) -> MariaDbGtidSet:
     gtids: dict[int, MariaDbGtid] = {}
     for _ in range(cursor.uint(4) & 0xFFFFFFF):
         gtid = MariaDbGtid(cursor.uint(4), cursor.uint(4), cursor.uint(8))
-        # The event has one GTID per domain and server; the last GTID of a domain is its newest.
+        # The event has a GTID for each domain and server. The last GTID of a domain in this list is the newest.
         gtids[gtid.domain] = gtid
     return MariaDbGtidSet.of(gtids.values())
 

@@ -1,9 +1,9 @@
-"""Compiles functions over raw memory; the only file that imports the compiler.
+"""Compiles functions that work on raw memory; the only file that imports the compiler.
 
-A function under `@jit` is compiled to machine code the first time it is called and kept on disk for the next process.
-Inside such functions, and only there, the names below read and write memory by address, unaligned and in the machine's
-(little-endian) byte order. Nothing checks an address: every caller first makes sure that it is within its own buffer. A
-length in the log may be wrong.
+A function with `@jit` is compiled to machine code when it is first called. The machine code is kept on disk for the
+next process. Inside such functions, and only there, the names below read and write memory by address, unaligned and in
+the machine's (little-endian) byte order. Nothing checks an address: every caller first makes sure that it is within its
+own buffer. A length in the log may be wrong.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def inline(function: F) -> F:
 def entry(function: Callable[..., int]) -> Any:
     """Compiles a function from numbers to a number, only once.
 
-    A caller of a function made by `jit` is compiled together with this function, and so are the caller's own callers,
-    which takes longer with each of them. Compiled callers of an `entry` only need its `address`, for `invoke`; plain
-    callers use its `ctypes`.
+    A caller of a `jit` function is compiled together with this function, and so are the caller's own callers. Each
+    further caller makes the compilation longer. Compiled callers of an `entry` only need its `address`, for `invoke`;
+    plain callers use its `ctypes`.
     """
     count = function.__code__.co_argcount
     with _folder():
@@ -64,7 +64,7 @@ def _kept(function: F, **options: Any) -> F:
 
 @contextmanager
 def _folder() -> Iterator[None]:
-    """Sets Numba's cache folder while a function is declared, and restores it for Numba's other users.
+    """Sets Numba's cache folder while a function is declared, and then restores the setting for other users of Numba.
 
     All threads share this setting. If it were restored while another thread declares a function, that function's code
     would be stored in the working directory, and the next process would compile it again.
@@ -82,9 +82,9 @@ def _folder() -> Iterator[None]:
 def cache_folder() -> Path:
     """Returns the folder of the machine code: next to the source, or in NUMBA_CACHE_DIR or the user's cache.
 
-    Numba notices a change of a function's own file, but not of the files with the functions that it calls or with its
-    constants: code with an old memory layout would write to wrong addresses. So the folder's name has a digest of all
-    files here, and of those with the numbers for operations and column types.
+    Numba notices a change of a function's own file. It does not notice a change of the files with the functions that it
+    calls, or with its constants: code with an old memory layout would write to wrong addresses. So the folder's name
+    has a digest of all files of `pidts.binlog` and `pidts.model`.
     """
     home = Path(__file__).parent
     digest = hashlib.sha256()
@@ -187,7 +187,7 @@ def _copy(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
 
 
 copy: Any = intrinsic(_copy)
-"""`copy(target, source, size)`: copies bytes from one address to another; the two must not overlap."""
+"""`copy(target, source, size)`: copies bytes from one address to another; the two areas must not overlap."""
 
 
 def _prefetch(_context: Any, _address: Any) -> Any:
@@ -202,11 +202,14 @@ def _prefetch(_context: Any, _address: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
-"""Tells the processor that the memory at an address, which may be any, will be read soon."""
+"""Tells the processor that the memory at an address will be read soon. The address need not be valid."""
 
 
 def address(buffer: Any) -> int:
-    """Returns the address of a buffer (bytes, memoryview, mmap, array); its owner must exist as long as it is used."""
+    """Returns the address of a buffer (bytes, memoryview, mmap, array).
+
+    The buffer must exist while the address is used.
+    """
     found: int = pa.py_buffer(buffer).address if len(buffer) else 0
     return found
 

@@ -1,4 +1,4 @@
-"""Makes the errors for events after which the log cannot be read further."""
+"""Makes the errors for events that prevent reading further in the log."""
 
 from __future__ import annotations
 

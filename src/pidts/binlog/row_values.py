@@ -1,4 +1,4 @@
-"""Converts the rows of a batch to Python values, for people and for programs that use one at a time."""
+"""Converts the rows of a batch to Python values, for code that shows or uses single values."""
 
 from __future__ import annotations
 

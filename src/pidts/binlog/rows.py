@@ -1,6 +1,7 @@
 """Reads the images of inserted, updated and deleted rows of one table, which become a `ChangeBatch`.
 
-An image is a bitmap of the NULLs among its columns, followed by the values of its other columns.
+An image is a bitmap with a bit for each of its columns (1: NULL), followed by the values of the columns that are not
+NULL.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Binding:
     def _read(self, event: RowsEvent, limit: int | None) -> tuple[int, int]:
         """Appends up to `limit` rows; returns their number, and the place after them.
 
-        If a value's size is larger than the remaining bytes, this place is after the end of the images.
+        If a value is longer than the remaining bytes, the returned place is after the end of the images.
         """
         sides = [
             _Side(self._readers[id(images)], images.values, bits)

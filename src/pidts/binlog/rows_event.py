@@ -49,7 +49,7 @@ class RowsEvent:
     width: int
     """The number of the table's columns."""
     present: tuple[int, ...]
-    """The columns in each image of a row, as bits; all of them in FULL row images."""
+    """A bitmap for each image of a row: which columns the image has. A FULL row image has all columns."""
     images: bytes
     has_diffs: bool = False
     """Whether JSON documents in the after images may be written as partial changes."""
@@ -75,7 +75,7 @@ class RowsEvent:
 
     @property
     def partial(self) -> bytes | None:
-        """Returns the value of a batch's `partial` column for its rows."""
+        """Returns the value that the event's rows have in the column `partial` of a batch."""
         if all(bits == all_columns(self.width) for bits in self.present):
             return None
         return b"".join(bits.to_bytes((self.width + 7) // 8, "little") for bits in self.present)

@@ -1,9 +1,9 @@
 """Divides the log into transactions, for the relay's index; it reads only headers and names, never a row.
 
 A transaction begins with its GTID event (or BEGIN, if the server has no GTIDs) and ends with XID, COMMIT or ROLLBACK,
-or with its only statement. Events between transactions (rotation, bookkeeping) become a *mark* on request. A group that
-only prepares an XA transaction is a mark, too; it has the transaction's content, and the group that commits or rolls it
-back names it (`pidts.binlog.xa` joins the two).
+or with its only statement. Events between transactions (rotation, bookkeeping) become a *mark* on request. A group of
+events that only prepares an XA transaction is a mark, too. This mark has the transaction's content. A later group of
+events commits the transaction, or rolls it back, and has only its name (`pidts.binlog.xa` joins the two groups).
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class _Open:
     begin: Lsn
     gtid: GtidEvent
     explicit: bool = False
-    """Whether it began with BEGIN, or with MariaDB's GTID that means the same: only a COMMIT ends it."""
+    """Whether it began with BEGIN, or with a GTID of MariaDB that has the meaning of BEGIN. Then COMMIT, ROLLBACK or
+    XID ends it.
+    """
     row_events: int = 0
     tables: dict[TableName, None] = field(default_factory=dict)
     statements: list[tuple[str, str]] = field(default_factory=list)
@@ -54,10 +56,10 @@ class _Open:
 
 
 class TransactionScanner:
-    """Takes every event of one source in log order; returns each transaction at its last event.
+    """Takes every event of one source in log order, and returns each transaction when its last event comes.
 
-    If a server crashed while it wrote, the beginning of a transaction may be at the end of a log file; it was never
-    committed, and becomes part of the next mark.
+    If a server crashed while it wrote, a log file may end with the beginning of a transaction. This transaction was
+    never committed, and its events become part of the next mark.
     """
 
     def __init__(self, change_no: int, prev_lsn: Lsn) -> None:
@@ -84,13 +86,16 @@ class TransactionScanner:
         return self._skipped if self._open is not None else self._reached <= self.previous
 
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
-        """Moves after transactions that other code has found, the last of which ended here."""
+        """Continues after transactions that other code has found.
+
+        `lsn` and `timestamp` are those of the last transaction.
+        """
         self.previous = self._reached = lsn
         self._gap = self._open = None
         self.timestamp = timestamp
 
     def skip_into(self, begin: Lsn, gtid: str, timestamp: int, opened: Opened) -> None:
-        """Moves into a transaction that other code has followed up to here."""
+        """Continues within a transaction whose events other code has read so far."""
         tables = dict.fromkeys(opened.tables)
         self._open = _Open(begin, GtidEvent(gtid), opened.explicit, opened.row_events, tables)
         self.timestamp = timestamp
@@ -220,7 +225,10 @@ class TransactionScanner:
             now.xa = Xa(step=XaStep.PREPARE, xid=prepare.xid, at=self._at(event))
 
     def _xa(self, event: Event, sql: str) -> bool:
-        """Handles `XA START`, which is in place of BEGIN; the end of a prepared transaction is one without rows."""
+        """Handles XA statements.
+
+        `XA START` replaces BEGIN; a later COMMIT or ROLLBACK is a transaction without rows.
+        """
         now, statement = self._now(event), XaStatement.parse(sql)
         if statement.verb == "START":
             now.explicit = True
@@ -233,7 +241,7 @@ class TransactionScanner:
         return Lsn(self.change_no, event.log_index, event.offset)
 
     def _now(self, event: Event) -> _Open:
-        """Returns the open transaction; on a server without GTIDs the event itself begins it."""
+        """Returns the open transaction. If there is none, as on a server without GTIDs, the event begins one."""
         return self._open or self._begin(event, GtidEvent(""), explicit=False)
 
     def _begin(self, event: Event, gtid: GtidEvent, *, explicit: bool) -> _Open:
@@ -248,7 +256,10 @@ class TransactionScanner:
 
 
 def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
-    """Returns a prepared group without its rows and its statement, which count at its commit."""
+    """Returns a transaction with its XA step.
+
+    In a PREPARE, rows and statements move into the step: they count at COMMIT.
+    """
     if xa.step is XaStep.PREPARE:
         xa = replace(
             xa,
@@ -262,5 +273,5 @@ def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
 
 
 def opens_transaction(sql: str) -> bool:
-    """Whether this is MySQL's `CREATE TABLE ... START TRANSACTION`, after which the rows of its SELECT come."""
+    """Whether this is MySQL's `CREATE TABLE ... START TRANSACTION`, which is followed by the rows of its SELECT."""
     return sql.rstrip().rstrip(";").rstrip().upper().endswith("START TRANSACTION")

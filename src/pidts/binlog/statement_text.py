@@ -1,16 +1,16 @@
 """Makes the text of a statement from the bytes that the client sent.
 
-A statement is in the client's charset, but may have bytes that are no text in it, for two reasons. A literal may be
-bytes: after an introducer (`_binary'...'`), or in a session with `SET NAMES binary`, which tools for restoring dumps
-use. And old servers accepted any bytes. The statement may concern other tables than the task's, so this never raises an
-error. The counterexample: mydumper uses `SET NAMES binary`, and MySQL 8 logs the session's charset even with the BEGIN
-of each of its transactions.
+A statement is in the client's charset, but it may have bytes that are no text in this charset, for two reasons. A
+literal may consist of bytes: after an introducer (`_binary'...'`), or in a session with `SET NAMES binary`, which tools
+for restoring dumps use. And old servers accepted any bytes. This module never raises an error, since the statement may
+concern other tables than the task's. For example, mydumper uses `SET NAMES binary`, and MySQL 8 logs the session's
+charset even with the BEGIN of each of mydumper's transactions.
 
 If the client's charset is `binary`, the server reads names and comments as UTF-8. The charset of the *connection*
-decides about literals (seen on MySQL and MariaDB). In `binary`, the server stores a literal's bytes unchanged: `DEFAULT
-'é'` of a column in latin1 becomes `Ã©`. So this literal is written as bytes, `x'C3A9'`, which mean the same in every
-session. After only `SET character_set_client = binary`, the literal is text in the connection's charset, and is written
-as this text. Other bytes that are no text are shown as escapes.
+decides what literals mean (seen on MySQL and MariaDB). If it is `binary`, the server stores a literal's bytes
+unchanged: `DEFAULT 'é'` of a column in latin1 becomes `Ã©`. So this literal is written as bytes, `x'C3A9'`, which mean
+the same in every session. After `SET character_set_client = binary` alone, the literal is text in the connection's
+charset, and is written as this text. All other bytes that are no text are written as escapes.
 """
 
 from __future__ import annotations
@@ -24,32 +24,35 @@ _ANSI_QUOTES = 0x4
 _NO_BACKSLASH_ESCAPES = 0x100000
 
 _SKIPPED = r"`(?:[^`]|``)*+`|/\*(?!M?!).*?\*/|--(?=\s)[^\n]*|#[^\n]*"
-"""The parts without literals: a quoted name, and a comment without code (`/*! ... */` has code)."""
+"""Matches what has no literals: a quoted name, or a comment without code (`/*! ... */` has code)."""
 _READ_AS_TEXT = r"\bCOMMENT\s*=?\s*|(?<![\w$])N"
-"""The words before a literal that is text in every session: a description, or the prefix of a UTF-8 text."""
+"""Matches the word before a literal that is text in every session: COMMENT, or the prefix N of a UTF-8 literal."""
 _INTRODUCER = re.compile(rb"(?<![\w$])_\w+\s*\Z")
-"""The charset before a literal, which makes its bytes text in that charset."""
+"""Matches an introducer before a literal: the literal's bytes are text in the charset that the introducer names."""
 _LONGEST_INTRODUCER = 64
 _ESCAPED = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a", b"%": b"\\%", b"_": b"\\_"}
 
 
 def statement_text(sql: bytes, client: str | None, connection: str | None, sql_mode: int) -> str:
-    """Returns the statement as text; the session's two charsets are None if the log does not have them."""
+    """Returns the statement as text.
+
+    `client` and `connection` are the session's charsets; None if the log lacks them.
+    """
     charset = "utf8mb4" if client is None or client == "binary" else client
     in_literals = (connection or "binary") if client == "binary" or connection == "binary" else charset
     is_one = in_literals == charset or {in_literals, charset} <= charsets.UTF8
     if (is_one or sql.isascii()) and _is_text(sql, charset):
         return charsets.decoder(charset)(sql)
-    if charset in charsets.UTF8 or charsets.width(charset) == 1:  # in other charsets a quote may be half a character
+    if charset in charsets.UTF8 or charsets.width(charset) == 1:  # in others, a quote may be half a character
         sql = _with_literals(sql, sql_mode, in_literals, is_one=is_one)
     return charsets.decoder(charset, "backslashreplace")(sql)
 
 
 def _with_literals(sql: bytes, sql_mode: int, charset: str, *, is_one: bool) -> bytes:
-    """Returns the statement with hexadecimal literals in place of those that are no text in their charset.
+    """Returns the statement with hexadecimal literals in place of literals that are no text in their charset.
 
-    An ASCII literal means the same in both forms. `is_one` says that the whole statement is in this charset; if it is
-    not, a literal that is text is written in UTF-8, like the names.
+    An ASCII literal stays as it is, since it means the same in both forms. `is_one` says that the whole statement is in
+    this charset. If it is not, a literal that is text is written in UTF-8, as names are.
     """
     escapes = not sql_mode & _NO_BACKSLASH_ESCAPES
 

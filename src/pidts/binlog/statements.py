@@ -21,7 +21,7 @@ _INVOKER, _DATABASES = 11, 12
 
 
 class Control(Enum):
-    """A statement's effect on the transaction around it; `NONE` is any other statement."""
+    """The kinds of statements that control a transaction; `NONE` is any other statement."""
 
     NONE = auto()
     BEGIN = auto()
@@ -87,7 +87,7 @@ class Query:
 
     @property
     def control(self) -> Control:
-        """Returns which transaction statement it is, if any."""
+        """Returns how the statement controls its transaction."""
         return self._control()[0]
 
     @property
@@ -114,7 +114,10 @@ def _folded(name: str) -> str:
 
 
 def _variables(data: bytes) -> dict[str, Any]:
-    """Returns the session's settings, which are in the order of their codes; those after an unknown one are lost."""
+    """Returns the session's settings.
+
+    They are in the order of their codes; settings after an unknown code are not read.
+    """
     cursor = Cursor(data, "a QUERY event's session settings")
     session: dict[str, Any] = {}
     while cursor.left:

@@ -1,8 +1,8 @@
-"""Decodes a part of the log that is too large for memory: piece by piece, and returns rows as they come.
+"""Decodes a part of the log that is too large for memory, piece by piece, and returns the rows of each piece.
 
 A transaction may roll back earlier changes, to a savepoint or completely, but rows that were returned cannot be taken
-back. So a long part is first searched by the types of its events. Nearly always nothing in it is rolled back. If
-something may be, all rows are kept until the end.
+back. So the types of all events are searched first. Nearly always, nothing is rolled back. If something may be rolled
+back, all rows are kept until the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_TYPE = 4
 _STEP_BYTES = 4 << 20
 
 Pieces = Callable[[], Iterable[bytes | memoryview]]
-"""Begins to read this part of the log; each piece ends with a whole event."""
+"""Begins to read this part of the log. No event is cut between two pieces."""
 
 _ROLLBACK = re.compile(rb"ROLLBACK", re.IGNORECASE)
 _HEAD = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
@@ -34,7 +34,7 @@ _DOUBTFUL = frozenset(
 def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[ChangeBatch]]:
     """Decodes as `decode_slice` does, in memory that does not depend on the size of the log.
 
-    Each list has the changes of all tables in the log after the list before it.
+    Each list has changes of all tables; they come later in the log than those of the previous list.
     """
     is_final = not _takes_back(pieces(), facts.get("commit"), facts["format"])
     decoder, walker, times = new_decoder(facts, is_final=is_final), walker_of(facts), times_of(facts)
@@ -51,7 +51,10 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 
 
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
-    """Whether something may be rolled back. Every statement that may do so counts, since few are between rows."""
+    """Whether something may be rolled back.
+
+    Every statement that can do this counts: few statements are between rows.
+    """
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False
     for piece in pieces:

@@ -43,19 +43,22 @@ class TableMap:
     def may_be_sequence(self) -> bool:
         """Whether it has the columns of MariaDB's SEQUENCE objects.
 
-        A table may have the same: a copy of a sequence does.
+        A table may have the same columns, for example a copy of a sequence.
         """
         return self.mariadb and self.types == _SEQUENCE and not any(self.nullable)
 
     def to_table(self, *, placeholders: bool = False) -> Table | None:
-        """Returns the table as the event describes it; without names None, unless made-up ones (`@1`) are allowed."""
+        """Returns the table as the event describes it.
+
+        If it lacks the names of columns: None, or with names such as `@1`.
+        """
         found = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
         return table_metadata.to_table(self.name, self.wires, self.nullable, found, placeholders=placeholders)
 
     def complete(self, table: Table, *, as_bytes: bool = False) -> Table:
         """Returns a known table with the charsets that it lacks, from the event.
 
-        If the event does not have them, either, the text cannot be read, except as bytes.
+        If the event lacks them, too, the column can only be read as bytes.
         """
         if not table.has_unknown_charset or len(table.columns) != len(self.wires):
             return table
@@ -71,7 +74,7 @@ def table_id(body: bytes | memoryview) -> int:
 
 
 def table_name(body: bytes | memoryview) -> TableName:
-    """Returns only the name, which is enough for an index of transactions."""
+    """Returns only the table's name: an index of transactions needs no more."""
     cursor = Cursor(body, "a TABLE_MAP event")
     cursor.take(8)
     return TableName(cursor.name(), cursor.name())

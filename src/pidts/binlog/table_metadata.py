@@ -1,6 +1,7 @@
 """Parses the optional metadata of a TABLE_MAP event: signs, charsets, names, labels, the primary key.
 
-By default, MySQL 5.6 and MariaDB log none of it, MySQL 8 signs and charsets; `binlog_row_metadata=FULL` logs all.
+By default, MySQL 5.6 and MariaDB log nothing of it, and MySQL 8 logs signs and charsets. With
+`binlog_row_metadata=FULL`, servers log everything.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _AS_TEXT = {**dict(zip(_BYTES, _TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Ki
 
 @dataclass(slots=True)
 class Metadata:
-    """The fields in the event's form; each list is in the order of the columns that it concerns."""
+    """The fields as they are in the event. Each list has an item for each column that it concerns, in their order."""
 
     mariadb: bool = False
     unsigned: list[bool] = field(default_factory=list)
@@ -74,7 +75,10 @@ class Metadata:
 def to_table(
     name: TableName, wires: tuple[Wire, ...], nullable: tuple[bool, ...], metadata: Metadata, *, placeholders: bool
 ) -> Table | None:
-    """Returns the table as far as the event describes it; without names None, or with columns `@1`, `@2` and so on."""
+    """Returns the table as the event describes it.
+
+    If it lacks names: None, or with `placeholders` columns `@1`, `@2`, ...
+    """
     if metadata.names and len(metadata.names) != len(wires):
         raise DecodeError("bad-table-map", f"a table map of {name} names {len(metadata.names)} of {len(wires)} columns")
     if not metadata.names:
@@ -98,7 +102,7 @@ def to_table(
 
 
 def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_bytes: bool) -> Table:
-    """Returns the table with types for its columns of unknown charset, from the event.
+    """Returns the table with types from the event for those columns whose charset is unknown.
 
     A charset that the event lacks stays unknown; with `as_bytes` the column is a binary one.
     """
@@ -112,7 +116,7 @@ def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_by
             if has_charsets:
                 kind = found
             elif as_bytes:
-                kind = replace(found, length=0) if found.kind is Kind.BINARY else found  # CHAR has no trailing zeros
+                kind = replace(found, length=0) if found.kind is Kind.BINARY else found  # a CHAR has no trailing zeros
             else:
                 kind = ColumnType(_AS_TEXT[found.kind], charset=UNKNOWN_CHARSET)
         columns.append(replace(column, type=kind))
@@ -176,7 +180,7 @@ def _with_default(part: Cursor, count: int) -> list[int]:
 
 
 def _has_collation(wire: Wire, *, mariadb: bool) -> bool:
-    """Whether a column counts among those with a charset: vectors do; geometries do on MariaDB, but not on MySQL."""
+    """Whether the list of collations has the column: texts, vectors, and on MariaDB (not on MySQL) geometries."""
     return wire.type in _CHARACTER or wire.type is WireType.VECTOR or (mariadb and wire.type is WireType.GEOMETRY)
 
 
@@ -235,7 +239,7 @@ def _character(wire: Wire, collation: int) -> ColumnType:
             )
         return ColumnType((_TEXTS if as_text else _BYTES)[wire.size - 1], charset=charset if as_text else None)
     kinds = (Kind.CHAR, Kind.BINARY) if wire.type is WireType.STRING else (Kind.VARCHAR, Kind.VARBINARY)
-    # A compressed column includes the byte that says how a value is compressed.
+    # The size of a compressed column includes the byte that says how a value is compressed.
     size = wire.size - (wire.type is WireType.VARCHAR_COMPRESSED)
     length = size // charsets.width(charset)
     return ColumnType(kinds[0], length=length, charset=charset) if as_text else ColumnType(kinds[1], length=size)

@@ -1,7 +1,7 @@
-"""Finds the identity of a transaction, which is the same in a replica's own log, in the transaction's first event.
+"""Finds the identity of a transaction in its first event. A replica's own log has the same identity.
 
-With GTIDs it is the GTID; MariaDB always has one. A MySQL without GTIDs logs, from 8.0.1 on, the microsecond of the
-commit on the server on which the transaction began, and that server's id. Earlier ones log no identity.
+With GTIDs, the identity is the GTID; MariaDB always has one. Without GTIDs, MySQL from 8.0.1 on logs the microsecond of
+the commit on the server on which the transaction began, and that server's id. Earlier versions log no identity.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pidts.binlog.events import HEADER, HEADER_SIZE, Event, EventType
 from pidts.binlog.gtid_events import GTID_EVENTS, GtidEvent
 
 Identity = tuple[int, str]
-"""The server on which the transaction began, and its name there."""
+"""The id of the server on which the transaction began, and the transaction's GTID or commit time there."""
 
 _FIRST_TIME = 1 + 16 + 8 + 1 + 8 + 8
 """The byte of the commit time in MySQL's event: after flags, GTID and the two logical clocks."""

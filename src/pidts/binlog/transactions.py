@@ -29,14 +29,16 @@ class Completed:
     begin: int
     """The place of the first byte of the (first) transaction."""
     end: int
-    """The place of the first byte after the used part."""
+    """The place of the first byte after the (last) transaction."""
     file: str
 
 
 class TransactionReader:
-    """Reads transactions from a place in a log on. It returns no marks, but a mark may be a predecessor.
+    """Reads the transactions after a place in a log.
 
-    So the first transaction of a range has the same predecessor, wherever the reading began.
+    It returns no marks, but a mark may be a transaction's predecessor.
+
+    So a transaction has the same predecessor, wherever the reading began.
     """
 
     def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
@@ -86,6 +88,6 @@ class TransactionReader:
 def _block_scan(walker: LogWalker, scanner: TransactionScanner) -> BlockScan | None:
     if not compiled():
         return None
-    from pidts.binlog.blocks.scan import BlockScan  # this loads the compiler
+    from pidts.binlog.blocks.scan import BlockScan  # loads the compiler
 
     return BlockScan(walker, scanner)

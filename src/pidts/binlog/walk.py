@@ -23,8 +23,8 @@ _TELLS_OF_FILES = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
 class LogWalker:
     """Turns raw events into `Event`s, from a server or from stored bytes.
 
-    Positions in event headers have 32 bits; the walker counts how often they have wrapped, from the byte at which it
-    starts.
+    Positions in event headers have only 32 bits. The walker finds the real position from the previous event; it knows
+    the byte at which it starts.
     """
 
     def __init__(self, log_file: str = "", offset: int = 4, format: Format | None = None) -> None:  # noqa: A002
@@ -70,7 +70,7 @@ class LogWalker:
         return self.log_index, offset, timestamp
 
     def check(self, kind: int, stored: tuple[int, int], found: tuple[int, int]) -> None:
-        """Checks that an event which came in pieces has its stored size and checksum."""
+        """Checks the size and the checksum of an event that came in pieces."""
         if stored[0] != found[0]:
             raise self._bad("bad-size", f"an event has {found[0]} bytes, but its header says {stored[0]}")
         self._verify(found[1], stored[1], kind)
@@ -94,8 +94,8 @@ class LogWalker:
                 self._verify(zlib.crc32(body, zlib.crc32(header)), _sum(view), kind)
             return body
         if kind == EventType.ROTATE and log_pos == 0:
-            # The sending thread made this event: the first one of a connection has no checksum, later ones may have
-            # one.
+            # The server's sending thread made this event. The first such event of a connection has no checksum, later
+            # ones may have one.
             sealed = len(view) > HEADER_SIZE + CHECKSUM_SIZE and zlib.crc32(view[:-CHECKSUM_SIZE]) == _sum(view)
             return view[HEADER_SIZE : len(view) - CHECKSUM_SIZE * sealed]
         if self.format is None:
@@ -172,7 +172,7 @@ def _sum(view: memoryview) -> int:
 
 
 def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the same bytes, cut after the last event that each chunk completes."""
+    """Yields the same bytes in pieces, so that no event is in two pieces."""
     rest = b""
     for chunk in chunks:
         data = rest + chunk if rest else chunk
@@ -181,7 +181,7 @@ def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield data[:end] if end < len(data) else data
         rest = data[end:]
     if rest:
-        yield rest  # The code that divides it into events makes the error.
+        yield rest  # The code that divides it into events raises the error.
 
 
 def _end_of_events(data: bytes) -> int:

@@ -69,7 +69,9 @@ _PAIR = frozenset({WireType.BIT, WireType.DECIMAL, WireType.STRING, WireType.ENU
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One column's form; `size` is its length in bytes, that of a blob's length field, or a decimal's precision.
+    """One column's form.
+
+    `size` is the column's length in bytes, the size of a blob's length field, or a decimal's precision.
 
     `scale` is a decimal's scale or the digits of a fraction of a second.
     """
@@ -117,7 +119,7 @@ def _wire(number: int, cursor: Cursor) -> Wire:
 
 
 def _string(first: int, second: int) -> Wire:
-    """Parses CHAR, ENUM and SET, which share a type; the first byte says which one it is.
+    """Parses CHAR, ENUM and SET, which share a type. The first byte says which of them the column is.
 
     For a CHAR of more than 255 bytes, that byte has two bits of the length, inverted: CHAR(255) in utf8mb4 is CE FC.
     """

@@ -18,7 +18,7 @@ from pidts.model.transaction import Transaction, Xa, XaStep
 
 _LONGEST_PART = 64
 _FORMAT_ID = 2**32
-"""The bits of the format id in the event; the statement may have more."""
+"""The event has 32 bits of the format id. The statement may have more."""
 _STATEMENT = re.compile(r"XA\s+(\w+)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\b", re.IGNORECASE)
 
 Place = TypeVar("Place")
@@ -82,19 +82,19 @@ class PreparedGroups(Generic[Place]):
         return len(self._by_xid)
 
     def copy(self) -> Self:
-        """Returns a copy, for continuing twice from here."""
+        """Returns a copy, so that two readers can continue from here independently."""
         return type(self)(self)
 
     def settle(self, transaction: Transaction, place: Place) -> tuple[Transaction, Place | None]:
-        """Returns the log's next transaction with its rows, and the place of the rows if they are elsewhere.
+        """Returns the next transaction of the log with its content, and the place of the events that prepared it.
 
-        It must be called for every transaction in log order. A commit gets the group that was prepared under its xid;
-        if that is unknown, it gets no place.
+        It must be called for every transaction in log order. A COMMIT gets the content that was prepared under its xid.
+        The place is None if the transaction commits nothing that was prepared, or if its xid is unknown.
         """
         xa = transaction.xa
         if xa is None:
             return transaction, None
-        # A name is free again after its transaction has ended, and a server that crashed may prepare it a second time.
+        # A name can be used again after its transaction has ended. A server that crashed may prepare it a second time.
         prepared = self._by_xid.pop(xa.xid, None)
         if xa.step is XaStep.PREPARE:
             self._by_xid[xa.xid] = Prepared(xa, place)

@@ -38,7 +38,7 @@ def change_schema(table: Table) -> pa.Schema:
 
 def image_column(images: pa.StructArray, place: int) -> pa.Array:
     """Returns one column of images; NULL where there is no image. Arrow's own function takes long for a few images."""
-    if place < 0:  # of a name that the images do not have; Arrow would count it from the last column
+    if place < 0:  # The images lack the column. Arrow would count from the last column.
         raise IndexError(place)
     if not images.null_count:
         return images.field(place)
@@ -48,7 +48,10 @@ def image_column(images: pa.StructArray, place: int) -> pa.Array:
 
 
 def byte_size(rows: pa.RecordBatch | pa.Table) -> int:
-    """Returns the size of rows; of few bytes at most as many as their buffers have, since Arrow's count takes long."""
+    """Returns the bytes of the rows.
+
+    If their buffers are small, returns the size of the buffers: Arrow's exact count takes long.
+    """
     most = rows.get_total_buffer_size()
     return int(most if most <= _SMALL else rows.nbytes)
 

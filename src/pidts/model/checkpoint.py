@@ -11,22 +11,29 @@ from pidts.model.lsn import Lsn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One worker's row. It is committed in the same transaction as the worker's rows, so it always matches them."""
+    """The checkpoint of one worker.
+
+    It is committed in the same transaction as the worker's rows, so it matches them.
+    """
 
     task: str
     source: str
     worker: int
     batch: int = 0
-    """The number of its batch. It grows during a run, and shows the order of batches that do not move the Lsn."""
+    """The number of the worker's last batch. It grows during a run, and shows the order of batches that do not move the
+    Lsn.
+    """
     lsn: Lsn
     """The target has everything up to and including this place."""
     gtid: str = ""
     position: str = ""
-    """The source's own name of the same place, `bin.000001:42`."""
+    """The same place as a log file and a byte, `bin.000001:42`."""
     epoch: int = 0
     """Counts how often the task was taken over; a run with an older epoch may not write."""
     copy: str = ""
-    """The progress of the full copy, and the places of tables held before `lsn`, as JSON; empty if there are none."""
+    """The progress of the full copy, and the places of waiting tables, which are before `lsn`, as JSON; empty if
+    neither exists.
+    """
     saved_at: float = field(default=0.0, compare=False)
     """The time when the target stored it, by its own clock, in seconds since 1970; 0 if it was not asked for."""
     altered: str = field(default="", compare=False)
@@ -54,7 +61,7 @@ class DdlJournal:
     step: int
     """The index of the next statement in `rendered`."""
     before: Mapping[str, str | None] = field(default_factory=dict)
-    """The fingerprint of each table involved, taken before this step ran; None if there was no table."""
+    """The fingerprint of each table involved, taken before this step ran; None if the table did not exist."""
     state: DdlState = DdlState.INTENT
     epoch: int = 0
     saved_at: float = field(default=0.0, compare=False)
@@ -68,4 +75,4 @@ class Rendered:
     statements: tuple[str, ...]
     notes: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
-    """Statements that nobody has to wait for; each is executed by itself after the others are committed."""
+    """Statements for which no batch has to wait; each is executed separately, after the others are committed."""

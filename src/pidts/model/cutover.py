@@ -15,8 +15,8 @@ class CutoverStage(StrEnum):
     """The states in which a crash may leave a cutover."""
 
     BEGUN = "begun"
-    """This cutover may have made sources read-only and created foreign keys. The task may run. Everything can be
-    undone.
+    """This cutover may have made sources read-only and created constraints on the target. The task may run. Everything
+    can be undone.
     """
     STOPPING = "stopping"
     """The target has everything, and the task must not run any more."""
@@ -25,14 +25,14 @@ class CutoverStage(StrEnum):
 
 
 class ConstraintKind(StrEnum):
-    """The kinds of constraints that a cutover creates, as in the catalogues of all servers."""
+    """The kinds of constraints and similar objects that a cutover creates on the target."""
 
     FOREIGN_KEY = "FOREIGN KEY"
     CHECK = "CHECK"
     KEY = "KEY"
     ON_UPDATE = "ON UPDATE"
     COUNTER = "COUNTER"
-    """A sequence for a column that had no sequence; the column names it."""
+    """A sequence for a column that had no sequence. The record has the column's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A CHECK constraint of one table, with its expression for the table's server."""
+    """A CHECK constraint of one table; the expression is in the SQL of the server that has the table."""
 
     kind: ClassVar = ConstraintKind.CHECK
 
@@ -69,7 +69,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionKey:
-    """A key over expressions of one table, with its parts for the table's server."""
+    """A key over expressions of one table; its parts are in the SQL of the server that has the table."""
 
     kind: ClassVar = ConstraintKind.KEY
 
@@ -92,7 +92,7 @@ class OnUpdate:
     """The column's name."""
     table: TableName
     digits: int = 0
-    """The digits of a second."""
+    """The number of digits in the fraction of a second."""
     place: int = 1
     """The column's place in the table, from 1."""
     generated: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Cutover:
 
     stage: CutoverStage = CutoverStage.BEGUN
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """For each source that this cutover makes read-only: the variables, and their values before."""
+    """For each source that this cutover makes read-only: the variables that it sets, and their former values."""
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
     """The objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences.
     """
@@ -120,14 +120,14 @@ class Cutover:
     gtid: str = ""
     began_at: float = 0.0
     done_at: float = 0.0
-    """The time in seconds since 1970."""
+    """The times of beginning and end are in seconds since 1970; 0 if not reached yet."""
 
     def dumps(self) -> str:
         """Returns the record as text."""
         data: dict[str, Any] = {
             "stage": self.stage.value,
             "read_only": {source: dict(values) for source, values in self.read_only.items()},
-            # A run of the previous version still reads the record, and knows only foreign keys.
+            # The previous version, of which a run may still read the record, ignores everything except foreign keys.
             "foreign_keys": self._named(ConstraintKind.FOREIGN_KEY),
             "checks": self._named(ConstraintKind.CHECK),
             "keys": self._named(ConstraintKind.KEY),
@@ -148,7 +148,7 @@ class Cutover:
         """Returns the cutover from this text; the inverse of `dumps`."""
         data = json.loads(text)
         made = {
-            # Earlier records have only foreign keys, some of them under the other name.
+            # Records of earlier versions have only foreign keys, in `foreign_keys` or in `constraints`.
             ConstraintKind.FOREIGN_KEY: data["foreign_keys"] if "foreign_keys" in data else data["constraints"],
             ConstraintKind.CHECK: data.get("checks", ()),
             ConstraintKind.KEY: data.get("keys", ()),

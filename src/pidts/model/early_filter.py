@@ -1,7 +1,7 @@
 """An early filter decides, by some of a table's columns, which of its changes are wanted.
 
-The maker of a batch can apply it before it has made the other columns, and need not make these for a dropped change.
-Most of a row's bytes are in texts that no filter uses.
+The decoder applies the filter before it reads the other columns, and never reads them for a dropped change. Most of a
+row's bytes are in texts that no filter uses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class KeptRows:
 
     @cached_property
     def piece(self) -> slice | None:
-        """Returns the kept changes as a slice, if they are neighbours."""
+        """Returns the kept changes as a slice; None if dropped changes are between them."""
         first = max(0, pc.index(self.mask, value=True).as_py())
         is_one = self.mask.slice(first, self.count).true_count == self.count
         return slice(first, first + self.count) if is_one else None
@@ -39,7 +39,8 @@ class KeptRows:
     def of(self, values: pa.Array) -> pa.Array:
         """Returns the values of the kept rows.
 
-        Arrow copies the rows of a struct one by one, but its columns in runs, which is a third faster.
+        Arrow copies the rows of a struct one by one, but neighbouring values of a column at once, which is a third
+        faster.
         """
         if self.piece is not None:
             return values.slice(self.piece.start, self.count)
@@ -63,16 +64,18 @@ class EarlyFilter:
     columns: frozenset[str]
     """The columns that decide, by their names in lower case."""
     asked: frozenset[Op]
-    """The kinds of changes for which these columns decide; for others only the kind decides."""
+    """The kinds of changes for which these columns decide. Other changes are kept or dropped because of their kind
+    alone.
+    """
     unwanted: frozenset[Op]
     """The kinds of changes of which all are dropped."""
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
-    """Returns TRUE for other changes to drop; None if there are none. It reads no other column of the images, and none
-    for kinds that are not `asked`.
+    """Marks the changes to drop that are not of an `unwanted` kind; None if there are none. For kinds in `asked`, it
+    reads only `columns` of the images; for other kinds, no column.
     """
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
-    """Used in place of `dropped` if the decision depends on the time of each change, in microseconds since 1970. `at`
-    turns it into `dropped`, which is not called before that.
+    """Replaces `dropped` if the decision depends on the time of each change, in microseconds since 1970. `at` makes
+    `dropped` from it. Before that, nothing calls `dropped`.
     """
 
     def at(self, times: TimesOf) -> EarlyFilter:
@@ -98,7 +101,7 @@ class EarlyFilter:
         return None if kept.count == len(batch) else kept
 
     def of(self, batch: ChangeBatch) -> ChangeBatch:
-        """Returns the batch without dropped changes; the kept ones are copied unless they are neighbours."""
+        """Returns the batch without dropped changes. Kept changes are copied if dropped changes are between them."""
         kept = self.kept(batch)
         if kept is None:
             return batch

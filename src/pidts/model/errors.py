@@ -66,7 +66,7 @@ class PidtsError(Exception):
 
     exit_code: ClassVar[int] = 1
     usual_todo: ClassVar[str] = ""
-    """The advice of errors of this kind that have none of their own."""
+    """The advice for errors of this class that have no advice of their own."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PidtsError(Exception):
         instead: tuple[str, ...] = (),
         values: tuple[str, ...] = (),
     ) -> None:
-        """`instead` has the target's statements for a schema change that fails, which an operator may complete.
+        """`instead`: if a schema change fails, statements for the target that an operator may complete and run.
 
         `values` are lines about a row's values on both sides. They are not part of the error's text or JSON, so that
         no log line has them.
@@ -100,7 +100,7 @@ class PidtsError(Exception):
         return f"{sentence(text)} {self.todo}" if self.todo else text
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the same for programs."""
+        """Returns code, message, place and advice for programs."""
         where = {name: getattr(self.where, name) for name in Where.__slots__ if getattr(self.where, name)}
         return {"code": self.code, "what": self.what, "where": where, "todo": self.todo}
 
@@ -162,7 +162,7 @@ class DecodeError(Halted):
 class Fenced(PidtsError):
     """Another run of the same task has taken over, and this one must not write any more.
 
-    Starting it again would only take the task back, so it waits for an operator.
+    If this run began again, it would only take the task back from the other run. So an operator has to decide.
     """
 
     exit_code = 5

@@ -128,14 +128,14 @@ class MySqlGtidSet:
         return self.union(MySqlGtidSet((((gtid.uuid, gtid.tag), ((gtid.number, gtid.number),)),)))
 
     def union(self, other: MySqlGtidSet) -> MySqlGtidSet:
-        """Returns everything in either set."""
+        """Returns the transactions that are in at least one of the sets."""
         found = {source: list(intervals) for source, intervals in self.members}
         for source, intervals in other.members:
             found.setdefault(source, []).extend(intervals)
         return MySqlGtidSet.of(found)
 
     def subtract(self, other: MySqlGtidSet) -> MySqlGtidSet:
-        """Returns everything here that is not in the other set."""
+        """Returns the transactions of this set that are not in the other set."""
         return MySqlGtidSet.of({source: _minus(intervals, other._of(source)) for source, intervals in self.members})
 
     def issubset(self, other: MySqlGtidSet) -> bool:
@@ -157,7 +157,10 @@ class MariaDbGtidSet:
 
     @classmethod
     def of(cls, gtids: Iterable[MariaDbGtid]) -> MariaDbGtidSet:
-        """Returns the furthest of each domain; of two with equal sequence numbers, that with the higher server id."""
+        """Returns the set with the largest sequence number of each domain.
+
+        If two are equal, the higher server id counts.
+        """
         furthest: dict[int, MariaDbGtid] = {}
         for gtid in gtids:
             known = furthest.get(gtid.domain)
@@ -189,7 +192,7 @@ class MariaDbGtidSet:
         return self if self.contains(gtid) else MariaDbGtidSet.of((*self.positions, gtid))
 
     def union(self, other: MariaDbGtidSet) -> MariaDbGtidSet:
-        """Returns the further position of each domain."""
+        """Returns the later position of each domain."""
         return MariaDbGtidSet.of((*self.positions, *other.positions))
 
     def issubset(self, other: MariaDbGtidSet) -> bool:

@@ -1,4 +1,4 @@
-"""The halts that wait for an operator, and the operator's orders about them."""
+"""Halts, which wait for an operator, and ddl commands, with which operators decide about schema changes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ class Halt:
     tables: tuple[TableName, ...]
     """The halted tables; empty: all tables of the task."""
     lsn: Lsn
-    """The place of the schema change in the log; for refused rows, the place up to which the target has the table."""
+    """The place of the schema change in the log. If the target refuses rows: the place up to which it has the table's
+    changes.
+    """
     position: str = ""
-    """The source's own name of that place."""
+    """The same place as a log file and a byte."""
     statement: str = ""
     """The schema change that fails; empty if the target refuses rows."""
     code: str
@@ -35,17 +37,21 @@ class Halt:
     awaits: tuple[str, ...] = ()
     """The other shards for which a schema change waits, each as `source: schema.table`."""
     since: float = 0.0
-    """The time since when it waits, in seconds since 1970."""
+    """The time at which the wait began, in seconds since 1970."""
     unfit: tuple[str, ...] = ()
-    """Shards whose rows, up to their own change, would not fit if the change were run without them."""
+    """Shards that have not arrived, and whose rows before their own change would not fit into the changed table."""
     lacks: tuple[str, ...] = ()
-    """The reasons why its own rows would not fit if the change were not run."""
+    """The reasons why the halted table's own rows would not fit if the change were skipped."""
     stays: tuple[str, ...] = ()
-    """The reasons why it would still wait if the change were run without the others."""
+    """The reasons why the table would still wait if the change were run without the other shards."""
     instead: tuple[str, ...] = ()
-    """The target's statements for the schema change, which an operator may complete and order instead."""
+    """Statements for the target that make the schema change. An operator may complete them, and run them with `pidts
+    ddl replace`.
+    """
     values: tuple[str, ...] = ()
-    """Lines about a row's values on both sides, for the commands that show halts: no log line has them."""
+    """Lines about a row's values on source and target. Only the commands that show halts print them; no log line has
+    them.
+    """
 
     @property
     def place(self) -> str:
@@ -64,7 +70,7 @@ class Halt:
         return {**data, **lists, "tables": [str(name) for name in self.tables], "lsn": str(self.lsn)}
 
     def dumps(self) -> str:
-        """Returns one text, in which names of tables are unambiguous."""
+        """Returns the halt as JSON, in which the schema and the name of a table are separate values."""
         tables = [[name.schema, name.name] for name in self.tables]
         return json.dumps({**self.to_json(), "tables": tables, "values": list(self.values)})
 
@@ -108,14 +114,14 @@ class Halt:
 
 
 class OrderKind(StrEnum):
-    """An operator's choice for a statement in the log."""
+    """The kinds of ddl commands for a statement in the log."""
 
     SKIP = "skip"
     """Runs nothing; the change counts as made, and the recorded structures of the source follow it."""
     REPLACE = "replace"
     """Runs other statements, in the target's SQL."""
     INJECT = "inject"
-    """Runs these statements, and then the statement in the log."""
+    """Runs other statements, and then the statement in the log."""
     REVERT = "revert"
     """Runs the statement in the log again, from its beginning."""
     UNLOCK = "unlock"
@@ -124,13 +130,15 @@ class OrderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlOrder:
-    """An operator's order about one schema change in the log."""
+    """An operator's ddl command for one schema change in the log."""
 
     lsn: Lsn
     kind: OrderKind
     statements: tuple[str, ...] = ()
-    """The statements, each by itself, in the target's SQL and with the target's names."""
+    """The operator's statements, one in each text, in the target's SQL and with the target's names."""
     number: int = 0
-    """A new number for each order, by which a reader finds out whether its order is still in force."""
+    """Each ddl command gets a new number. It shows a reader whether the command that it has read was replaced
+    meanwhile.
+    """
     taken: bool = False
-    """Whether a run has begun to carry it out; the journal has the progress."""
+    """Whether a run has begun to execute the command; the journal has the progress."""

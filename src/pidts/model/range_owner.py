@@ -15,7 +15,7 @@ class RangeOwner:
     schema: str
     table: str
     where: str = ""
-    """The condition of the range; empty: the table, or the rest of it."""
+    """The condition of the range; empty: all rows of the table that are in no other range."""
     zone: str
     """The owner; empty: no zone, while the range is moved."""
     origin: str

@@ -14,14 +14,17 @@ _SHARD_KEY = re.compile(r"\*(?:(?P<left>-)|(?P<place>\d*)) (?P<source>.+)")
 
 @dataclass(frozen=True, slots=True)
 class OfSource:
-    """The records of a source's tables, as of its last schema change."""
+    """The records of a source's tables, as they are after its last schema change."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class OfGroups:
-    """The records of merged tables, by their names on the target: the structure that the shards of each agreed on."""
+    """The records of merged tables, keyed by their names on the target.
+
+    They have the structures on which shards have agreed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class DroppedBy:
 
 @dataclass(frozen=True, slots=True)
 class LeftBy:
-    """The tables of a source that were dropped or emptied, while their rows stay."""
+    """The tables that were dropped or emptied on a source, while their rows stay on the target."""
 
     source: str
 

@@ -16,10 +16,13 @@ _DIGESTS = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLock:
-    """A locked key of a target table: its changes are held until somebody resolves the lock."""
+    """A locked key of a target table.
+
+    Changes of the key are stored and not applied until somebody resolves the lock.
+    """
 
     table: Table
-    """The target table, with the columns of held changes that have no structure of their own."""
+    """The target table. Held changes that have no structure of their own have its columns."""
     id: str
     """A digest of the key, which identifies the lock among those of the table."""
     key: str
@@ -34,20 +37,22 @@ class RowLock:
     since: float
     """The time of the lock, in seconds since 1970."""
     needs: str = ""
-    """The lock whose row has, on the target, a unique value that this row needs; empty: the row itself differs."""
+    """The id of another lock, whose row on the target has a unique value that this row needs. Empty: the row itself
+    differs.
+    """
     form: str = ""
     """A digest of the key as the target compares it; empty if the key has no text, or an earlier version made the lock.
     """
     is_reported: bool = False
     """Whether an alert has named the row."""
     winner: str = ""
-    """The zone whose row all zones get: a command is resolving, or was killed while it resolved, the locks of the row
-    in all of them. Empty: no command has begun.
+    """The zone whose row all zones get, if a command resolves the row's locks in all zones, or was killed while it did
+    so. Empty: no such command has begun.
     """
     now: Table | None = None
     """The table after later schema changes; None if there were none."""
     gone: tuple[str, ...] = ()
-    """The columns that these have dropped, in lower case."""
+    """The columns that later schema changes have dropped, in lower case."""
 
     @property
     def structure(self) -> Table:
@@ -55,11 +60,14 @@ class RowLock:
         return self.now or self.table
 
     def structures(self) -> dict[str, Table]:
-        """Returns the structures that the text names by digests, since thousands of locks have the same ones."""
+        """Returns the structures by digest.
+
+        The text has only the digests, since thousands of locks share their structures.
+        """
         return {structure_digest(table): table for table in (self.table, self.now) if table is not None}
 
     def dumps(self) -> str:
-        """Returns one text with everything except the record's place and the structures."""
+        """Returns the lock as JSON, without `id`, and with digests in place of structures."""
         data: dict[str, Any] = {
             "of": structure_digest(self.table),
             "key": self.key,
@@ -78,7 +86,10 @@ class RowLock:
 
     @staticmethod
     def digests(text: str) -> list[str]:
-        """Returns the digests of structures in this text; in earlier versions the text has whole structures."""
+        """Returns the digests of structures in this text.
+
+        A text of an earlier version has whole structures and no digests.
+        """
         data = json.loads(text)
         return [data[name] for name in ("of", "now_of") if name in data]
 
@@ -123,7 +134,7 @@ class Moment:
 
 
 _digests: tuple[tuple[Table, str], ...] = ()
-"""The structures whose digests were asked for last: to hash a structure takes longer than to write a lock."""
+"""The structures whose digests were used last: hashing a structure takes longer than writing a lock."""
 
 
 def structure_digest(table: Table) -> str:

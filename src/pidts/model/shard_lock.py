@@ -12,7 +12,7 @@ from pidts.model.table import Table, TableName
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """A source table, by its own name."""
+    """A shard: its source, and the name that the table has there."""
 
     source: str
     table: TableName
@@ -29,16 +29,16 @@ class Arrival:
     lsn: Lsn
     text: str
     before: Table
-    """The structure before the change, with the target's names; for a new table it equals `after`."""
+    """The structure before the change, with the names that the target uses; for a new table, it equals `after`."""
     after: Table
     since: float = 0.0
-    """The time in seconds since 1970."""
+    """The time of the arrival, in seconds since 1970."""
     position: str = ""
-    """The source's own name of the place."""
+    """The place of the statement as a log file and a byte."""
     order: OrderKind | None = None
-    """The operator's order about it."""
+    """The operator's ddl command for the schema change; None if there is none."""
     runs: bool = True
-    """Whether the statement may be run: a CREATE TABLE may not, if there are other members."""
+    """Whether the statement may be run: a CREATE TABLE may not be run if the shard group has other members."""
     revalues: frozenset[str] = frozenset()
     """The columns whose values the change may have rewritten, so that it has to be run even if its rows fit."""
     computes: frozenset[tuple[str, object]] = frozenset()
@@ -48,7 +48,7 @@ class Arrival:
 
     @property
     def unlocked(self) -> bool:
-        """Whether an operator has ordered it to go on without the members that have not arrived."""
+        """Whether a ddl command lets the member continue without the members that have not arrived."""
         return self.order in {OrderKind.UNLOCK, OrderKind.REPLACE}
 
     def to_json(self) -> dict[str, Any]:
@@ -65,24 +65,24 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLock:
-    """A schema change of a target table for which some members wait."""
+    """A schema change at which members of a shard group wait for the other members."""
 
     target: TableName
     text: str
     """The statement as the owner's source ran it."""
     owner: Member
-    """The shard that has arrived first."""
+    """The member that has arrived first."""
     since: float
     arrived: tuple[Arrival, ...]
-    """The shards that wait, the owner first."""
+    """The members that wait, the owner first."""
     awaited: tuple[Member, ...] = ()
-    """The shards that have not arrived."""
+    """The members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """The waiting shards whose schema change leads to another structure than the owner's."""
+    """The waiting members whose schema change gives another structure than the owner's schema change."""
     absent: tuple[str, ...] = ()
-    """Sources that have not begun in this run, and whose tables are unknown."""
+    """Sources that this run has not begun to read, so that their tables are unknown."""
     running: bool = False
-    """Whether all shards have arrived, and the target is being changed."""
+    """Whether all members have arrived, and the target is being changed."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""

@@ -62,7 +62,8 @@ class Key:
     descending: tuple[bool, ...] = field(default=(), compare=False)
     """Whether the server sorts each column in descending order; empty: no column, or unknown."""
     options: str = field(default="", compare=False)
-    """Its comment and similar options: if they are equal, a key that is dropped and added is the same one for a server.
+    """Its comment and similar options. If a statement drops a key and adds one with equal options, a server keeps the
+    key.
     """
 
     @property
@@ -99,7 +100,7 @@ class Table:
 
     @property
     def secondary_unique(self) -> tuple[Key, ...]:
-        """Returns unique keys other than the identity: two rows may swap their values."""
+        """Returns the unique keys other than the identity. Two rows may swap their values of such a key."""
         identity = self.identity
         return tuple(key for key in self.keys if key.unique and key.columns != identity)
 
@@ -121,7 +122,7 @@ class Table:
     @property
     def arrow(self) -> pa.Schema:
         """Returns one field per column, all nullable, since an image may lack columns that are NOT NULL."""
-        if self._arrow is None:  # a batch asks some 20 times
+        if self._arrow is None:  # Each batch uses this schema some 20 times.
             made = pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
             object.__setattr__(self, "_arrow", made)
             return made

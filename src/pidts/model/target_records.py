@@ -11,7 +11,7 @@ from pidts.model.table import Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A record of a deleted row: it prevents that an event from before the deletion brings the row back."""
+    """A record of a deleted row. Because of it, an event from before the deletion does not insert the row again."""
 
     key: str
     """The row's identity, see `pidts.apply.rows.tombstone_keys.key_texts`."""
@@ -24,7 +24,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class EarlyRemoval:
-    """A row that a task removed from the target before another task brought it, or after it was gone."""
+    """A row whose removal a task applied before another task had inserted the row, or after the row was gone."""
 
     key: str
     """A digest of the row's key as the target compares it."""
@@ -35,19 +35,21 @@ class EarlyRemoval:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A note for other zones: a task has left out a change of this row, since it was made already."""
+    """A note for other zones: a task has left out a change of this row, because the change was made already."""
 
     key: str
     """The values of the row's key, as `pidts.apply.unread.packed` writes them."""
     removed: str
-    """A digest of the row that the change removed; empty if it removed none, or if equal rows can have others."""
+    """A digest of the row that the change removed; empty if it removed no row, or if equal rows can have different
+    digests.
+    """
     time: int
     """The time of the change on its source, in seconds since 1970; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A table of the source that has this key, and got it while another table lagged."""
+    """A record that a table of the source has got a row with this key while another table lagged."""
 
     member: TableName
     key: str
@@ -73,7 +75,7 @@ class Shadow:
     """A table that a tool fills in order to replace another one. Its rows are never carried."""
 
     structure: Table | None
-    """The structure by the log; None: a statement about it could not be followed."""
+    """The structure that results from its statements in the log; None: PiDTS could not interpret one of them."""
     statements: tuple[LoggedStatement, ...] = ()
     """The statements that altered it, in order."""
     complete: bool = True
@@ -82,7 +84,7 @@ class Shadow:
     def to_json(self) -> dict[str, Any]:
         """Returns plain values, for the target's record.
 
-        Earlier versions read statements of four values, and no other key.
+        Earlier versions read four values of each statement, and ignore `utf8_literals`.
         """
         return {
             "structure": self.structure and self.structure.to_json(),

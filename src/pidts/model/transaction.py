@@ -17,7 +17,7 @@ from pidts.model.table import TableName
 
 
 class XaStep(IntEnum):
-    """The step of a two-phase XA transaction that a group in the log makes."""
+    """The steps of a two-phase XA transaction. Each step is a group of events in the log."""
 
     PREPARE = 1
     COMMIT = 2
@@ -26,13 +26,14 @@ class XaStep(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xa:
-    """One step of a two-phase XA transaction. Its content comes with PREPARE."""
+    """One step of a two-phase XA transaction. Only PREPARE has the tables and the number of row events."""
 
     step: XaStep
     xid: str
     """The name as in the log's own statements: `X'6f6e65',X'6272',7`."""
     at: Lsn
-    """The event that makes the step; for COMMIT it is the place of all the transaction's rows."""
+    """The place of the event that makes the step. The place of COMMIT is also the place of all rows of the transaction.
+    """
     row_events: int = 0
     tables: tuple[TableName, ...] = ()
     ddl: str | None = None
@@ -94,16 +95,18 @@ class LogEntry:
     transaction: Transaction
     extent: Extent
     prepared: PreparedExtent | None = None
-    """The place of the rows of a two-phase XA transaction, at its commit. No other entry has these rows."""
+    """If the entry commits a two-phase XA transaction: the place of its rows. No other entry has these rows."""
     count: int = 1
     """The number of neighbouring transactions with the same tables that are joined in this entry.
 
-    If there are several, the GTID is the set of theirs.
+    If there are several, the entry's GTID is the set of their GTIDs.
     """
     ends: bytes = field(default=b"", repr=False)
-    """The end of each of several transactions in their log file, as 64-bit numbers in this machine's byte order."""
+    """If there are several transactions: the byte of the log file after each of them, as 64-bit numbers in this
+    machine's byte order.
+    """
     first_timestamp: int = 0
-    """The time of the first of several transactions; the entry's own time is that of the last."""
+    """The time of the first of several transactions. The entry's own time is the time of the last transaction."""
 
     @property
     def begun_at(self) -> int:

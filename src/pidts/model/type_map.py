@@ -86,7 +86,7 @@ class TypeChoice:
         return (
             kind.kind is self.kind
             and self.length in (None, kind.length)
-            # Without `unsigned`, `bigint` means both, except for target types with only signed values.
+            # A choice for `bigint` concerns signed and unsigned columns.
             and (kind.unsigned or not self.unsigned)
         )
 
@@ -105,11 +105,13 @@ class TypeChoice:
 
 @dataclass(frozen=True, slots=True)
 class TypeMap:
-    """All choices of a task file. The most specific one counts: a column's, then a table's, then a type's."""
+    """All choices of a task file. The most specific one counts: for a column, else for a table, else for a type."""
 
     choices: tuple[TypeChoice, ...] = ()
     refuses_unreal: bool = False
-    """Whether zero and partial dates are errors, so that a date column is NULL only if the source's is."""
+    """Whether zero and partial dates are errors: then the target's column is NULL only where the source's column is
+    NULL.
+    """
 
     def of(self, table: Table) -> Table:
         """Returns the target's table with the chosen types in its columns."""

@@ -58,7 +58,7 @@ LOB_BYTES = {
     Kind.LONGTEXT: 2**32 - 1,
     Kind.LONGBLOB: 2**32 - 1,
 }
-"""The most bytes of a value of these types."""
+"""The largest size of a value of each type, in bytes."""
 UNKNOWN_CHARSET = "unknown"
 """Stands for the charset of a text column that inherits it from a database with an unknown charset."""
 _INT_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
@@ -109,7 +109,7 @@ class ColumnType:
 
     @property
     def has_unknown_charset(self) -> bool:
-        """Whether the column has text, or labels, in an unknown charset; its real kind may be of another size."""
+        """Whether the column has text, or labels, in an unknown charset; its real type may have another size."""
         return self.charset == UNKNOWN_CHARSET
 
     @property

@@ -26,8 +26,8 @@ RETURN_RECORD = "pidts zones return"
 """The task name of the note `COUNTED_UP_TO`: no real task has this name."""
 
 COUNTED_UP_TO = TableName("", "returns")
-"""The key of the note of a zone that returns: the place up to which its log was counted. It exists until the zone has
-returned.
+"""The key of the note of a zone that returns: the place up to which changes in its log were counted. The note exists
+until the zone has returned.
 """
 
 LEFT_OUT = "left_out"
@@ -49,14 +49,14 @@ def drop_mark(zone: str) -> str:
 
 
 def mark_comment(zone: str) -> str:
-    """Returns the comment at the end of each other schema change from this zone."""
+    """Returns the comment at the end of each schema change from this zone that is no DROP TABLE."""
     return f"/* {mark_table(zone)} */"
 
 
 def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
     """Returns the zone from which a transaction that changes these tables came; empty if it is the log's own zone.
 
-    The tasks of all zones use this meta schema.
+    `meta_schema`: the meta schema, which has one name in all zones.
     """
     return _named(meta_schema, _FROM, tables)
 

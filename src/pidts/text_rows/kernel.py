@@ -1,6 +1,6 @@
 """The compiled loop over a result's rows: from what a server sends to cells of Arrow's arrays. See `cells`.
 
-All of it stands in one file: machine code that is kept does not notice when another file's functions change.
+The code is in this file or in `pidts.binlog`: a change of any other file would not replace the kept machine code.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from pidts.binlog.jit import copy, inline, jit, load8, load32, load64, store8, s
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.temporal import days
 
-# How a column's values are read, its cells' size, and two numbers: the lowest and the highest value, or a decimal's
-# digits behind the point and its tenth.
+# For each column: how its values are read, the size of its cells, and two numbers. For integers, these are the lowest
+# and the highest value. For decimals, they are the digits after the point and a tenth of the limit.
 TEXT, WHOLE, LARGE, DECIMAL, DATE, MOMENT, TIME = range(7)
 CODE, CELL, A, B, PROGRAM = 0, 8, 16, 24, 32
 
-# What the compiled loop is given, and where it stopped.
+# The state of the compiled loop: its arguments, and the place where it stopped.
 AT, END, ROWS, CAPACITY, WIDTH, CODES, COLUMNS, PLACE, NEEDED, VALUE = range(0, 80, 8)
 WANTS_BYTES, IS_ODD, MORE_ROWS, MORE_TEXT, BAD_VALUE, TORN, FINE = range(1, 8)
 
@@ -25,12 +25,12 @@ _LOWEST = -_HIGHEST - 1
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _BAD = -(1 << 40)
-"""Far below any date's or time's part."""
+"""Smaller than any part of a date or a time."""
 
 
 @jit
 def take(state: int) -> int:
-    """Rows up to the first packet that is not whole, or no ordinary row."""
+    """Reads rows up to the first packet that is incomplete, or that is no ordinary row."""
     begin, end = load64(state + AT), load64(state + END)
     while end - begin >= 4:
         size = load32(begin) & _LONGEST_PACKET
@@ -52,7 +52,7 @@ def take(state: int) -> int:
 
 @jit
 def take_row(state: int, begin: int, end: int) -> int:
-    """Reads a row; each value is its length in one to nine bytes, then itself; 0xFB is NULL.
+    """Reads a row. Each value is its length, in one to nine bytes, followed by its bytes; 0xFB is NULL.
 
     A row that failed may be tried again.
     """
@@ -159,7 +159,7 @@ def _put_whole(begin: int, end: int, cell: int, size: int, lowest: int, highest:
 
 @jit
 def _put_large(begin: int, end: int, cell: int) -> bool:
-    """Reads a number up to 2^64 - 1: the bits are right whatever their sign."""
+    """Reads a number up to 2^64 - 1. Its bits are correct, although they are computed with signed numbers."""
     while end - begin > 1 and load8(begin) == 48:
         begin += 1
     digits = end - begin
@@ -172,7 +172,7 @@ def _put_large(begin: int, end: int, cell: int) -> bool:
             return False
         value = value * 10 + digit
         begin += 1
-    if digits == 20 and value >= 0:  # From 10^19 up to 2^64 the highest bit is set; what is larger has lost it.
+    if digits == 20 and value >= 0:  # From 10^19 to 2^64, the highest bit is set. Larger numbers lack it.
         return False
     store64(cell, value)
     return True
@@ -223,7 +223,7 @@ def _day(begin: int) -> int:
 
 @inline
 def _fraction(begin: int, end: int) -> int:
-    """Microseconds of `.25`, or of nothing."""
+    """Returns the microseconds of a fraction such as `.25`; 0 if there is none."""
     if begin == end:
         return 0
     if load8(begin) != 46 or end - begin < 2 or end - begin > 7:
@@ -240,7 +240,7 @@ def _fraction(begin: int, end: int) -> int:
 
 @inline
 def _clock(begin: int, end: int) -> int:
-    """Microseconds of `:01:02.25`."""
+    """Returns the microseconds of minutes and seconds such as `:01:02.25`."""
     if end - begin < 6 or load8(begin) != 58 or load8(begin + 3) != 58:
         return _BAD
     minute, second, fraction = _two(begin + 1), _two(begin + 4), _fraction(begin + 6, end)
@@ -262,7 +262,7 @@ def _put_moment(begin: int, end: int, cell: int) -> bool:
 
 @jit
 def _put_time(begin: int, end: int, cell: int) -> bool:
-    """`-838:59:59.000000`: the sign is for the whole."""
+    """Reads a time such as `-838:59:59.000000`; the sign applies to the whole value."""
     is_negative = begin < end and load8(begin) == 45
     if is_negative:
         begin += 1

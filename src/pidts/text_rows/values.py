@@ -1,6 +1,6 @@
 """Converts a server's text to Arrow, column by column and without loss.
 
-The SQL expressions made here make the server send exact text.
+With the SQL expressions of `expression`, the server sends exact text.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _moments(values: Values) -> pa.Array:
 def _calendar(
     values: Values, kind: pa.DataType, number: pa.DataType, first: int, one: Callable[[bytes | None], int | None]
 ) -> pa.Array:
-    """Lets Arrow parse the values.
+    """Converts dates or times, with Arrow if possible.
 
     Arrow refuses or misreads dates that do not exist: if there is one, all values are parsed one by one.
     """
@@ -85,7 +85,7 @@ _MOMENTS: dict[Kind, Callable[[Values], pa.Array]] = {
 
 
 def _day(value: bytes | None) -> int | None:
-    """Parses a date for columns that have dates which do not exist, since Arrow refuses these."""
+    """Parses a date of a column that also has dates which do not exist: Arrow refuses such dates."""
     if value is None:
         return None
     if not (match := _MOMENT.fullmatch(value)):

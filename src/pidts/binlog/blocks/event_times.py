@@ -1,7 +1,7 @@
-"""Finds the times in the headers of a log's events by the Lsns of their rows.
+"""Finds the time of a change by its Lsn, from the headers of the events.
 
-The received bytes may lack events that the server did not send, so an event's place among them cannot be computed from
-its Lsn: the headers are read one after the other. Neighbouring events mostly have the same time, which is stored once.
+The received bytes may lack events that the server did not send. So the place of an event's header cannot be computed
+from an Lsn, and all headers are read in order. Neighbouring events mostly have the same time, which is stored once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SECOND = 1_000_000
 _FILE_BITS = 40
-"""More bits than the largest byte of a log file needs."""
+"""The bits for a byte of a log file: more than the largest file needs."""
 _LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
 
 
@@ -31,7 +31,10 @@ class EventTimes:
     """
 
     def __init__(self, walker: LogWalker, commit_time: int | None = None) -> None:
-        """Expects a walker before the first event. `commit_time`: the time of all changes, if one event commits all."""
+        """`walker` starts before the first event.
+
+        `commit_time`: the time of all changes, if one event commits all of them.
+        """
         self._walker = walker
         self._commit_time = commit_time
         self._files: list[int] = []
@@ -40,7 +43,7 @@ class EventTimes:
         self._headers: HeaderTimes | None = None
 
     def add(self, raw: bytes | memoryview) -> None:
-        """Adds the next whole events."""
+        """Adds the next events; none of them is cut."""
         if self._commit_time is not None:
             return
         view, at = memoryview(raw), 0
@@ -54,7 +57,7 @@ class EventTimes:
     def _add_ordinary(self, raw: bytes | memoryview, at: int) -> int:
         """Adds events of one log file, up to one that has to be handled individually; returns the byte after them."""
         if self._headers is None:
-            from pidts.binlog.blocks.header_times import HeaderTimes  # this loads the compiler, only when rows come
+            from pidts.binlog.blocks.header_times import HeaderTimes  # loads the compiler, so only for rows
 
             self._headers = HeaderTimes()
         is_new_file = not self._files or self._files[-1] != self._walker.log_index

@@ -1,4 +1,4 @@
-"""Converts GTID events to text in compiled code; `GtidEvent` is the specification, and handles unusual events."""
+"""Converts GTID events to text in compiled code. `GtidEvent` is its specification, and handles unusual events."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pidts.binlog.jit import inline, jit, load8, load32, load64, store8
 from pidts.binlog.kernel.writing import hex_digit
 
 NO_GTID = -1
-"""The length that stands for an unusual event."""
+"""Returned in place of a length if the event is unusual."""
 GTID_ROOM = 128
 
 _LAST_NUMBER = 2**63 - 2
 _UUID_SIZE = 16
 _LONGEST_TAG = 32
-# MariaDB's flags: standalone, DDL, prepared and completed XA; and of a two-phase ALTER.
+# MariaDB's flags. The unusual ones: standalone, DDL, prepared XA, completed XA. Then group commit. In the second byte:
+# the steps of a two-phase ALTER.
 _EXTRAORDINARY, _GROUP_COMMIT, _TWO_PHASE = 1 | 32 | 64 | 128, 2, 2 | 4 | 8
 _FLAGS_FIELD, _UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD = 0, 1, 2, 3
 
@@ -33,7 +34,7 @@ def _put_number(at: int, number: int) -> int:
 
 @inline
 def _put_byte(at: int, index: int, byte: int) -> int:
-    """Writes one byte of a uuid, and the hyphen before it."""
+    """Writes one byte of a UUID, after a hyphen if one is needed."""
     if index in {4, 6, 8, 10}:
         store8(at, 45)
         at += 1

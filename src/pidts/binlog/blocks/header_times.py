@@ -1,7 +1,7 @@
-"""Reads the times in the headers of a block of events in compiled code: as `LogWalker.pass_by` does, event by event.
+"""Reads the times in the headers of a block of events in compiled code, as `LogWalker.pass_by` does for one event.
 
-At anything that is no event of a log file, or has a size that does not fit into the block, the reading stops, and the
-walker handles it.
+The reading stops before an event that is in no log file, or whose size does not fit into the block. The walker then
+handles this event.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class HeaderTimes:
     def read(
         self, block: bytes | memoryview, at: int, walker: LogWalker, last: int
     ) -> tuple[int, list[int], list[int]]:
-        """Reads from a byte of the block on, and moves the walker; returns the byte reached, the places and the times.
+        """Reads from byte `at` of the block on, and moves the walker.
+
+        Returns where it stopped, the places and the times.
 
         There is a place and a time for each event whose time differs from that of the event before; `last` is the time
         before the first event, -1 if there is none.

@@ -1,8 +1,8 @@
-"""Scans ordinary transactions in compiled code: from a block of events it makes a line per transaction.
+"""Scans ordinary transactions in compiled code: makes a line of numbers for each transaction in a block of events.
 
 Nearly all transactions of a log are ordinary: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at the
-end. `LogWalker` and `TransactionScanner` are the specification. At any other event, or a malformed one, the scan stops
-before the event without changing anything, and the specification handles it.
+end. `LogWalker` and `TransactionScanner` are the specification. The scan stops before any other event, and before a
+malformed event, without changing anything. The specification then handles this event.
 
 The state is one array of numbers, so that a transaction may begin in one block and end in another. Memory is only read
 between the addresses of the block, and only written within the bounds in the state.
@@ -29,17 +29,17 @@ from pidts.model.errors import Halted
 # The reasons why the scan stopped.
 DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL = range(5)
 
-# The state's places: the position in the log.
+# The indexes of the state's numbers. First, the position in the log.
 (OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
 # The open transaction.
 (OPEN, BEGIN, EXPLICIT, ROW_COUNT, GTID_SIZE, GTID_NUMBER, TABLE_COUNT, SERIAL) = range(7, 15)
-# The places of its GTID and its tables' numbers, of the last occurrence of each table, and of the known tables.
+# The addresses of its GTID, of the numbers of its tables, of each table's last transaction, and of the known tables.
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
-# The results: addresses, how much is used, how much there is.
+# The results: for each array its address, the used part, and its size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
 STATE_SIZE = 32
 
-# The numbers in a line.
+# The indexes of the numbers in a line.
 (L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
 LINE = 10
 
@@ -50,7 +50,7 @@ OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING = range(7)
 
 
 def roles_of(row_events: Collection[int]) -> Any:
-    """Returns the role of each type of event in an ordinary transaction, for these types of row events."""
+    """Returns the role that each type of event has in an ordinary transaction; `row_events` are the types with rows."""
     roles = np.full(256, OTHER, np.uint8)
     roles[list(GTID_EVENTS)] = STARTS
     roles[EventType.QUERY] = STATEMENT
@@ -92,7 +92,7 @@ C_NONE, C_BEGIN, C_END = range(3)
 
 @jit
 def _variables(at: int, end: int) -> int:  # noqa: C901 - one branch per setting
-    """Returns the client's collation from a statement's session settings; -1 if they are incomplete."""
+    """Returns the client's collation from a statement's session settings; -1 if the settings are cut off."""
     collation = 0
     while at < end:
         code = load8(at)
@@ -133,7 +133,7 @@ def _variables(at: int, end: int) -> int:  # noqa: C901 - one branch per setting
 
 @jit
 def control_of(body: int, end: int, plain: int) -> int:
-    """Returns which of three statements this is."""
+    """Returns whether a statement is BEGIN, or COMMIT or ROLLBACK, or another one."""
     if end - body < 14:
         return C_NONE
     variables = body + 13
@@ -234,7 +234,7 @@ def _has_room(state: Any) -> bool:
 
 @inline
 def _close(state: Any, end: int, block_end: int) -> None:
-    """Makes a line of the open transaction."""
+    """Writes the line of the open transaction, which ends here."""
     line = state[LINES] + state[LINE_COUNT] * (LINE * 8)
     store64(line + 8 * L_BEGIN, state[BEGIN])
     store64(line + 8 * L_END, end)
@@ -257,7 +257,7 @@ def _close(state: Any, end: int, block_end: int) -> None:
 
 @inline
 def place(expected: int, log_pos: int, size: int) -> int:
-    """Returns where an event begins; its header has only 32 bits of its end."""
+    """Returns the byte at which an event begins. Its header has only the low 32 bits of the byte after it."""
     if log_pos == 0:
         return expected
     ahead = (log_pos - size - expected) & (_WRAP - 1)

@@ -1,9 +1,9 @@
 """Scans blocks of events: ordinary transactions in compiled code, all others with the reference classes.
 
-A `LogWalker` and a `TransactionScanner` follow the log event by event. With this module, their caller can skip a
-run of ordinary events at once. After a run, both have the same state as if they had read every event, so the caller may
-feed them the next event at any time. A new run may begin between two transactions. It may also begin within a
-transaction that an earlier run has begun, if no event was fed to them since.
+A `LogWalker` and a `TransactionScanner` follow the log event by event. With this module, their caller can skip many
+ordinary events at once: a `Run`. After a `Run`, both have the same state as if they had read every event, so the caller
+may feed them the next event at any time. A `Run` may begin between two transactions. It may also begin within a
+transaction whose beginning an earlier `Run` has read, if no event was fed to the walker and the scanner since.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _KEY_AT = HEADER_SIZE + 8
 class Run:
     """Neighbouring ordinary events, and the transactions that end in them.
 
-    The arrays belong to the scan: the next run overwrites them.
+    The arrays belong to the scan: the next `Run` overwrites them.
     """
 
     end: int
-    """The first byte of the block after the run."""
+    """The first byte of the block after these events."""
     events: int
     previous: Lsn
-    """The Lsn of the transaction before the first."""
+    """The Lsn of the transaction before the first transaction."""
     change_no: int
     log_index: int
     lines: Any
     """A row per transaction, with columns named `L_...` in `pidts.binlog.blocks.ordinary`."""
     texts: Any
-    """The GTIDs, to which lines point."""
+    """The text of the GTIDs, to which lines point."""
     lists: Any
-    """Numbers of tables, to which lines point: places in `names`."""
+    """The tables of transactions, as indexes of `names`. Lines point to these numbers."""
     names: Sequence[TableName]
 
     @property
@@ -81,7 +81,7 @@ class Run:
     def last_begin(self, first: int) -> int | None:
         """Returns the byte of the block with which the last transaction begins; None if it began in an earlier block.
 
-        `first` is the byte at which the run begins.
+        `first` is the byte at which these events begin.
         """
         if not len(self.lines):
             return None
@@ -169,10 +169,10 @@ class BlockScan:
         self._make_room(_TABLES)
 
     def run(self, block: memoryview, at: int, limit: int) -> Run | None:
-        """Skips ordinary events from byte `at` on; returns None if the first event is not ordinary.
+        """Skips ordinary events from byte `at` of the block on. Returns None if the first event is not ordinary.
 
-        It ends before the first event that is not ordinary, after the first transaction that ends at or after byte
-        `limit`, or when there is no more room for results.
+        The `Run` ends before the first event that is not ordinary, after the first transaction that ends at or after
+        byte `limit`, or when there is no more room for results.
         """
         if not self._begin(limit):
             return None
@@ -198,7 +198,10 @@ class BlockScan:
         )
 
     def begin_long(self, head: memoryview) -> bool:
-        """Whether the event with this header may be fed in pieces; it is too long for a block. If so, starts it."""
+        """Whether an event that is too long for a block may be fed in pieces.
+
+        If so, prepares this; `head` is its header.
+        """
         if len(head) < HEADER_SIZE or not self._begin(0) or not self._state[o.OPEN]:
             return False
         timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(head)
@@ -227,7 +230,7 @@ class BlockScan:
         self._end()
 
     def _begin(self, limit: int) -> bool:
-        """Loads the state from the walker and the scanner; returns whether a run may begin."""
+        """Loads the state from the walker and the scanner; returns whether a `Run` may begin."""
         walker, scanner, state = self._walker, self.scanner, self._state
         log_format = walker.format
         if log_format is None or not scanner.may_skip:
@@ -245,7 +248,7 @@ class BlockScan:
         return True
 
     def _end(self) -> None:
-        """Sets the walker and the scanner to the place where the run has ended."""
+        """Sets the walker and the scanner to the place where the `Run` has ended."""
         state, walker, scanner = self._state, self._walker, self.scanner
         walker.offset = int(state[o.OFFSET])
         here, timestamp = (scanner.change_no, walker.log_index), int(state[o.TIMESTAMP])
@@ -274,7 +277,10 @@ class BlockScan:
         return True
 
     def _make_room(self, slots: int) -> None:
-        """Makes room for `slots` / 2 tables. Known tables keep their numbers, so earlier results stay valid."""
+        """Makes room for `slots` / 2 tables.
+
+        Known tables keep their numbers, so the numbers in earlier results stay valid.
+        """
         count = slots // 2
         self._slots = np.zeros(slots, np.uint32)
         self._ends = np.zeros(count + 1, np.int64)

@@ -16,7 +16,7 @@ from pidts.model.types import Kind
 
 
 def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch:
-    """Returns all rows of a table, without columns that were skipped. The batch owns the memory from now on."""
+    """Returns all rows of a table; skipped columns are NULL. The batch owns the memory from now on."""
     rows = memory.rows
     inserted, deleted = memory.count(Op.INSERT), memory.count(Op.DELETE)
     if memory.passed_over or 0 < inserted < rows or 0 < deleted < rows:
@@ -34,7 +34,7 @@ def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch
 def _struct(
     table: Table, side: Side, passed_over: frozenset[int], ops: pa.Array, without: Op, missing: int
 ) -> pa.Array:
-    """Returns the images of one side; null for a row whose operation has no such image."""
+    """Returns the before images or the after images; null for a row whose operation has no such image."""
     rows = len(ops)
     places = [place for place in range(len(table.columns)) if place not in passed_over]
     schema = table.arrow
@@ -66,7 +66,7 @@ def _enum(name: TableName, column: Column, numbers: pa.Array) -> pa.Array:
 
 
 def _set(name: TableName, column: Column, numbers: pa.Array) -> pa.Array:
-    """Makes text of sets, once for each set that occurs."""
+    """Converts the numbers of SET values to text, each distinct number once."""
     distinct = numbers.dictionary_encode()
     words = labels.builder(name, column)(distinct.dictionary.to_pylist())
     return words.take(distinct.indices)

@@ -1,7 +1,8 @@
 """The memory into which the compiled loop writes the rows of one table, and from which Arrow reads them.
 
-A side (before, after) has one block for everything of fixed size, and one per column for values of varying size. If
-something does not fit, blocks are doubled. Arrow uses them without a copy.
+A side is the before images or the after images of the rows. It has one block for everything of fixed size, and one
+block for each column with values of varying size. A block that is too small is doubled. Arrow uses the blocks without a
+copy.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _FIRST_TEXT = 1024
 _ALIGNED = 64
 _END = 4
 _LARGEST_TEXT = 2**31 - 1
-"""The ends of values have 32 bits; the compiled loop needs no more."""
+"""The most bytes of text in one column: Arrow stores the ends of values in 32 bits."""
 
 
 class Side:
-    """The images of one side."""
+    """The before images or the after images of a table's rows."""
 
     __slots__ = ("_block", "_cells", "_texts", "columns")
 
@@ -39,7 +40,7 @@ class Side:
         self._texts: dict[int, Any] = {}
 
     def resize(self, rows: int, capacity: int) -> None:
-        """Makes room for more rows; existing ones are moved."""
+        """Makes room for more rows, and moves the existing rows."""
         bits = _aligned((capacity + 7) // 8)
         sizes = [_aligned(_bytes(cell, capacity)) for cell in self._cells]
         block = np.zeros(len(sizes) * bits + sum(sizes), np.uint8)
@@ -91,7 +92,7 @@ class Side:
 
 
 class Memory:
-    """Both sides of a table, with the operations of its rows and their places in the log."""
+    """Both sides of a table, the operations of its rows, and their Lsns."""
 
     __slots__ = (
         "_frames",
@@ -111,7 +112,8 @@ class Memory:
     def __init__(self, table: Table, passed_over: Collection[int] = ()) -> None:
         """Makes the memory without rows.
 
-        For skipped columns, only each row's end in the log is written.
+        Values of skipped columns (`passed_over`) are not written. Only the place where each row ends in its event is
+        written.
         """
         cells = [cell_size(column.type) for column in table.columns]
         for place in passed_over:
@@ -156,7 +158,7 @@ class Memory:
             state[at.ENDS // 8], state[at.EVENTS // 8] = address(self.ends), address(self.events)
 
     def take_places(self, other: Memory, capacity: int) -> None:
-        """Makes room for rows of another memory, whose Lsns and operations stay at their place."""
+        """Makes room for rows of another `Memory`, and takes over its arrays of Lsns and operations."""
         self._place(other.lsns, other.ops, capacity)
 
     def _place(self, lsns: Any, ops: Any, capacity: int) -> None:
@@ -168,10 +170,10 @@ class Memory:
         state[at.LSNS // 8], state[at.OPS // 8] = address(lsns), address(ops)
 
     def more_text(self, column: int, place: int, needed: int, ahead: float, most: int) -> None:
-        """Makes room for a value of the column at this address, and for those of the expected rows.
+        """Makes room for a value of the column at this address, and for the values of the expected rows.
 
-        Their size is estimated from the present images of this side, not from the rows, since one side may have begun
-        long after the other.
+        The size of the expected values is estimated from the images on the same side, not from all rows: one side may
+        have its first image long after the other.
         """
         behind = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
         side, filled = (self.before, at.BEFORE_FILLED) if behind else (self.after, at.AFTER_FILLED)
@@ -186,7 +188,7 @@ class Memory:
         return int(self.state[at.SIZE // 8])
 
     def add_size(self, size: int) -> None:
-        """Adds to the bytes of images."""
+        """Adds the bytes of further images to `size`."""
         self.state[at.SIZE // 8] += size
 
     def clear(self) -> None:
@@ -199,7 +201,7 @@ class Memory:
             self.state[field // 8] = 0
 
     def fill(self) -> None:
-        """Makes both sides as long as the table, with NULL if an operation lacks an image."""
+        """Gives both sides an image for each row; NULL if the row's operation lacks such an image."""
         images.fill(address(self.state), address(self._layout), self.rows)
 
     def back_to(self, rows: int) -> None:
@@ -236,7 +238,7 @@ def _bytes(cell: int, rows: int) -> int:
 
 
 def _grown(old: Any, size: int, used: int, capacity: int) -> Any:
-    """Makes room for more items of a size; used ones are moved."""
+    """Makes room for more items of a size, and moves the used items."""
     new = np.empty(size * capacity, np.uint8)
     new[: size * used] = old[: size * used]
     return new

@@ -1,4 +1,4 @@
-"""One call of a compiled loop: its input, its state, and the answers to its questions."""
+"""One call of a compiled loop: its input, its state, and the texts that plain code makes for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pidts.binlog.values import json
 
 
 class Call:
-    """The input and output of a compiled loop, and the documents that it has asked about."""
+    """The input and output of a compiled loop, and the texts of JSON documents that it cannot write itself."""
 
     __slots__ = ("_answers", "_entries", "block")
 
@@ -27,10 +27,10 @@ class Call:
         self._entries = np.zeros((0, 3), np.int64)
 
     def help(self, result: int, memory: Memory, ahead: float = 1.0, most: int = 0) -> bool:
-        """Provides what the loop has stopped for; returns False if that is impossible.
+        """Provides what the loop lacks, so that it can continue; returns False if an error has stopped it.
 
-        `ahead` is the expected number of rows, as a multiple of the present one, and `most` the limit in bytes.
-        Untouched memory costs nothing, and a block that is large enough at once need not be moved.
+        `ahead` is the expected number of rows divided by the present number. `most` limits the room for text, in bytes.
+        Untouched memory costs nothing, and a block that is large enough from the beginning need not be moved.
         """
         block = self.block
         if result == at.MORE_ROWS:
@@ -45,7 +45,7 @@ class Call:
         return True
 
     def _answer(self, document: int, size: int) -> None:
-        """Makes the text of a document for which plain code is needed."""
+        """Makes the text of a JSON document in plain code."""
         known = int(self.block[at.HELPS // 8])
         text = json.text(ctypes.string_at(document, size)).encode()
         del self._answers[known:]

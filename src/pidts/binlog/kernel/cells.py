@@ -1,6 +1,6 @@
 """Reads one value of an image from the log's bytes into the memory of its column, in compiled code.
 
-A value that does not fit is not written: the loop stops there and reports what it needs.
+If there is no room for a value, the loop stops before the value, and reports how much room it needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def set_null(valid: int, row: int) -> None:
 
 @inline
 def _more_text(call: int, column: int, place: int, needed: int) -> int:
-    """Reports a lack of text memory; the caller finds the side by the column's address."""
+    """Reports that a column has no room for a text.
+
+    The caller finds out by the column's address to which side it belongs.
+    """
     store64(call + at.SIDE, column)
     store64(call + at.PLACE, place)
     store64(call + at.NEEDED, needed)
@@ -34,7 +37,7 @@ def _more_text(call: int, column: int, place: int, needed: int) -> int:
 
 @inline
 def _helped(call: int, document: int) -> int:
-    """Returns the address of plain code's answer about a document; 0 if it was not asked."""
+    """Returns the address of the entry with the text that plain code has made of a document; 0 if there is none."""
     for number in range(load64(call + at.HELPS)):
         found: int = load64(call + at.HELP) + 24 * number
         if load64(found) == document:
@@ -93,7 +96,7 @@ def _read_special(
 
 @inline
 def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> int:
-    """Reads a value of fixed size; the caller has checked that the event has all of its bytes."""
+    """Reads a value of fixed size. The caller has checked that the event has all bytes of the value."""
     cell = load64(column + at.CELLS) + load64(program + at.CELL) * row
     if code == at.BYTES4:
         store32(cell, load32(value))
@@ -110,7 +113,7 @@ def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> i
 def _read_varying(
     code: int, program: int, value: int, size: int, column: int, number: int, row: int, table: int, call: int
 ) -> int:
-    """Reads a value that follows its length; the caller has checked that the event has all of its bytes."""
+    """Reads a value that follows its length. The caller has checked that the event has all bytes of the value."""
     cell = load64(column + at.CELLS) + 4 * row
     if code != at.PREFIXED:
         return _read_special(code, program, value, size, column, number, cell, table, call)

@@ -1,7 +1,7 @@
 """The compiled loop over the images of a row event, most columns of which are skipped.
 
-It writes the columns that a filter uses to Arrow's memory, and notes where each row ends: rows that are wanted in the
-end are read again from there.
+It writes the columns that a filter uses to Arrow's memory, and notes where each row ends. So the rows that the filter
+keeps can be found and read completely afterwards (`second_look`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _has_nulls(nulls: int, width: int) -> bool:
 
 @inline
 def _behind_step(data: int, place: int, end: int, step: int) -> int:
-    """Returns the byte after those that a step skips."""
+    """Returns the first byte after the bytes that a step skips."""
     place += load64(step + at.LEAD)
     if place > end:
         return at.TORN
@@ -58,7 +58,7 @@ def _skim_partial(
     table: int,
     call: int,
 ) -> int:
-    """Reads one image that has NULLs or lacks columns: a step is one column."""
+    """Reads one image that has NULLs or lacks columns; here each step is one column."""
     place = begin + bitmap
     step = steps + 16
     bit = 0
@@ -168,7 +168,7 @@ def _skim_row(
 def skim_rows(
     table: int, program: int, data: int, end: int, op: int, present: int, bitmaps: int, first: int, skip: int, call: int
 ) -> int:
-    """Reads rows as `read_rows` does. For operations without a filter it reads no column: all columns are NULL here."""
+    """Reads rows as `read_rows` does. If no filter reads columns for the operation, all columns are NULL here."""
     is_asked = load64(table + at.ASKED) >> op & 1
     steps = load64(load64(program + at.STEPS) + (at.LOOKING if is_asked else at.PASSING))
     capacity = load64(table + at.CAPACITY)

@@ -1,4 +1,4 @@
-"""Converts MariaDB's UUID, INET4 and INET6 to text, exactly as `binlog.identifiers` does."""
+"""Converts MariaDB's UUID, INET4 and INET6 to text, as the plain code in `pidts.binlog.values.identifiers` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST = 45
 
 @inline
 def _byte(address: int, place: int, size: int) -> int:
-    """Returns one byte of the value; the log leaves out zeros at the end."""
+    """Returns one byte of the value; 0 if the log left it out, as it does with zeros at the end."""
     return load8(address + place) if place < size else 0
 
 
@@ -57,7 +57,7 @@ def _put_hex(out: int, value: int) -> int:
 
 @inline
 def _longest_zeros(address: int, size: int) -> tuple[int, int]:
-    """Returns where the first of the longest runs of zero groups starts, and how many groups it has."""
+    """Returns where the longest sequence of zero groups starts (the first of equally long ones), and its length."""
     best, best_count = 0, 0
     for start in range(8):
         count = 0

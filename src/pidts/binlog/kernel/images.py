@@ -1,8 +1,9 @@
 """The compiled loop over the images of a row event: `rows.Binding` in machine code.
 
-Rows are written to their final place in Arrow's layout. Both sides of a table have a place for every row. An image that
-an operation lacks, as an insert the before image, is set to NULL before the next image of that side is written. If a
-row does not fit, the loop stops at its first byte and reports what it needs.
+Rows are written to their final place in Arrow's layout. A side (all before images, or all after images) has a place for
+every row. If an operation lacks an image, as an insert lacks the before image, its place is set to NULL before the next
+image of this side is written. If there is no room for a row, the loop stops at the row's first byte, and reports what
+it needs.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ _INSERT, _UPDATE, _DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
 
 _EVENTS_AHEAD = 6
 _EARLY_BYTES, _LINE = 256, 64
-"""The number of an event's bytes that are fetched early, and the size of a piece."""
+"""The number of an event's bytes that are fetched in advance, and how many bytes the processor fetches at once."""
 
 
 @inline
 def has_bit(bits: int, number: int) -> int:
-    """Returns one of many bits, beginning with the lowest of the first byte."""
+    """Returns one of many bits; bit 0 is the lowest bit of the first byte."""
     found: int = load8(bits + (number >> 3)) >> (number & 7) & 1
     return found
 
@@ -46,7 +47,7 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
         while row < end:
             set_null(valid, row)
             row += 1
-        if cell == 0 and first < end:  # without rows there may be no memory yet
+        if cell == 0 and first < end:  # A table without rows may have no memory yet.
             cells = load64(column + at.CELLS)
             behind = load32(cells + 4 * first)
             for place in range(first, end):
@@ -55,7 +56,7 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
 
 @jit
 def set_valid(columns: int, width: int, first: int, end: int) -> None:
-    """Sets validity bits; dropped rows leave the bits unchanged."""
+    """Sets validity bits of these rows, since the memory of dropped rows is used again."""
     for number in range(width):
         valid = load64(columns + number * at.COLUMN + at.VALID)
         for row in range(first, end):
@@ -65,7 +66,7 @@ def set_valid(columns: int, width: int, first: int, end: int) -> None:
 
 @jit
 def fill(table: int, program: int, rows: int) -> None:
-    """Makes both sides as long as the table."""
+    """Gives both sides an image for each row: NULL where none was written."""
     width = load64(table + at.WIDTH)
     _nulls(program, load64(table + at.BEFORE), width, load64(table + at.BEFORE_FILLED), rows)
     _nulls(program, load64(table + at.AFTER), width, load64(table + at.AFTER_FILLED), rows)
@@ -87,7 +88,7 @@ def _read_image(
     table: int,
     call: int,
 ) -> int:
-    """Reads one image into one row; returns the place after it, or the error. `present` is 0 if it has all columns."""
+    """Reads one image; returns the place after it, or an error. `present`: the bits of its columns, 0 if it has all."""
     nulls = data + begin
     place = begin + bitmap
     if place > end:
@@ -111,7 +112,7 @@ def _read_image(
 
 @inline
 def put_lsn(lsn: int, prefix: int, ordinal: int) -> None:
-    """Writes the Lsn of a row of an event."""
+    """Writes the Lsn of one row of an event."""
     store64(lsn, load64(prefix))
     store64(lsn + 8, load64(prefix + 8))
     swapped = (ordinal & 0xFF) << 24 | (ordinal & 0xFF00) << 8 | ordinal >> 8 & 0xFF00 | ordinal >> 24 & 0xFF
@@ -152,7 +153,7 @@ def _read_row(
 
 @inline
 def take_back(table: int, op: int, row: int) -> None:
-    """Gives the place of the row that was just read to the next row, since this row is not wanted."""
+    """Drops the row that was just read: the next row gets its place."""
     width = load64(table + at.WIDTH)
     if op != _INSERT:
         set_valid(load64(table + at.BEFORE), width, row, row + 1)
@@ -162,7 +163,7 @@ def take_back(table: int, op: int, row: int) -> None:
 
 @inline
 def add_images(table: int, op: int, row: int) -> None:
-    """Notes that the images of a row are written, with all their columns."""
+    """Notes that the images of a row are written."""
     if op != _INSERT:
         store64(table + at.BEFORE_FILLED, row + 1)
     if op != _DELETE:
@@ -180,10 +181,10 @@ def add_row(table: int, op: int, row: int) -> None:
 def read_rows(
     table: int, program: int, data: int, end: int, op: int, present: int, bitmaps: int, first: int, skip: int, call: int
 ) -> int:
-    """Reads rows from `call.AT` to the end, without the first `skip` of the event.
+    """Reads rows from `call.AT` to the end, without the first `skip` rows of the event.
 
-    `present` is the address of the event's bitmaps of the columns in its images, or 0; `bitmaps` are the bytes of NULL
-    bits in a before image, times 65,536, plus those in an after image.
+    `present` is the address of the bitmaps that say which columns the event's images have; 0 if they have all columns.
+    `bitmaps` is the number of bytes for NULL bits in a before image, times 65,536, plus their number in an after image.
     """
     capacity = load64(table + at.CAPACITY)
     begin, done = load64(call + at.AT), load64(call + at.DONE)
@@ -213,7 +214,7 @@ def read_rows(
 
 @inline
 def _look_ahead(event: int, mask: int, first_bit: int) -> None:
-    """Fetches a small event early, since the processor cannot guess its place; then it is there when it is read."""
+    """Fetches the first bytes of an event in advance: the processor cannot guess which event is read next."""
     if has_bit(mask, first_bit + load64(event + at.FIRST)):
         for line in range(0, _EARLY_BYTES, _LINE):
             prefetch(load64(event + at.DATA) + line)
@@ -221,7 +222,7 @@ def _look_ahead(event: int, mask: int, first_bit: int) -> None:
 
 @entry
 def read_again(table: int, skimmed: int, mask: int, first_bit: int, call: int) -> int:
-    """Reads all columns of a skimmed table's rows whose bits are set; moves their Lsns and operations together."""
+    """Reads all columns of the skimmed rows whose bits are set, and closes the gaps in their Lsns."""
     ends, lsns = load64(skimmed + at.ENDS), load64(skimmed + at.LSNS)
     events, rows = load64(skimmed + at.EVENT_COUNT), load64(skimmed + at.ROWS)
     number = load64(call + at.DONE)

@@ -1,4 +1,4 @@
-"""Converts MySQL's binary JSON to text in compiled code, as `binlog.json` does, with a stack instead of recursion."""
+"""Converts MySQL's binary JSON to text in compiled code, as `pidts.binlog.values.json` does, but without recursion."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def _uint(address: int, large: int) -> int:
 
 @inline
 def _is_inline(kind: int, large: int) -> bool:
-    """Whether a value is in the table of entries itself."""
+    """Whether a value is stored in the container's table of entries, not after it."""
     return kind in (4, 5, 6) or (large == 1 and kind in (7, 8))
 
 
 @inline
 def _open(data: int, start: int, size: int, kind: int, frame: int) -> bool:
-    """Stores what a container's header says in a frame of the stack; returns False if its sizes are impossible."""
+    """Stores a container's header in a frame of the stack; returns False if the sizes in the header are impossible."""
     large = kind & 1
     width = 4 if large else 2
     keys = start + 2 * width
@@ -91,9 +91,9 @@ def _put_scalar(data: int, kind: int, at: int, size: int, out: int, limit: int) 
 
 @entry
 def put_json(data: int, size: int, out: int, limit: int, frames: int) -> int:
-    """Writes the text of a document; returns the place after it, or the reason why there is none.
+    """Writes the text of a document; returns the place after the text, or an error of `json_values`.
 
-    A limit of the number of values stops it at malformed bytes whose containers contain each other.
+    In malformed bytes, containers may contain each other. So the number of values is limited.
     """
     if size == 0:
         return put_word(out, _NULL, 4) if limit - out >= 4 else FULL

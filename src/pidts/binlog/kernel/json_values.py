@@ -1,4 +1,4 @@
-"""Writes scalars of MySQL's binary JSON as the same text that `binlog.json` makes.
+"""Writes scalars of MySQL's binary JSON as the same text that `pidts.binlog.values.json` makes.
 
 Each function returns the place after its text, or one of the negative numbers below.
 """
@@ -15,7 +15,7 @@ from pidts.binlog.kernel.numbers import group, limit_of
 from pidts.binlog.kernel.writing import LONGEST_NUMBER, hex_digit, put_magnitude, put_number, put_word, utf8_end, word
 
 BAD, FULL, STRANGE = -1, -2, -3
-"""The errors: no JSON; no room; a number whose text only plain code can make."""
+"""The errors: the bytes are no JSON; there is no room for the text; only plain code can make the text of a number."""
 
 _NULL, _TRUE, _FALSE = word("null"), word("true"), word("false")
 _UNICODE, _ZERO, _MINUS_ZERO = word("\\u00"), word("0.0"), word("-0.0")
@@ -27,7 +27,7 @@ for _code, _letter in ((8, "b"), (9, "t"), (10, "n"), (12, "f"), (13, "r"), (34,
 _EXTRA = np.zeros(256, np.int64)
 _EXTRA[:32] = 5
 _EXTRA[_SHORT.nonzero()] = 1
-"""The number of additional bytes for a string's byte when it is escaped."""
+"""How many bytes longer each byte of a string becomes when it is escaped."""
 
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 _LONGEST_MOMENT = 64
@@ -131,7 +131,7 @@ def put_literal(data: int, at: int, size: int, out: int, limit: int) -> int:
 
 @jit
 def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
-    """Writes a double of up to fifteen digits, if a division or multiplication of exact numbers proves the digits."""
+    """Writes a double of up to fifteen digits, if dividing or multiplying exact numbers proves the digits."""
     if at + 8 > size:
         return BAD
     if limit - out < _LONGEST_DOUBLE:
@@ -156,7 +156,7 @@ def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
 
 @inline
 def _shortest(value: float) -> tuple[int, int]:
-    """Returns digits and a power of ten; no digits if more than fifteen are needed."""
+    """Returns the value as digits and a power of ten; 0 as the digits if more than fifteen are needed."""
     if value < _EXACT and math.floor(value) == value:
         return int(value), 0
     if value >= _EXACT:
@@ -301,7 +301,7 @@ def _put_decimal(data: int, size: int, out: int, limit: int) -> int:
         first += 1
     if scale == 0:
         return out
-    # The digits are one or two places to the right of their final place, so they are moved from the left.
+    # The digits move one or two bytes to the left, so the first digit is moved first.
     return _put_fraction(point, scale, out)
 
 

@@ -1,8 +1,8 @@
-"""The layout of memory that compiled and plain code share: numbers of eight bytes at fixed offsets."""
+"""The layout of the memory that compiled and plain code share: numbers of eight bytes at fixed offsets."""
 
 from __future__ import annotations
 
-# Each column of one form is described by a row of eight numbers.
+# A decoding program has a row of eight numbers for each column. They say how the column's values are read.
 PROGRAM = 64
 CODE = 0
 """The code for reading its values, one of those below."""
@@ -11,18 +11,19 @@ WIRE = 8
 CELL = 16
 """The bytes of a value in its Arrow array; 0 if values vary in size."""
 A, B, C = 24, 32, 40
-"""Other parameters of the code."""
+"""Parameters of the code."""
 PASSED_OVER = -1
 """The cell size of a skipped column, to which nothing is written."""
 
-# A program that skips columns refers to another one, which reads all, and to its steps: their number for an image with
-# NULLs (one per column) and without (several neighbours in one), then the steps one after the other.
+# A program that skips columns refers to the program that reads all columns, and to two lists of steps. A list begins
+# with two numbers: how many steps there are for an image with NULLs (one step for each column), and how many for an
+# image without (one step for several neighbouring columns). Then the steps follow in this order.
 FULL = 48
-"""The address of the other program, in the first row; 0 if this one reads all columns itself."""
+"""In the first row: the address of the program that reads all columns; 0 if this program reads all columns."""
 STEPS = 56
-"""The address of two addresses, in the first row.
+"""In the first row: the address of two addresses.
 
-They are those of the steps that read some columns, and of the steps that read none.
+They point to the list of steps that read some columns, and to the list of steps that read none.
 """
 LOOKING, PASSING = 0, 8
 LEAD, STEP_KIND, STEP_SIZE, STEP_COLUMN = range(0, 32, 8)
@@ -37,22 +38,23 @@ OLD_TIME, OLD_DATETIME, OLD_TIMESTAMP, FRACTION_TIME, FRACTION_DATETIME, FRACTIO
 FIRST_VARYING = 64
 PREFIXED, PADDED, JSON, UUID, INET4, INET6 = range(64, 70)
 
-# The memory of one column of one side of a table.
+# The memory of one column of the before images or of the after images.
 COLUMN = 32
 VALID = 0
-"""The address of its validity bits, which are all ones before anything is written."""
+"""The address of its validity bits, which are all 1 before anything is written."""
 CELLS = 8
 """The address of its values, or of the ends of its values (32 bits each, the first is 0)."""
 TEXT = 16
-"""The address of the bytes of values that vary in size, and the room there."""
+"""The address of the bytes of values that vary in size, and the number of bytes that fit there."""
 ROOM = 24
 
-# One table: the number of its rows, and their place.
+# The state of one table: the number of its rows, the number of rows for which there is room, and the columns'
+# addresses.
 ROWS = 0
 CAPACITY = 8
 WIDTH = 16
 BEFORE_FILLED = 24
-"""The row up to which the before images are written; images missing after it are NULL."""
+"""The row up to which before images are written. Later rows have no before image so far, and get NULL."""
 AFTER_FILLED = 32
 BEFORE = 40
 """The address of the columns of the before images."""
@@ -64,10 +66,10 @@ SIZE = 72
 SCRATCH = 80
 """The address of memory for unfinished JSON containers."""
 PLAIN = 88
-"""1 if plain code has taken over."""
+"""1 if plain code reads all further rows of the table."""
 NUMBER = 96
 TOUCHED = 104
-"""The number of the last transaction with rows of the table, and the number of rows before it."""
+"""The number of the last transaction with rows of the table, and the number of rows before this transaction."""
 MARK = 112
 UNWANTED = 120
 """A bit for each operation whose rows are not read."""
@@ -77,16 +79,16 @@ ASKED = 128
 ENDS = 136
 """The address of each row's end in the images of its event (32 bits each)."""
 EVENTS = 144
-"""The address of the row events from which the rows come, and their number."""
+"""The address of the entries of row events (below), and their number."""
 EVENT_COUNT = 152
 TABLE = 160
 
-# A row event whose rows are not read completely: its images, the place of the first row in them, that row's number, the
-# arguments of `read_rows` for the images, and the program that reads all columns.
+# The entry of a row event whose rows are not read completely: the address of its images, the place of the first row in
+# them, that row's number, the arguments of `read_rows` for the images, and the program that reads all columns.
 DATA, BEGIN, FIRST, OP, PRESENT, BITMAPS, READ_BY = range(0, 56, 8)
 EVENT = 56
 
-# A call's input, its progress, and what it needs.
+# A call's input, its progress, and what it lacks.
 AT = 0
 """The offset of the next row in the images; for rows that are read again, the offset of their event."""
 DONE = 8
@@ -95,12 +97,14 @@ SIDE = 16
 PLACE = 24
 NEEDED = 32
 HELP = 40
-"""The address of documents whose text plain code has made: their address, the text's address and size."""
+"""The address of entries, one for each JSON document of which plain code has made the text. An entry has the address of
+the document, and the address and the size of the text.
+"""
 HELPS = 48
 PREFIX = 56
 """The first sixteen bytes of the rows' Lsns."""
 JSON_CODE = 72
-"""Addresses of the functions that write documents and identifiers."""
+"""The addresses of the functions that write JSON documents and identifiers."""
 IDENTIFIER_CODE = 80
 CALL = 88
 

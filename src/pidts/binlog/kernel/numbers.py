@@ -11,7 +11,7 @@ _GROUP_LIMIT = 10**9
 
 @inline
 def big(address: int, size: int) -> int:
-    """Reads up to eight bytes, the highest first."""
+    """Reads a number of up to eight bytes, the highest byte first."""
     value = 0
     for place in range(size):
         value = value << 8 | load8(address + place)
@@ -20,7 +20,7 @@ def big(address: int, size: int) -> int:
 
 @inline
 def little(address: int, size: int) -> int:
-    """Reads up to eight bytes, the lowest first."""
+    """Reads a number of up to eight bytes, the lowest byte first."""
     value = 0
     if size == 1:
         value = load8(address)
@@ -57,7 +57,7 @@ def limit_of(digits: int) -> int:
 
 @inline
 def group(address: int, place: int, digits: int, flip: int) -> int:
-    """Returns one group of a decimal's digits; `flip` is 255 for negative numbers. The very first bit is inverted."""
+    """Returns one group of a decimal's digits. `flip` is 255 for negative numbers, of which all bits are inverted."""
     value = 0
     for byte in range(_bytes_of(digits)):
         found = load8(address + place + byte) ^ flip
@@ -100,7 +100,7 @@ def _small_decimal(address: int, first: int, groups: int, last: int, cell: int) 
 
 @inline
 def _append_group(cell: int, words: int, limit: int, found: int) -> int:
-    """Multiplies the number in the cell (words of 32 bits) by `limit` and adds `found`."""
+    """Multiplies the number in the cell (words of 32 bits) by `limit`, and adds `found`."""
     carry = found
     for word in range(words):
         place = cell + 4 * word
@@ -147,7 +147,7 @@ def _decimal(address: int, first: int, groups: int, last: int, cell: int, size: 
 
 @jit
 def read_number(code: int, program: int, address: int, cell: int) -> int:
-    """Reads one value into its cell; the caller has checked that the event has all of its bytes."""
+    """Reads one value into its cell. The caller has checked that the event has all bytes of the value."""
     size = load64(program + at.WIRE)
     if code <= at.BYTES8:
         copy_bytes(cell, address, size)

@@ -1,4 +1,4 @@
-"""Chooses, for each column, the code with which the compiled loop reads it; `columns` does this for plain code.
+"""Chooses, for each column, how the compiled loop reads it. `pidts.binlog.values.columns` does this for plain code.
 
 A second program skips some columns. If an image has no NULLs, one step skips adjacent columns of fixed size together
 with the column after them.
@@ -20,7 +20,7 @@ from pidts.model.table import Column
 from pidts.model.types import ColumnType, Kind
 
 Instruction = tuple[int, int, int, int, int]
-"""The code, the bytes of a value in the log or of its length, and three more numbers."""
+"""The code, the size in bytes of a value in the log or of its length field, and three parameters of the code."""
 
 _COPIED = {1: at.BYTES1, 2: at.BYTES2, 4: at.BYTES4, 8: at.BYTES8}
 _IDENTIFIERS = {Kind.UUID: (at.UUID, 16), Kind.INET4: (at.INET4, 4), Kind.INET6: (at.INET6, 16)}
@@ -50,7 +50,10 @@ def cell_size(kind: ColumnType) -> int:
 
 
 def instruction(column: Column, wire: Wire) -> Instruction | None:
-    """Returns the instruction for a form that `columns.reader` accepts; None if only plain code can read it."""
+    """Returns the instruction for a column's form in the log, which `columns.reader` accepts.
+
+    None: only plain code reads it.
+    """
     kind = column.type.kind
     if wire.type in _COMPRESSED:
         return None
@@ -83,7 +86,7 @@ def instruction(column: Column, wire: Wire) -> Instruction | None:
 
 
 def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
-    """Returns all columns as one array for the compiled loop; None if only plain code can read the table."""
+    """Returns the instructions for all columns as one array; None if only plain code can read the table."""
     rows = np.zeros((max(len(wires), 1), at.PROGRAM // 8), np.int64)
     for place, (column, wire) in enumerate(zip(columns, wires, strict=True)):
         found = instruction(column, wire)
@@ -107,9 +110,9 @@ def _decimal(wire: Wire) -> Instruction:
 
 
 def _temporal(column: Column, wire: Wire) -> Instruction:
-    """Returns a time's instruction; the newer forms have the bytes of the fraction, and microseconds in its unit.
+    """Returns the instruction for a date or a time. In newer forms, two parameters describe the fraction of a second.
 
-    MariaDB's own forms have different numbers.
+    They are the bytes of the fraction, and the microseconds in its unit. MariaDB's own forms have other parameters.
     """
     digits = column.type.fsp
     size = (digits + 1) // 2
@@ -139,7 +142,7 @@ def _temporal(column: Column, wire: Wire) -> Instruction:
 
 
 Step = tuple[int, int, int, int]
-"""The bytes to skip, the kind, the bytes of a value's size, the column's place."""
+"""The number of bytes to skip, the kind of the step, the size of a value's length field, and the column's index."""
 
 
 @dataclass(frozen=True, slots=True)

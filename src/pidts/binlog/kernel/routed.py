@@ -1,7 +1,7 @@
-"""A `RowDecoder` that leaves ordinary events to the compiled walk, and handles the others itself.
+"""A `RowDecoder` that lets compiled code, the walk (`router`), read ordinary events, and handles others itself.
 
-So both have the state of the open transaction: the walk as numbers, and the decoder as objects. Before the decoder
-handles an event, it takes over the walk's state. Afterwards the walk takes over the decoder's state.
+Both need the state of the open transaction: the walk as numbers, and the decoder as objects. Before the decoder handles
+an event, it takes over the walk's state. Afterwards, the walk takes over the decoder's state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._tables: list[CompiledRows] = []
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
         self._pieces: list[memoryview] = []
-        """The pieces of decompressed transactions with rows that were not read completely."""
+        """The pieces of decompressed transactions that have rows which were not read completely."""
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, first_look.skim_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
@@ -110,7 +110,7 @@ class RoutedDecoder(decode.RowDecoder):
             place += len(raw)
 
     def _walk(self, walker: LogWalker, view: memoryview, place: int) -> int:
-        """Reads ordinary events from a byte on; returns the byte after them."""
+        """Reads ordinary events from byte `place` on; returns the byte after them."""
         state = self._state
         assert walker.format is not None  # noqa: S101 - the caller has checked it
         state[r.OFFSET], state[r.CHECKSUMS], state[r.PAYLOAD] = walker.offset, walker.format.checksum, _NOT_IN_PAYLOAD
@@ -135,7 +135,7 @@ class RoutedDecoder(decode.RowDecoder):
                 continue
             memory = self._tables[state[r.TABLE]].memory
             if not self._call.help(result, memory, self._ahead(len(view), memory.size), len(view)):
-                # The decoder reads the same event, and makes the error.
+                # The decoder reads the same event again, and raises the error.
                 memory.back_to(int(state[r.ROWS_BEFORE]))
                 break
             state[r.RESUME] = 1
@@ -143,7 +143,7 @@ class RoutedDecoder(decode.RowDecoder):
         return int(state[r.AT])
 
     def _ahead(self, size: int, decoded: int) -> float:
-        """Returns the expected growth of the rows, as a factor, limited by the size of one batch."""
+        """Returns the factor by which the rows will probably grow; the rows of one batch are limited."""
         done = int(self._state[r.AT] + self._call.block[at.AT // 8])
         return min(size / max(done, 1), self._batch_bytes / max(decoded, 1)) * _RESERVE
 

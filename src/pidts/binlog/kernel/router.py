@@ -1,8 +1,8 @@
 """Reads the events of a slice in compiled code; ordinary events need no Python call.
 
 A transaction is ordinary if its tables are already known, its images have all columns, and it ends with XID or COMMIT.
-`LogWalker` and `RowDecoder` are the reference. At any other event, or a malformed one, this walk stops before the event
-and changes nothing; the reference then reads the event.
+`LogWalker` and `RowDecoder` are the reference. This walk stops before any other event, and before a malformed event,
+and changes nothing. The reference then reads this event.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64,
 from pidts.binlog.kernel import layout as at
 from pidts.model.event import Op
 
-# The reasons why the walk stopped; the results of `read_rows` come in addition.
+# The reasons why the walk stopped. The results of `read_rows` are further reasons.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
 
-# The state's places.
+# The indexes of the state's numbers.
 (AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
 (LIMIT, AFTER, PREFIX, PAYLOAD, CHARSETS, RESUME, TOUCHED, TOUCHED_COUNT) = range(8, 16)
 (CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, SKIM_ROWS, BASE) = range(16, 24)
 STATE_SIZE = 24
 
-# A known table map: id and bytes of its body, table and program (0: not wanted, not compiled), the serial number of the
-# transaction in which it last came, and its number.
+# The entry of a known table map: the table id; address and size of its body; the table (0: not wanted) and its program
+# (0: not compiled); the serial number of the transaction in which it last occurred; the number of the table map.
 (E_ID, E_BODY, E_SIZE, E_TABLE, E_PROGRAM, E_MAPPED, E_NUMBER) = range(7)
 ENTRY = 8
 _ENTRY_BYTES = 8 * ENTRY
@@ -146,7 +146,7 @@ def _images_at(body: int, end: int, kind: int, width: int) -> int:
 
 @inline
 def _touch(state: Any, table: int) -> None:
-    """Notes the table's state before the open transaction, which has rows of it."""
+    """Notes the table's state before the open transaction, which has rows of the table."""
     if load64(table + at.TOUCHED) != state[SERIAL]:
         store64(table + at.TOUCHED, state[SERIAL])
         store64(table + at.MARK, load64(table + at.ROWS))
@@ -216,7 +216,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
         return HAND_OVER
     if role == STATEMENT:
         control = control_of(body, end, state[CHARSETS])
-        # ROLLBACK ends in K.
+        # ROLLBACK is the only one of these statements that ends with K.
         if control == C_NONE or load8(end - 1) == 75:
             return HAND_OVER
         if control == C_BEGIN:

@@ -33,9 +33,9 @@ _RESERVE = 1.1
 def whole(
     skimmed: ChangeBatch, memory: Memory, early_filter: EarlyFilter | None, maps: Mapping[int, TableMap]
 ) -> ChangeBatch:
-    """Returns the rows that the early filter keeps, of those that were skimmed into this memory.
+    """Returns those skimmed rows that the early filter keeps, with all columns. `memory` has the skimmed rows.
 
-    `maps`: the program with which each row has to be read.
+    `maps`: the table maps, by the address of the program that reads all columns.
     """
     kept = None if early_filter is None else early_filter.kept(skimmed)
     count = len(skimmed) if kept is None else kept.count
@@ -53,7 +53,7 @@ def whole(
 
 
 def _bits(kept: KeptRows | None, rows: int) -> tuple[Any, int]:
-    """Returns a bit for each wanted row, and where the bits begin."""
+    """Returns bits, one for each row (1: wanted), and the index of the first bit."""
     if kept is None:
         return np.full((rows + 7) // 8, 0xFF, np.uint8), 0
     return kept.mask.buffers()[1], kept.mask.offset
@@ -70,7 +70,7 @@ def rows_too_large(name: TableName) -> Halted:
 
 
 def _explained(skimmed: ChangeBatch, memory: Memory, row: int, maps: Mapping[int, TableMap]) -> PidtsError:
-    """Makes plain code find the error in a row."""
+    """Reads a row again with plain code, and returns the error that this raises."""
     place = int(np.searchsorted(memory.first_rows, row, "right")) - 1
     event: Any = memory.events[at.EVENT * place : at.EVENT * (place + 1)].view(np.int64)
     data, begin, first, _, present, _, program = event.tolist()

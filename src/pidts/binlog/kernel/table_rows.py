@@ -1,4 +1,4 @@
-"""Rows of one table in compiled memory: the same as `rows.TableRows` in plain code, with the same results."""
+"""The rows of one table, as compiled code writes them. `rows.TableRows` is the plain version, with the same results."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ Mark = tuple[int, int, int]
 class CompiledRows:
     """Rows that will become one `ChangeBatch`.
 
-    Rows that only plain code can read go into its lists, and so do all rows after them, because rows keep their order.
+    If only plain code can read a row, this row and all later rows go into the lists of `TableRows`. So rows keep their
+    order.
     """
 
     __slots__ = ("_maps", "_partial", "memory", "plain", "table")
 
     def __init__(self, table: Table, early_filter: EarlyFilter | None = None, *, log_stays: bool = False) -> None:
-        """Columns that do not decide which rows are wanted are skipped at first, if the log stays until the end."""
+        """With `log_stays`, columns that the early filter does not use are skipped at first."""
         self.table = table
         self.memory = Memory(table, _others(table, early_filter) if early_filter is not None and log_stays else ())
         if early_filter is not None:
@@ -45,7 +46,7 @@ class CompiledRows:
         self._maps: dict[int, TableMap] = {}
         """The table maps by the address of the program that reads all columns."""
         self._partial: list[tuple[int, int, bytes]] = []
-        """The first row, the row after the last one, and the columns that these rows have."""
+        """The first row, the row after the last row, and the bitmaps of the columns that these rows have."""
 
     def __len__(self) -> int:
         return self.memory.rows + (0 if self.plain is None else len(self.plain))
@@ -60,7 +61,7 @@ class CompiledRows:
         return CompiledBinding(table_map, self)
 
     def mark(self) -> Mark:
-        """Returns a point to which `back_to` can return: the number of rows, and plain code's two numbers of images."""
+        """Returns a point for `back_to`: the number of rows, and the numbers of images in plain code's lists."""
         before, after = (0, 0) if self.plain is None else self.plain.mark()[1:]
         return len(self), before, after
 
@@ -94,11 +95,11 @@ class CompiledRows:
         return ChangeBatch(self.table, joined.to_batches()[0])
 
     def note_map(self, full: int, table_map: TableMap) -> None:
-        """Notes that rows which were not read completely may be read by this program."""
+        """Notes the table map of the program that reads all columns, with which a row may be read again."""
         self._maps[full] = table_map
 
     def note_partial(self, first: int, held: bytes | None) -> None:
-        """Notes that the rows from `first` on have only some columns."""
+        """Notes the bitmaps of columns for the rows from `first` on, if these rows lack columns."""
         if held is not None and first < self.memory.rows:
             self._partial.append((first, self.memory.rows, held))
 
@@ -112,7 +113,7 @@ class CompiledRows:
 
 
 def _others(table: Table, early_filter: EarlyFilter) -> list[int]:
-    """Returns the places of unused columns; none if no column is used, since then nothing can be decided early."""
+    """Returns the indexes of the columns that the filter does not use; empty if the filter uses no column."""
     looked_at = early_filter.columns if early_filter.asked else ()
     found = [place for place, column in enumerate(table.columns) if column.name.lower() not in looked_at]
     return found if len(found) < len(table.columns) else []
@@ -171,7 +172,7 @@ class CompiledBinding:
         into.memory.add_size(len(event.images))
 
     def _explain(self, event: RowsEvent, first: Lsn, skip: int) -> None:
-        """Makes plain code find the error in an event."""
+        """Reads the event again with plain code, which raises the error."""
         scratch = rows.TableRows(self.rows.table)
         scratch.bind(self._table_map).decode(event, first, skip)
         scratch.take()

@@ -35,7 +35,7 @@ def days(year: int, month: int, day: int) -> int:
     """Returns the same as `calendar.days`."""
     if not _is_real(year, month, day):
         return _UNREAL + (year * 16 + month) * 32 + day
-    # A year that begins in March has its leap day at its end.
+    # If years begin in March, the leap day is the last day of a year.
     if month <= 2:
         year -= 1
         month += 12
@@ -131,7 +131,7 @@ def _fraction_datetime(address: int, size: int, units: int, unit: int) -> int:
 
 @jit
 def read_temporal(code: int, program: int, address: int, cell: int) -> int:
-    """Reads one value into its cell; the caller has checked that the event has all of its bytes."""
+    """Reads one value into its cell. The caller has checked that the event has all bytes of the value."""
     if code == at.DATE:
         packed = load8(address) | load8(address + 1) << 8 | load8(address + 2) << 16
         if packed >> 9 > _LAST_YEAR:

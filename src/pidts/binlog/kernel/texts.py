@@ -1,7 +1,7 @@
 """Converts text columns from the column's charset to UTF-8, a whole column at a time.
 
-Text in UTF-8 is only checked, and so is pure ASCII in any charset that contains it. Charsets of one byte per character
-are converted by a table. Plain code converts all other values, and reports every error.
+Text in UTF-8 is only checked. So is pure ASCII, in any charset that contains ASCII. Charsets of one byte per character
+are converted with a table. Plain code converts all other values, and reports every error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def text(table: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) 
         if rows > _FEW:
             return raw.cast(pa.string())
         found = raw.view(pa.string())
-        found.validate(full=True)  # makes the same checks: a cast takes longer for a few rows, and less for many
+        found.validate(full=True)  # same checks as a cast; faster for a few rows, slower for many
     except pa.ArrowInvalid:
         return strings.text_builder(table, column, charset)(raw.to_pylist())
     return found

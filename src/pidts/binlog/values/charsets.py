@@ -1,8 +1,9 @@
 """Decodes text in the servers' charsets, and finds the charset of a collation id.
 
 Python's codecs agree with the servers' tables, checked character by character on every server, apart from the
-differences listed here. Bytes that no table has are an error: text is never replaced by question marks. If only Python
-has a character (eight of cp1256, seven duplicates of big5), it is the one that every writer of these bytes meant.
+differences listed here. Bytes that are in no table are an error: text is never replaced by question marks. For some
+bytes, only Python has a character (eight of cp1256, seven duplicates of big5). It is the character that every writer of
+these bytes meant.
 """
 
 # Tables of characters are full of characters that look like others.
@@ -52,8 +53,8 @@ _CODECS = {
     "utf8mb4": "utf_8",
 }
 
-# Charsets of one byte per character: one of Python's codecs, and the differences of the servers. MySQL's latin1 is
-# cp1252 with the five undefined bytes defined.
+# Charsets of one byte per character: one of Python's codecs, and how the servers differ from it. MySQL's latin1 is
+# cp1252 with characters for five bytes that cp1252 leaves undefined.
 _PATCHED = {
     "latin1": ("cp1252", {0x81: "\x81", 0x8D: "\x8d", 0x8F: "\x8f", 0x90: "\x90", 0x9D: "\x9d"}),
     "cp866": ("cp866", {0xFC: "ⁿ", 0xFD: "²"}),
@@ -68,7 +69,7 @@ _UPPER_HALVES = {
     "geostd8": charset_tables.GEOSTD8,
     "keybcs2": charset_tables.KEYBCS2,
 }
-# Charsets of several bytes per character: a codec, and characters that the servers map to others.
+# Charsets of several bytes per character: a codec, and which of its characters the servers replace by others.
 _MOVED = {
     "gb18030": ("gb18030", {"\ue7c7": "ḿ", "ḿ": "\ue7c7"}),
     "sjis": ("shift_jis", {"＼": "\\"}),
@@ -82,8 +83,8 @@ _ADDED = {
     "eucjpms": charset_tables.EUC_USER_DEFINED | charset_tables.EUCJPMS_ADDED,
 }
 _FULLWIDTH_TILDE = (b"\x8f\xa2\xb7", b"\xa1\xc1")
-"""eucjpms has it twice; Python uses the first form for the ASCII tilde. No character ends in 8F, so the bytes are
-unambiguous.
+"""eucjpms has this character twice; Python uses the first form for the ASCII tilde. No character ends with 8F, so the
+bytes are unambiguous.
 """
 _WIDTHS = {"utf8": 3, "utf8mb3": 3, "utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gb18030": 4}
 _WIDTHS |= {"ujis": 3, "eucjpms": 3} | dict.fromkeys(("big5", "gbk", "gb2312", "euckr", "sjis", "cp932"), 2)
@@ -112,7 +113,7 @@ def width(charset: str) -> int:
 
 @cache
 def decoder(charset: str, errors: str = "strict") -> Decoder:
-    """Returns the function that decodes this charset; `errors` says how Python handles invalid bytes."""
+    """Returns the function that decodes this charset. `errors`: Python's name for the handling of invalid bytes."""
     if charset in _CODECS:
         return _by_codec(_CODECS[charset], charset, errors)
     if charset in _MOVED:

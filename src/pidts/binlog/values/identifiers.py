@@ -1,4 +1,4 @@
-"""MariaDB's UUID, INET4 and INET6: fixed bytes in the log, text for people."""
+"""Converts MariaDB's UUID, INET4 and INET6, which are bytes of fixed size in the log, to text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 
 
 def inet6_text(value: bytes) -> str:
-    """Returns an address in the server's form, which differs from Python's.
+    """Returns an address in the server's form, which differs from the form that Python writes.
 
     The server shortens even a single zero group. If the rest means IPv4, the last four bytes are written with dots.
     """
@@ -40,7 +40,7 @@ def inet6_text(value: bytes) -> str:
 
 
 def _longest_zeros(groups: list[int]) -> tuple[int, int]:
-    """Returns where the first of the longest runs starts, and its length."""
+    """Returns where the longest sequence of zero groups starts (the first of equally long ones), and its length."""
     best = (0, 0)
     for start in range(len(groups)):
         size = 0
@@ -52,7 +52,7 @@ def _longest_zeros(groups: list[int]) -> tuple[int, int]:
 
 
 _TEXTS: dict[Kind, Callable[[bytes], str]] = {
-    Kind.UUID: lambda value: str(uuid.UUID(bytes=value)),  # with the digits in the order in which they are written
+    Kind.UUID: lambda value: str(uuid.UUID(bytes=value)),  # its digits are in the order of the text
     Kind.INET6: inet6_text,
     Kind.INET4: lambda value: str(ipaddress.IPv4Address(value)),
 }

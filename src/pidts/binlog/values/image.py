@@ -1,12 +1,12 @@
 """The two steps of decoding a column: from row images to a list, and from the list to an Arrow array.
 
-A *reader* is made once per TABLE_MAP event, for the form in the log: it gets the row's bytes and a place in them,
-appends one value to its column's list, and returns the place after it. A *builder* is made once per table structure.
-The values in the list do not depend on the form in the log: an int for numbers, dates (packed, see `temporal`) and
-decimals (unscaled), bytes for text and bytes.
+A *reader* is made once for each TABLE_MAP event, for the form of the column in the log. It gets the bytes of a row
+image and a place in them, appends one value to the column's list, and returns the place after the value. A *builder* is
+made once per table structure. The values in the list do not depend on the form in the log: an int for numbers, dates
+(packed, see `temporal`) and decimals (unscaled), bytes for text and bytes.
 
-Readers do not check the end of the bytes at every step: `data[at]` and `unpack_from` raise by themselves, and after a
-slice that is too short the place is past the end, which the caller checks once a row.
+Readers do not look for the end of the bytes at every step. `data[at]` and `unpack_from` raise by themselves. A slice
+that is too short leads to a place after the end, and the caller checks the place once for each row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Build = Callable[[list[Any]], pa.Array]
 
 
 def fixed(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
-    """Returns a maker of readers for values of fixed size; `convert` makes the stored value from the bytes."""
+    """Returns a function that makes readers for values of fixed size.
+
+    `convert` makes the value for the list from the bytes.
+    """
 
     def make(append: Append) -> Read:
         def read(data: bytes, at: int) -> int:
@@ -52,9 +55,9 @@ class ImageColumn:
     """A column of an image."""
 
     bit: int
-    """The column's bit among the image's NULLs."""
+    """The column's bit in the image's bitmap of NULLs."""
     place: int
-    """The column's place among the table's columns."""
+    """The column's index among the table's columns."""
     read: Read
     append: Append
 

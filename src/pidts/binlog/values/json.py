@@ -1,8 +1,8 @@
 """Converts MySQL's binary JSON to the text that the server itself writes.
 
-A document is a type byte and a value. Objects and arrays begin with a count, their size and a table of entries; each
-entry has a small value itself, or the place of a larger one, counted from the container's first byte. The "large" forms
-have four bytes where the small ones have two.
+A document is a type byte and a value. Objects and arrays begin with the number of members, their size in bytes, and a
+table of entries. An entry has a small value itself. For a larger value, it has the place, counted from the container's
+first byte. The "large" forms have four bytes for each number for which the small forms have two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INLINE_LARGE = _INLINE_SMALL | {7, 8}
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 
 _DEPTH = 100
-"""The server's own limit."""
+"""The server allows no deeper document."""
 
 _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)}
 _ESCAPES |= {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
@@ -53,7 +53,7 @@ Node = str | Array | Object
 
 
 def text(document: bytes) -> str:
-    """Returns the document as text; an empty one, which the server stores for a default of its own, means null."""
+    """Returns the document as text. An empty document, which the server stores as an implicit default, means null."""
     return render(tree(document))
 
 
@@ -79,7 +79,7 @@ def tree(document: bytes) -> Node:
 
 
 def double_text(value: float) -> str:
-    """Returns the shortest exact digits; an exponent outside 1e-15 to 1e15; always in a double's form."""
+    """Returns a double with its shortest exact digits, and with an exponent if it is not between 1e-15 and 1e15."""
     if value in {0.0, float("inf"), float("-inf")} or value != value:  # noqa: PLR0124
         return "-0.0" if str(value) == "-0.0" else "0.0"
     mantissa, _, exponent = f"{abs(value)!r}".partition("e")
@@ -98,7 +98,10 @@ def double_text(value: float) -> str:
 
 
 class _Document:
-    """Reads one document; a limit of entries stops it at malformed bytes whose containers contain each other."""
+    """Reads one document.
+
+    In malformed bytes, containers may contain each other, so the number of entries is limited.
+    """
 
     __slots__ = ("_budget", "_data")
 

@@ -1,4 +1,4 @@
-"""ENUM and SET: numbers in the log, words in the table's structure."""
+"""Converts ENUM and SET: the log has numbers, and the table's structure has the words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers, floats, bits and years."""
+"""Reads integers, floats, bits and years."""
 
 from __future__ import annotations
 

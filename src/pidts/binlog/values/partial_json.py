@@ -1,8 +1,8 @@
 """Reads PARTIAL_UPDATE events, in which an after image has only the changes to a JSON document.
 
-Each after image has options before it and, if they say so, a bit for every JSON column of the table, in the image or
-not. If the bit is set, the value is a list of changes to the document in the before image of the same row: replace,
-insert or remove at a path such as `$.a[3]."a key"`.
+Before each after image there are options. If they say so, a bit follows for every JSON column of the table, even for
+columns that the image lacks. If the bit is set, the value is a list of changes to the document in the before image of
+the same row: replace, insert or remove at a path such as `$.a[3]."a key"`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LENGTH = 4
 _LEG = re.compile(r'\[(?:(\d+)|last(?:\s*-\s*(\d+))?)\]|\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))')
 
 Documents = Mapping[int, int]
-"""The JSON columns of a table by place, with the size of each one's length field."""
+"""The JSON columns of a table: the size of the length field, by the column's index."""
 Leg = str | int
-"""A key, or a place in an array; counted from its end if negative."""
+"""A step of a path: a key, or an index of an array; a negative index counts from the array's end."""
 
 
 def documents(wires: Sequence[Wire]) -> Documents:
@@ -34,7 +34,7 @@ def documents(wires: Sequence[Wire]) -> Documents:
 
 
 def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents) -> tuple[dict[int, bytes], int]:
-    """Appends a before image; returns its documents unchanged, and the place after it."""
+    """Appends a before image; returns its JSON documents as bytes, and the place after the image."""
     nulls, at = _nulls(data, at, len(held))
     found = {}
     for column in held:
@@ -49,7 +49,10 @@ def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Doc
 
 
 def after_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]) -> int:
-    """Appends an after image with its documents rebuilt; returns the place after it."""
+    """Appends an after image, in which changes of documents are replaced by whole documents.
+
+    Returns the place after it.
+    """
     changed, at = _changed(data, at, columns)
     nulls, at = _nulls(data, at, len(held))
     for column in held:
@@ -86,7 +89,7 @@ def rebuilt(document: bytes, diffs: bytes) -> str:
 
 
 def legs(path: str) -> list[Leg]:
-    """Returns the steps of a path: keys and array places."""
+    """Returns the steps of a path."""
     found: list[Leg] = []
     at = 1
     while at < len(path):

@@ -59,7 +59,10 @@ def build_bytes(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def text_builder(table: TableName, column: Column, charset: str) -> Build:
-    """Returns a builder that checks text: unreadable bytes stop the task, and are never replaced."""
+    """Returns a builder that decodes text.
+
+    Bytes that are no text in the charset stop the task, and are never replaced.
+    """
     if charset == UNKNOWN_CHARSET:
         return _unreadable(table, column)
     decode = charsets.decoder(charset)
@@ -108,7 +111,7 @@ def _unreadable(table: TableName, column: Column) -> Build:
 
 
 def undecodable(table: TableName, column: Column, charset: str, error: UnicodeDecodeError) -> Halted:
-    """Returns the error for bytes in a text column that its charset does not have."""
+    """Returns the error for a text column with bytes that are no text in the column's charset."""
     around = error.object[max(0, error.start - 8) : error.end + 8]
     return Halted(
         "undecodable-text",
@@ -150,9 +153,11 @@ def _short(append: Append) -> Read:
 
 
 def converted(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
-    """Returns a maker of readers for a value after its length, which `convert` turns into the stored value.
+    """Returns a function that makes readers for a value after its length.
 
-    A value that the end of the bytes cuts off is not converted: the caller notices the end itself.
+    `convert` makes the value for the list from the bytes.
+
+    If the bytes end within the value, it is not converted. The caller notices the end by the returned place.
     """
 
     def make(append: Append) -> Read:

@@ -1,4 +1,4 @@
-"""Reads dates and times in the forms of MySQL 5.6 and later, of earlier MySQL, and of MariaDB between the two.
+"""Reads dates and times in the forms of MySQL 5.6 and later, of earlier MySQL, and in MariaDB's own forms.
 
 The value in the list is `year * 512 + month * 32 + day` for a date, and the same with the microseconds of the day for a
 datetime. Dates that are in no calendar (`0000-00-00`, `2024-00-15`) are ordinary numbers here, and every distinct day
@@ -30,7 +30,7 @@ read.
 
 ZERO_TIMESTAMP = calendar.microseconds(calendar.days(0, 0, 0), 0)
 
-# MariaDB's own fractional forms (mysql56_temporal_format=OFF): bytes by digits of the fraction.
+# MariaDB's own forms with fractions (mysql56_temporal_format=OFF): the number of bytes, by the digits of the fraction.
 _MARIADB_TIME = (3, 4, 4, 5, 5, 5, 6)
 _MARIADB_DATETIME = (8, 6, 6, 7, 7, 7, 8)
 _MARIADB_FRACTION = (0, 1, 1, 2, 2, 3, 3)
@@ -81,7 +81,7 @@ def build_datetime(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def build_microseconds(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Returns durations and timestamps, which are points in time already in the log."""
+    """Returns durations and timestamps, which already are microseconds in the list."""
     return pa.array(values, pa.int64()).cast(kind)
 
 
@@ -114,7 +114,7 @@ def _duration(hour: int, minute: int, second: int, microsecond: int) -> int:
 
 
 def _fraction(digits: int) -> tuple[int, int]:
-    """Returns the bytes of the fraction, and the factor that turns its number into microseconds."""
+    """Returns the number of bytes of a fraction, and the factor that makes microseconds from its number."""
     size = (digits + 1) // 2
     return size, 10 ** (6 - 2 * size)
 
@@ -139,7 +139,7 @@ def _datetime2(digits: int) -> MakeReader:
 
 
 def _time2(digits: int) -> MakeReader:
-    """Returns a reader for one signed integer with its fraction: a negative value with one borrows from the seconds."""
+    """Returns a reader for a time that is one signed integer together with its fraction."""
     size, unit = _fraction(digits)
     shift, mask = 8 * size, (1 << 8 * size) - 1
     zero = 1 << 23 + shift
