@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""Describes the machine on which a figure was measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 def machine() -> dict[str, Any]:
-    """Before the bench begins: the load is that of others."""
+    """Returns the machine's description. It is called before the bench begins, so the load is that of other programs."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return {

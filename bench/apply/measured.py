@@ -1,4 +1,4 @@
-"""What a bench has measured: a line on the screen for each run, and a file that has the last of each."""
+"""Prints the result of each measurement as one line, and keeps the last result of each pair of contenders in a file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from machine import machine
 
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
-    """The command, and where it runs."""
+    """Returns the options of the command, the time, and the machine on which it runs."""
     head = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
     return head | {name: value for name, value in vars(options).items() if name not in ("result", "folder")}
 
 
 def keep(path: Path, command: dict[str, Any], runs: list[dict[str, Any]], *places: str) -> None:
-    """Beside what other commands have measured of other pairs, which differ in one of `places`."""
+    """Adds results to the file. Earlier results with the same values of `places` are replaced."""
     known = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}
     place = operator.itemgetter(*places)
     new = {place(run) for run in runs}

@@ -1,4 +1,4 @@
-"""The product, from source to target: `pidts replicate` until the relay is full, then `pidts run` until synced."""
+"""Measures PiDTS from source to target: `pidts replicate` until the relay is full, then `pidts run` until synced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PIDTS = [sys.executable, "-m", "pidts"]
 
 
 class Task:
-    """One log in a relay, and task files that read it."""
+    """The relay with one log of the source, and task files that read it."""
 
     def __init__(self, source: Source, log: Log, folder: Path, settings: dict[str, Any]) -> None:
         self._source, self._log, self._folder, self._settings = source, log, folder, settings
@@ -53,7 +53,8 @@ class Task:
                 }
             ],
             "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
-            # All of the log is there before the task begins: in the safe mode of a start, nothing would be compared.
+            # # The relay has the whole log before the task begins. In the safe mode of a start, nothing would be
+            # compared.
             "syncers": {"global": {"worker-count": workers, "safe-mode-duration": "0s"}},
             "pidts": {
                 "relay": str(self._relay),
@@ -67,7 +68,7 @@ class Task:
         return path
 
     def fill(self, target: TargetServer) -> None:
-        """Until the relay has all of the log."""
+        """Runs the replicator until the relay has the whole log."""
         end = self._log.end.log_index, self._log.end.offset
         with (self._folder / "replicate.log").open("wb") as output:
             command = [*_PIDTS, "replicate", str(self.file(target, 1))]
@@ -83,7 +84,7 @@ class Task:
             process.wait(30)
 
     def changes(self, table: Table) -> list[ChangeBatch]:
-        """All of the log, decoded."""
+        """Returns the changes of the whole log, decoded."""
         found: list[ChangeBatch] = []
         with closing(RelayReader(self._relay, "one")) as relay:
             entries = [entry for entry in relay.entries() if entry.transaction.row_events]
@@ -102,13 +103,13 @@ class Task:
         return found
 
     def run(self, target: TargetServer, workers: int, on_divergence: str = "overwrite") -> dict[str, Any]:
-        """Until synced."""
+        """Runs the task until it is synced, and returns its figures."""
         log, begun, rows = run_task(self.file(target, workers, on_divergence), self._folder)
         return figures(log, begun, sum(rows.values()))
 
 
 def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:
-    """Until synced: what the run has logged, when it was started, and how many rows it has done."""
+    """Runs a task until it is synced. Returns its log, the time of its start, and the number of rows by kind."""
     scratch, log = folder / "scratch", folder / "run.log"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
@@ -130,7 +131,7 @@ def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:
 
 
 def figures(log: str, begun: float, changes: int) -> dict[str, Any]:
-    """Returns the figures that the run has logged; the time until the first batch is the start, mostly of Spark."""
+    """Returns the figures that the run has logged. The time before the first batch is the start, mostly of Spark."""
     batches = [
         (float(planned), float(called), json.loads(seconds.replace("'", '"')))
         for called, planned, seconds in _DONE.findall(re.sub(r"\x1b\[[0-9;]*m", "", log))

@@ -1,9 +1,9 @@
-"""What ours is measured against; none of it keeps an order, survives a crash elsewhere, or reads a log.
+"""The programs with which PiDTS is compared. None of them keeps the order of changes, survives a crash, or reads a log.
 
-- bulk: changes that are decoded and reduced already, in batches of 10,000, written as fast as one connection can, with
-  a checkpoint row in each commit. No program that also has to read the log can be faster.
+- bulk: decoded and reduced changes, in batches of 10,000, written as fast as one connection can, with a checkpoint row
+  in each commit. No program that also has to read the log can be faster.
 - single: one statement for each row, one commit for each transaction of the source.
-- native: a replica of the target's own kind, its relay log full before it begins.
+- native: a replica of the same kind as the target. Its relay log is full before it begins to apply.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _joined(columns: list[pa.Array], before: bytes, after: bytes) -> pa.Array:
 
 
 def _text(rows: pa.Array) -> bytes:
-    """Without the comma behind the last."""
+    """Returns the text of the rows without the last comma."""
     _, offsets, data = rows.buffers()
     places = memoryview(offsets).cast("q")
     return bytes(memoryview(data)[places[rows.offset] : places[rows.offset + len(rows)] - 1])
@@ -151,7 +151,7 @@ class _Postgres:
 
 
 def single(target: TargetServer, table: Table, changes: list[ChangeBatch], size: int, seconds: float) -> dict[str, Any]:
-    """As many as there is time for: the rate does not change on the way."""
+    """Applies changes until the time is over or all are applied: the rate does not depend on their number."""
     connection = target.connect(autocommit=False)
     cursor = connection.cursor()
     name, (key,) = f"{SCHEMA}.{table.name.name}", table.identity
@@ -182,7 +182,7 @@ def single(target: TargetServer, table: Table, changes: list[ChangeBatch], size:
 
 
 def native(target: TargetServer, source: Source, log: Log, threads: int, seconds: float) -> dict[str, Any]:
-    """From the moment when its relay log has all of it."""
+    """Measures native replication, from the moment when the replica's relay log has the whole log."""
     connection = target.connect()
     cursor = connection.cursor(DictCursor)
     server = source.server

@@ -1,9 +1,10 @@
-"""How fast are changes applied? Ours from source to target, beside the limit, native replication, and row by row.
+"""How fast are changes applied? Compares PiDTS with the limit, with native replication, and with single statements.
 
     python bench/apply/run.py [--targets mariadb,mysql97,postgres] [--shapes sb,wide] [--sizes 1,4,1000] ...
 
-A private MariaDB is the source. Every contender gets the same changes, on the same server with the same settings, after
-the same copy of the table was put back. `--quick` is one pair (MariaDB, sb, one row a transaction) in about a minute.
+A private MariaDB is the source. Every contender gets the same changes, on the same server with the same settings.
+Before each of them, the same copy of the table is put back. `--quick` measures one pair (MariaDB, shape sb, one row in
+a transaction) in about a minute.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict
                 chosen = {name: run for name, run in known.items() if name in options.contenders.split(",")}
                 rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
                 for number in range(options.rounds):
-                    # Every other round in the opposite order: what comes first must not always be the same.
+                    # # Every other round has the opposite order, so that no contender is always the first one.
                     for name, contender in list(chosen.items())[:: -1 if number % 2 else 1]:
                         target.reset()
                         place = {"target": kind, "table": shape, "rows_per_transaction": size, "by": name}
@@ -97,7 +98,7 @@ def demand_all(target: TargetServer, name: str, rows: int) -> None:
 
 
 def of_rounds(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the round in the middle, with the rates of all."""
+    """Returns the round with the median rate, and the rates of all rounds."""
     ordered = sorted(runs, key=lambda run: run["changes_per_second"])
     rates = [run["changes_per_second"] for run in runs]
     return ordered[len(ordered) // 2] | ({"rounds": rates} if len(rates) > 1 else {})

@@ -1,4 +1,4 @@
-"""Puts what was measured into docs/reference/performance.md, between the marks that name each table.
+"""Writes the results into docs/reference/performance.md, between the marks of each table.
 
 python bench/apply/table.py
 """

@@ -1,4 +1,4 @@
-"""A target server whose base copy is put back before each contender: the same pages, no leftovers of the one before."""
+"""Target servers. Before each contender, the base copy of a server's files is put back, so that all begin alike."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = tuple(_START)
 
 
 class TargetServer:
-    """Every commit is made durable; no binary log of its own."""
+    """A target server that makes every commit durable, and that writes no binary log."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self._folder = kind, folder
@@ -61,7 +61,7 @@ class TargetServer:
         )
 
     def make_base(self, table: Table, dump: Path) -> None:
-        """The source's table, filled, and the server stopped to keep its files."""
+        """Creates the source's table on the target, fills it, and keeps the server's files as the base copy."""
         self._table = f"{table.name.schema}.{table.name.name}"
         session = self.target.connect()
         session.meta.prepare()
@@ -83,14 +83,14 @@ class TargetServer:
         self.keep_base()
 
     def keep_base(self) -> None:
-        """What the server has now is what `reset` puts back."""
+        """Makes the server's present files the base copy, which `reset` puts back."""
         self.server.restart()
-        self.server.restart()  # what the first start after a load still had to do is done
+        self.server.restart()  # # completes what the first start has left
         self.down()
         self._copy("data", "base")
 
     def reset(self) -> None:
-        """The base copy again, its pages in memory."""
+        """Puts the base copy back, starts the server, and reads the table into memory."""
         with suppress(Exception):
             self.server.kill()
         shutil.rmtree(self._folder / "data")
@@ -100,10 +100,10 @@ class TargetServer:
             self._warm()
 
     def run_in(self) -> None:
-        """Make PostgreSQL what it is after a while: it has touched its memory, and has files of its log to write over.
+        """Makes a new PostgreSQL server write and delete as much log as an old one.
 
-        A new one wipes both first, which is a sixth of its work for a copy, whoever makes it. MySQL's files are there
-        from the beginning.
+        A new server first clears its memory and its new log files. This is a sixth of its work for a copy, whichever
+        program copies. MySQL creates its log files at once.
         """
         if self.kind != "postgres":
             return

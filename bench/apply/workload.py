@@ -1,7 +1,8 @@
-"""The source: one table of many rows, and logs of changes to it in transactions of different sizes.
+"""The source: a table with many rows, and logs with changes of this table in transactions of different sizes.
 
-Half of the changes are updates, three tenths inserts, two tenths deletes. No row is changed twice, so that nobody can
-win by compacting, and no two logs touch the same row: each log fits the table as it was at the beginning.
+Half of the changes are updates, three tenths inserts, two tenths deletes. No row is changed twice, so no contender
+gains by joining changes of one row. No two logs change the same row, so each log fits the table as it was at the
+beginning.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pidts.source import SourceConfig, connect, log_end
 
 SCHEMA = "bench"
 _STRIDE = 7_368_787
-"""A prime: its multiples modulo the number of rows meet every row once, in no order."""
+"""A prime number: the remainders of its multiples by the number of rows are all row numbers, in no visible order."""
 
 _SB = "id BIGINT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL"
 _SB_ROW = (
@@ -47,7 +48,7 @@ _WIDE_SET = (
 
 @dataclass(frozen=True)
 class Shape:
-    """One of the tables."""
+    """The columns and values of one table."""
 
     name: str
     columns: str
@@ -64,7 +65,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Log:
-    """A stretch of the source's log, all of it changes of one table."""
+    """A part of the source's log that has only changes of one table."""
 
     shape: str
     rows_per_transaction: int
@@ -72,14 +73,14 @@ class Log:
     begin: Position
     end: Position
     gtid: str
-    """Before it, as a replica begins."""
+    """The GTID before this part, with which a replica begins."""
 
 
 class Source:
-    """A private MariaDB with the table."""
+    """A private MariaDB server with the table."""
 
     settings: tuple[str, ...] = ()
-    """Statements before the first rows."""
+    """Statements that run before the first rows are inserted."""
 
     def __init__(self, server: Server, shape: Shape, rows: int) -> None:
         self.server, self.shape, self.rows = server, shape, rows
@@ -100,7 +101,7 @@ class Source:
             return list(cursor.fetchall())
 
     def dump(self, path: Path) -> None:
-        """The table's rows as the server writes them."""
+        """Writes the table's rows to a file, in the server's text form."""
         self.run(f"SELECT * FROM {self.shape.name} ORDER BY id INTO OUTFILE '{path}'")
 
     def _make(self) -> None:
@@ -135,7 +136,7 @@ class Source:
         )
 
     def log(self, rows_per_transaction: int, changes: int) -> Log:
-        """The next changes."""
+        """Writes the next changes, and returns their part of the log."""
         if rows_per_transaction not in (1, 4, 1000) or changes % 1000 or self._used + changes > self.rows:
             raise ValueError(f"{changes} changes in transactions of {rows_per_transaction}: too many, or not in whole")
         self.run("FLUSH BINARY LOGS")
@@ -149,11 +150,11 @@ class Source:
         return Log(self.shape.name, rows_per_transaction, changes, begin, self.end(), gtid)
 
     def numbers(self, count: int) -> str:
-        """The numbers from 0 on, as a table whose column is `seq`."""
+        """Makes a table whose column `seq` has the numbers from 0 on."""
         return f"seq_0_to_{count - 1}"
 
     def executed(self) -> str:
-        """The GTIDs so far, as a replica begins behind them."""
+        """Returns the GTIDs executed so far: a replica begins after them."""
         return str(self.run("SELECT @@gtid_binlog_pos")[0][0])
 
     def end(self) -> Position:

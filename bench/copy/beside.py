@@ -1,4 +1,4 @@
-"""What the other benches have made, `bench/apply` and `bench/latency`, is used here too: import this first."""
+"""Makes modules of `bench/apply` and `bench/latency` importable; it must be imported first."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 _BENCH = Path(__file__).parent.parent
-# Behind this folder: a module of the same name here is meant.
+# # They come after this folder: if a module is in both, the one in this folder is meant.
 sys.path += [str(_BENCH / "apply"), str(_BENCH / "latency")]

@@ -1,8 +1,9 @@
-"""The limit: the servers' own bulk commands, led by hand, with no program between that looks at a row.
+"""Measures the limit: the servers' own bulk commands, without a program that reads the rows between them.
 
-The source writes ranges of ids into files in memory (`SELECT ... INTO OUTFILE`), a pipe joins those of a table, the
-target reads the pipe by one command a table (`LOAD DATA INFILE`, `COPY`). Two tables go side by side; of each, reading
-and loading overlap. Nothing is consistent, resumable or followed by changes: whoever copies for real has more to do.
+The source writes ranges of ids into files in memory (`SELECT ... INTO OUTFILE`). A pipe joins the files of a table, and
+the target reads the pipe with one command for each table (`LOAD DATA INFILE`, `COPY`). Two tables are copied at the
+same time; reading and loading of a table overlap. This copy is not consistent, it cannot resume, and no changes follow:
+a real copy has more to do.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from targets import TargetServer
 from workload import SCHEMA
 
 _RANGE = 50_000
-"""Rows of a file: some megabytes."""
+"""The number of rows in a file: some megabytes."""
 _AHEAD = 4
-"""Files that wait to be loaded."""
+"""The largest number of files that wait to be loaded."""
 _MEMORY = Path("/dev/shm")
 
 Load = Callable[[TargetServer, CopiedTable, Path], None]
 
 
 def run(source: Source, target: TargetServer, load: Load) -> float:
-    """Seconds, for all tables; they are there already, as the product makes them."""
+    """Returns the seconds for all tables. The tables exist already, as PiDTS creates them."""
     _make_tables(source, target)
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
         folder = Path(name)
@@ -57,7 +58,7 @@ def _stream(source: Source, target: TargetServer, load: Load, stream: int, folde
 
 
 class _Feeding:
-    """Fills a pipe from the source, one range after the other."""
+    """Fills a pipe with rows from the source, one range after the other."""
 
     def __init__(self, source: Source, table: CopiedTable, folder: Path, pipe: Path) -> None:
         self._source, self._table, self._folder, self._pipe = source, table, folder, pipe
@@ -111,7 +112,7 @@ def into_mysql(settings: str) -> Load:
 
 
 def into_postgres(*, keys_after: bool) -> Load:
-    """With the keys there from the beginning, or made when all rows are there."""
+    """Returns a function that loads a table. Its keys exist from the beginning, or are created after all rows."""
 
     def load(target: TargetServer, table: CopiedTable, pipe: Path) -> None:
         name = f"{SCHEMA}.{table.name}"
@@ -142,5 +143,5 @@ _MYSQL = {"limit": into_mysql("autocommit = 1"), "limit2": into_mysql("unique_ch
 
 
 def ways(kind: str) -> dict[str, Load]:
-    """Whichever is faster is the limit."""
+    """Returns two ways to load; the faster one is the limit."""
     return _POSTGRES if kind == "postgres" else _MYSQL

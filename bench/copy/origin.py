@@ -1,4 +1,4 @@
-"""The source: two filled tables of each shape, and the check whether a copy has each of their rows unchanged."""
+"""The source: filled tables of several shapes, and the check that a copy has each row unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, read_structures
 
 STREAMS = 2
-"""As many tables of each shape, too: everybody who can copy side by side has the same work on each side."""
+"""Each shape has this number of tables. So a program that copies tables in parallel has equal work for each connection.
+"""
 
 _OPTIONS = ("--innodb-buffer-pool-size=2G", "--secure-file-priv=")
 START = {
@@ -34,14 +35,14 @@ _CRC_SUM = "SUM(CRC32({}))"
 _SHA_SUM = "SUM(CAST(CONV(LEFT(SHA2({}, 256), 8), 16, 10) AS UNSIGNED))"
 _POSTGRES_SUM = "SUM(('x' || LEFT(ENCODE(SHA256(CONVERT_TO({}, 'UTF8')), 'hex'), 8))::bit(32)::bigint)"
 _COLLATIONS = {"utf8mb4": "utf8mb4_general_ci", "latin1": "latin1_swedish_ci"}
-"""All servers know them; a dump of MySQL 9.7's own is refused by MariaDB."""
+"""All servers have these collations. MariaDB refuses a dump with MySQL 9.7's own default."""
 _ID_STEP = 2
-"""The rows' ids are even numbers from 0."""
+"""The ids of the rows are even numbers from 0 on."""
 
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """One of the source's."""
+    """One table of the source."""
 
     name: str
     shape: Shape
@@ -53,13 +54,13 @@ class CopiedTable:
         return re.findall(r"(?:^|, )([a-z]+) ", self.shape.columns)
 
     def id_ranges(self, size: int) -> Iterator[tuple[int, int]]:
-        """From the first, before the second."""
+        """Yields the ranges of ids with `size` rows each: the first id, and the id after the last one."""
         for first in range(0, self.rows, size):
             yield first * _ID_STEP, min(first + size, self.rows) * _ID_STEP
 
 
 class Source:
-    """A private server with the tables; what fills them is not in its log."""
+    """A private server with the tables. Its log does not have the statements that fill them."""
 
     def __init__(self, server: Server, shapes: list[str], rows: int) -> None:
         self.server = server
@@ -86,13 +87,13 @@ class Source:
             return {name.name: table for name, table in read_structures(session, AllowList(do_dbs=(SCHEMA,))).items()}
 
     def sums(self, *, sha: bool) -> dict[str, tuple[int, str]]:
-        """By table: how many rows, and a number that depends on every value."""
+        """Returns for each table the number of rows, and a number that depends on every value."""
         if sha not in self._sums:
             self._sums[sha] = dict(_side_by_side(self.tables, lambda table: _mysql_sum(self.connect(), table, sha=sha)))
         return self._sums[sha]
 
     def _make(self) -> None:
-        """The numbers come from a table that doubles: a sequence engine is MariaDB's alone."""
+        """Creates and fills the tables, with numbers from a table that is doubled: only MariaDB has a sequence engine."""
         with closing(self.connect()) as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {SCHEMA} COLLATE {_COLLATIONS['utf8mb4']}")
             cursor.execute("CREATE DATABASE numbers")
@@ -119,7 +120,7 @@ class Source:
 
 
 def check(source: Source, target: TargetServer) -> None:
-    """Every row, every value."""
+    """Checks that every row and every value of a copy is equal."""
     is_postgres = target.kind == "postgres"
     one = _postgres_sum if is_postgres else _mysql_sum
     found = dict(_side_by_side(source.tables, lambda table: one(target.connect(), table)))
@@ -148,5 +149,5 @@ def _postgres_sum(session: psycopg.Connection, table: CopiedTable) -> tuple[int,
 
 
 def outfile(cursor: Any, table: CopiedTable, first: int, behind: int, path: Path) -> None:
-    """A range of ids, as the server itself writes it."""
+    """Lets the server write the rows of a range of ids to a file."""
     cursor.execute(f"SELECT * FROM {SCHEMA}.{table.name} WHERE id >= {first} AND id < {behind} INTO OUTFILE '{path}'")

@@ -1,4 +1,4 @@
-"""The product, from source to target: `pidts run` of a new task until everything is copied."""
+"""Measures PiDTS, from source to target: `pidts run` of a new task until everything is copied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from targets import TargetServer
 
 
 def run(source: Source, target: TargetServer, folder: Path, *, mode: str, threads: int) -> dict[str, Any]:
-    """Nobody writes on the source; that it could be written is what everything beside the rows is for."""
+    """Copies all tables. No program writes on the source meanwhile, although PiDTS would allow that."""
     path = task_file("copied", source.server, target.server, folder)
     task = yaml.safe_load(path.read_text())
     task["task-mode"] = mode

@@ -1,4 +1,4 @@
-"""Programs that others use for a full copy: `mariadb-dump | mariadb`, and pg_chameleon in an environment of its own."""
+"""Runs other programs for a full copy: `mariadb-dump | mariadb`, and pg_chameleon in an environment of its own."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _ENVIRONMENT = Path(tempfile.gettempdir()) / "pidts-bench-pg-chameleon"
 _SOMEBODY = 65534
 _ALONE = ("setpriv", "--reuid", str(_SOMEBODY), "--clear-groups")
 _READING = ("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
-"""pg_chameleon refuses to run as root. The capability lets it read the Python of root's environment."""
+"""pg_chameleon refuses to run as root. This capability lets another user read the Python files of root's environment.
+"""
 
 
 def dump(source: Source, target: TargetServer, folder: Path) -> float:
-    """One stream, a consistent snapshot, as its manual has it."""
+    """Copies with one stream from a consistent snapshot, as the program's manual recommends."""
     errors = folder / "dump.log"
     begun = time.perf_counter()
     with errors.open("wb") as log:
@@ -38,7 +39,7 @@ def dump(source: Source, target: TargetServer, folder: Path) -> float:
         )
         writing = subprocess.Popen(["mariadb", *_login(target.server)], stdin=reading.stdout, stdout=log, stderr=log)
         if reading.stdout:
-            reading.stdout.close()  # so that the end of the one ends the other
+            reading.stdout.close()  # # so that either process ends when the other ends
     if writing.wait() or reading.wait():
         raise RuntimeError(errors.read_text()[-3000:])
     return time.perf_counter() - begun
@@ -49,7 +50,7 @@ def _login(server: Server) -> list[str]:
 
 
 def chameleon(source: Source, target: TargetServer, folder: Path) -> float:
-    """Its `init_replica`, tables and keys included; what it notes about the two servers comes before."""
+    """Runs pg_chameleon's `init_replica`, which also creates tables and keys. Its preparation is not measured."""
     _prepare()
     home = folder / "home"
     for name in ("configuration", "pid", "logs"):
@@ -87,7 +88,7 @@ def _chameleon(home: Path, *command: str) -> None:
 
 
 def _prepare() -> None:
-    """Once for a machine."""
+    """Installs pg_chameleon, once for a machine."""
     made = _ENVIRONMENT / "made"
     wanted = "\n".join(CHAMELEON)
     if made.exists() and made.read_text() == wanted:
@@ -98,7 +99,7 @@ def _prepare() -> None:
 
 
 def _chameleon_settings(source: Server, target: Server, home: Path) -> dict[str, object]:
-    """Its example's; both servers take any password."""
+    """Returns the settings of pg_chameleon's example. Both servers accept any password."""
     login = {"host": source.host, "port": str(source.port), "user": source.user, "password": source.password}
     one = {
         "type": "mysql",

@@ -1,11 +1,11 @@
-"""How fast is a full copy? Ours from source to target, beside the limit and what others use.
+"""How fast is a full copy? Compares PiDTS, from source to target, with the limit and with other programs.
 
     python bench/copy/run.py [--source mariadb] [--targets mariadb,mysql97,postgres] [--rows 5000000] ...
 
-The rows lie in two tables of each shape. Every contender copies them into the same empty server, started anew and run
-in, with the same settings, and has the time until all rows are committed and all keys are there; then rows and values
-are compared.
-pg_chameleon knows no source as new as MySQL 9.7. `--quick` is one pair (MariaDB to PostgreSQL) with 200,000 rows.
+The rows are in two tables of each shape. Every contender copies them into the same empty server with the same settings,
+which was started anew and prepared. Its time ends when all rows are committed and all keys exist. Then rows and values
+are compared. pg_chameleon does not support a source as new as MySQL 9.7. `--quick` measures one pair (MariaDB to
+PostgreSQL) with 200,000 rows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def of_target(source: Source, target: TargetServer, folder: Path, options: argpa
 def contenders(
     source: Source, target: TargetServer, options: argparse.Namespace
 ) -> dict[str, Callable[[Path], dict[str, Any]]]:
-    """By name; each has a folder for itself."""
+    """Returns the contenders by name; each has a folder of its own."""
     ways = by_hand.ways(target.kind)
     found: dict[str, Callable[[Path], float]] = {
         name: lambda _, load=load: by_hand.run(source, target, load) for name, load in ways.items()

@@ -1,4 +1,4 @@
-"""The logs that are decoded: written by a real MariaDB, with nothing in them but row changes of one table."""
+"""Makes the logs that are decoded. A real MariaDB writes them, and they have only row changes of one table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SB_VALUES = "seq, seq % 10007, rpad(md5(seq), 119, '0123456789-'), rpad(md5(-seq
 
 @dataclass(frozen=True)
 class Log:
-    """One file, the table whose rows it holds, and how many of them."""
+    """One log file, its table, and the numbers of changes and row images in it."""
 
     name: str
     path: Path
@@ -42,7 +42,7 @@ class Log:
 
 
 def write(folder: Path, rows: int) -> list[Log]:
-    """Three files; the server's changes are: all rows inserted, then every second one updated, then a tenth deleted."""
+    """Writes three files: all rows are inserted, then every second row is updated, then a tenth of the rows is deleted."""
     with sandbox.start_mariadb(folder / "server", OPTIONS) as server:
         connection = pymysql.connect(host=server.host, port=server.port, user=server.user, autocommit=True)
         with connection, connection.cursor() as cursor:

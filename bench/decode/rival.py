@@ -1,6 +1,6 @@
-"""mysql-replication over a log file: its own reader, its own classes, its packets coming from the file.
+"""Runs mysql-replication on a log file: its own reader and classes get the packets from the file.
 
-Runs in an environment of its own (requirements/bench.in); prints seconds and changes as JSON.
+It runs in an environment of its own (requirements/bench.in), and prints seconds and changes as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 
 class File:
-    """What its reader takes for a connection."""
+    """Behaves like a connection for the reader of mysql-replication."""
 
     charset = "utf8mb4"
 

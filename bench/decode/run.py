@@ -1,6 +1,6 @@
-"""How fast are row images decoded? `python bench/decode/run.py`: ours, mysql-replication, mariadb-binlog; one run.
+"""How fast are row images decoded? `python bench/decode/run.py` compares PiDTS, mysql-replication and mariadb-binlog.
 
-Ours is measured from the bytes of a log file to Arrow batches, checksums verified, on one core.
+PiDTS is measured from the bytes of a log file to Arrow batches, with verified checksums, on one core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from machine import machine  # noqa: E402 - beside the benches
 
 
 def ours(log: Log, kernel: str, times: int) -> dict[str, Any]:
-    """The best of some runs: the machine has other things to do."""
+    """Returns the best of several runs, since other processes use the machine, too."""
     os.environ["PIDTS_KERNEL"] = kernel
     raw = log.path.read_bytes()[len(MAGIC) :]
     walker = LogWalker(log.path.name)
@@ -57,7 +57,7 @@ def rival(log: Log, python: str) -> dict[str, Any]:
 
 
 def printer(log: Log, program: str) -> dict[str, Any]:
-    """Prints every row as text, which we let it do into the void."""
+    """Runs a program that prints every row as text. Its output is discarded."""
     start = time.perf_counter()
     subprocess.run([program, "--no-defaults", "-v", "-v", log.path], stdout=subprocess.DEVNULL, check=True)
     return _rates(log, time.perf_counter() - start)

@@ -1,10 +1,10 @@
-"""How fast a copy follows a served relay, beside a plain copy of the same files; and what it adds to the latency.
+"""How fast is a relay copied to another machine, compared with its files, and how much latency does this add?
 
     python bench/follow/measure.py [--megabytes N] [--rate N] [--seconds N] [--rounds N] [--result FILE]
 
 The relay server runs in a process of its own, as `pidts replicate --serve` does. A round copies the whole relay three
-times, one after the other: plain files with a flush, followed without TLS, followed with TLS. The latency is the time
-from the moment when a transaction is durable in the serving relay until a reader of the copy sees it, at `--rate`
+times, one after the other: as plain files with a flush, by a follower without TLS, by a follower with TLS. The latency
+begins when a transaction is durable in the served relay, and ends when a reader of the copy sees it, at `--rate`
 transactions a second.
 """
 
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def fill(relay: Path, megabytes: int) -> tuple[int, Lsn]:
-    """Writes a relay of this size, in segments of 64 MB; returns its size in bytes and its end."""
+    """Writes a relay of this size, in segments of 64 MB. Returns its size in bytes, and its end."""
     writer = opened(relay)
     last = START
     with closing(writer):
@@ -129,7 +129,7 @@ def serve(folder: Path, relay: str, tls: bool, rate: int, seconds: int, pipe: Co
 
 
 def written(writer: RelayWriter, rate: int, seconds: int) -> list[tuple[str, float]]:
-    """Writes transactions at this rate; returns when each was durable (the clock is the same in all processes)."""
+    """Writes transactions at this rate. Returns when each was durable, by the clock that all processes share."""
     log, durable, begin = sample_log(rate * seconds), [], time.monotonic()
     for number, piece in enumerate(log):
         time.sleep(max(0.0, begin + number / rate - time.monotonic()))

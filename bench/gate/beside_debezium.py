@@ -1,12 +1,12 @@
-"""How fast is a channel from log to rows, beside Debezium's embedded engine that makes its JSON into nothing?
+"""How fast is a channel from log to rows, compared with Debezium's embedded engine, whose JSON is discarded?
 
     python bench/gate/beside_debezium.py [--changes 200000] [--rounds 3]
 
-Both read the same log of a private MySQL from the server. Ours is the way from the source's log over the relay to the
-last commit in a datacenter, on a MariaDB of the same machine. Debezium's ends where it has its JSON; no schemas in it,
-as they would only slow it down. Either is counted from its first changes on, without its start.
+Both read the same log of a private MySQL from the server. PiDTS is measured from the source's log, through the relay,
+to the last commit in a datacenter, on a MariaDB of the same machine. Debezium is measured until it has the JSON,
+without schemas, which would only make it slower. Both are measured from their first changes on, without the start.
 
-It needs `mvn`, which gets Debezium, and `java` of a JDK, 17 or newer.
+It needs `mvn`, which downloads Debezium, and `java` of JDK 17 or later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SECONDS = 900
 
 
 class MySqlSource(Source):
-    """A private MySQL with the table."""
+    """A private MySQL server with the table."""
 
     def __init__(self, server: Server, rows: int) -> None:
         self.settings = (f"SET SESSION cte_max_recursion_depth = {rows}",)
@@ -97,7 +97,10 @@ def of_log(source: Source, target: Server, log: Log, folder: Path, rounds: int, 
 
 
 def debezium_begins(server: Server, folder: Path) -> Path:
-    """Lets the engine note the structures and its place, before the log is written; returns the folder of both."""
+    """Lets the engine record the structures and its place before the log is written.
+
+    Returns the folder of both records.
+    """
     begin = folder / "begin"
     begin.mkdir()
     properties = {
@@ -127,7 +130,7 @@ def debezium_begins(server: Server, folder: Path) -> Path:
 
 
 def debezium(folder: Path, begin: Path, changes: int) -> dict[str, Any]:
-    """Measures the engine from the same place of the log in each round."""
+    """Measures the engine, which begins at the same place of the log in each round."""
     again = folder / "again"
     shutil.rmtree(again, ignore_errors=True)
     shutil.copytree(begin, again)

@@ -1,14 +1,14 @@
-"""How fast does a channel fill its datacenter? Beside loading the same finished records, and one INSERT a transaction.
+"""How fast does a channel fill its datacenter? Compares it with loading finished records, and with INSERTs of them.
 
     python bench/gate/run.py [--targets mariadb,mysql97] [--sizes 1,4,1000] [--workers 1,2] [--changes 200000]
 
-A private MariaDB is the source, and its log is in the relay before anything is measured. Ours is the whole way from the
-relay to the last commit, from the first commit of records on, whose records do not count.
-The others are handed the records that ours has written, on the same server: `LOAD DATA` of all of them by one
-connection, and two programs that write one INSERT of all rows for each transaction of the source. The first one's
-INSERT commits by itself, and nobody learns that it is there. The second one moves `transfer_checkpoint` in the same
-transaction, as readers need it. All of them are measured in each round, one after the other, and the ratios are those
-of one round.
+A private MariaDB is the source, and its log is in the relay before the measurement begins. PiDTS is measured from the
+relay to the last commit; the time begins with the first commit of records, and the records of this commit do not count.
+The other contenders get the records that PiDTS has written, on the same server: `LOAD DATA` of all records by one
+connection, and two programs that write one INSERT of all rows for each transaction of the source. The first program's
+INSERT commits by itself, and readers do not notice it. The second program moves `transfer_checkpoint` in the same
+transaction, as readers need it. Each round measures all contenders, one after the other, and a ratio compares two
+contenders of one round.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RESULT = Path(__file__).parents[1] / "results" / "gate.json"
 DATACENTER = "dc"
 _SOURCE = ("--max-binlog-size=1G", "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M")
 _DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--innodb-flush-method=fsync", "--sync-binlog=1")
-"""A commit waits for the disk, as servers do by default; the sandbox sets it otherwise."""
+"""Each commit is made durable, as it is by default. The sandbox has other settings."""
 _TARGET = (*_DURABLE, "--innodb-buffer-pool-size=1G", "--max-allowed-packet=64M", "--secure-file-priv=")
 _MARIADB = (*_TARGET, "--skip-debug-no-sync", "--innodb-log-file-size=512M")
 _MYSQL = (*_TARGET, "--innodb-redo-log-capacity=512M")
@@ -56,15 +56,16 @@ TARGETS = {
     "mysql97-binlog": lambda folder: sandbox.start_mysql97(folder, _MYSQL),
     "mysql97-binlog-files": lambda folder: sandbox.start_mysql97(folder, (*_MYSQL, "--local-infile=ON")),
 }
-"""The last two have a binary log, as MySQL has by default.
+"""The last two targets have a binary log, as MySQL has by default.
 
-MySQL refuses LOAD DATA LOCAL unless it is switched on, so ours writes INSERTs of many rows. The last one takes it.
+MySQL refuses LOAD DATA LOCAL unless it is enabled, so PiDTS writes INSERTs of many rows. The last target has it
+enabled.
 """
 _COLUMNS = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
 INSERT, INSERT_AND_CHECKPOINT = "one insert a transaction", "one insert a transaction and its checkpoint"
 _PIDTS = [sys.executable, "-m", "pidts"]
 _TRANSACTIONS = 20_000
-"""The most transactions that are written one by one: their rate does not change with their number."""
+"""The largest number of transactions that are written one by one; the rate does not depend on it."""
 
 
 def main() -> None:
@@ -131,13 +132,13 @@ def of_log(
 
 
 def ratio(mine: list[int], theirs: list[int]) -> str:
-    """The median of the rounds, and each of them: what others do on the machine meets both of a round."""
+    """Returns the median ratio of the rounds, and each ratio: other processes slow both contenders of a round."""
     found = [one / other for one, other in zip(mine, theirs, strict=True)]
     return f"{statistics.median(found):.2f} ({', '.join(f'{one:.2f}' for one in found)})"
 
 
 def cpu(pid: int | None) -> float:
-    """The seconds of computing of a process so far, the system's part included."""
+    """Returns the processor time of a process so far in seconds, with the time that the system used for it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -180,7 +181,7 @@ def task_file(source: Source, target: Server, log: Log, folder: Path, relay: Pat
 
 
 def fill(path: Path, relay: Path, log: Log) -> None:
-    """Until the relay has all of the log."""
+    """Runs the replicator until the relay has the whole log."""
     end = log.end.log_index, log.end.offset
     process = subprocess.Popen(
         [*_PIDTS, "replicate", str(path)],
@@ -200,7 +201,7 @@ def fill(path: Path, relay: Path, log: Log) -> None:
 
 
 def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
-    """From the first sight of records until all of the log are there; those at the first sight do not count."""
+    """Measures from the first visible records until all records are there. The records visible first do not count."""
     first, begun, spent = 0, 0.0, 0.0
     with (folder / "run.log").open("wb") as output:
         process = subprocess.Popen([*_PIDTS, "run", str(path)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -224,7 +225,7 @@ def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
 
 
 def written(session: Any, folder: Path, changes: int) -> Path:
-    """The finished records in a file of the server."""
+    """Lets the server write the finished records to a file."""
     path = folder / "out" / "records.tsv"
     path.parent.mkdir(exist_ok=True)
     path.parent.chmod(0o777)
@@ -238,14 +239,14 @@ def written(session: Any, folder: Path, changes: int) -> Path:
 
 
 def load_data(session: Any, path: Path, changes: int) -> dict[str, Any]:
-    """All records, by one connection and in one transaction."""
+    """Loads all records with one connection, in one transaction."""
     begun = time.monotonic()
     session.execute(f"LOAD DATA INFILE '{path}' INTO TABLE {DATACENTER}.copy CHARACTER SET utf8mb4 ({_COLUMNS})")
     return rate(changes, time.monotonic() - begun)
 
 
 def prepared(session: Any) -> tuple[list[str], int]:
-    """A multi-row INSERT for each transaction, and the number of rows in all of them."""
+    """Returns a multi-row INSERT for each transaction, and the number of rows in all of them."""
     session.execute(f"SELECT * FROM {DATACENTER}.transfer_data WHERE tid <= {_TRANSACTIONS} ORDER BY id")
     head = f"INSERT INTO {DATACENTER}.copy VALUES "
     rows, statements = 0, []
@@ -258,7 +259,7 @@ def prepared(session: Any) -> tuple[list[str], int]:
 
 
 def inserts(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
-    """Each commits by itself."""
+    """Runs the INSERTs; each commits by itself."""
     begun = time.monotonic()
     for statement in statements:
         session.execute(statement)
@@ -266,7 +267,7 @@ def inserts(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
 
 
 def inserts_and_checkpoints(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
-    """Each commits together with the row of the checkpoint."""
+    """Runs the INSERTs; each commits together with the row of the checkpoint."""
     session.execute("SET autocommit = 0")
     begun = time.monotonic()
     for statement in statements:

@@ -1,9 +1,9 @@
-"""How old is what a reader of a warehouse sees, at 1,000 changes a second? `python bench/lake/freshness.py`.
+"""How old are the rows that a reader of a warehouse sees, at 1,000 changes a second? `python bench/lake/freshness.py`.
 
-A process commits transactions of ten changes at a steady rate on a MariaDB: updates of rows all over a table, new rows,
-and the time of the commit in a table of one row. `pidts run` carries them into Iceberg tables. A reader with pyiceberg
-looks up that time, again and again. It is as old as the rows beside it: all tables of a batch change together.
-The time that the reader itself takes counts, too.
+A process commits transactions of ten changes at a steady rate on a MariaDB: updates of rows anywhere in a table, new
+rows, and the time of the commit in a table of one row. `pidts run` carries them into Iceberg tables. A reader with
+pyiceberg reads that time, again and again. The time is as old as the rows of the other table, because all tables of a
+batch change together. The time that the reader itself takes counts, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pidts import sandbox
 from pidts.sandbox import Server
 
 CHANGES = 10
-"""The changes of a transaction: seven updates, two new rows, and the time."""
+"""The changes of a transaction: seven updates, two new rows, and the time of the commit."""
 SETTLE_SECONDS = 10.0
 PAUSE = 0.25
 
@@ -41,7 +41,7 @@ def connect(server: Server) -> Any:
 
 
 def write(server: Server, rows: int, rate: int, seconds: float) -> None:
-    """Commits at a steady rate; after a slow commit, the next ones come at once."""
+    """Commits at a steady rate. After a slow commit, the following commits come at once."""
     chance, begun = random.Random(1), time.monotonic()
     with closing(connect(server)) as session, session.cursor() as cursor:
         for number in range(int(seconds * rate / CHANGES)):
@@ -57,7 +57,7 @@ def write(server: Server, rows: int, rate: int, seconds: float) -> None:
 
 
 def clock(place: Path) -> int:
-    """Returns the time that a reader sees."""
+    """Returns the time of the newest commit that a reader sees."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("lake", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
@@ -68,7 +68,7 @@ def clock(place: Path) -> int:
 
 
 def follows(server: Server, place: Path) -> None:
-    """Waits until the run carries a first change."""
+    """Waits until the run has carried the first change."""
     with closing(connect(server)) as session, session.cursor() as cursor:
         cursor.execute("UPDATE lake.clock SET at = 1")
         session.commit()

@@ -1,11 +1,11 @@
-"""A full copy into a warehouse, beside Spark's own JDBC reader: `python bench/lake/full_copy.py [--rows 5000000]`.
+"""Compares a full copy into a warehouse with Spark's JDBC reader: `python bench/lake/full_copy.py [--rows 5000000]`.
 
-Both read one table of a MariaDB with two connections and write Parquet files. The product is `pidts run --until-synced`
-into Iceberg tables: it makes the relay, the checkpoint and the table, and every file is durable. The other one is what
+Both read one table of a MariaDB with two connections and write Parquet files. PiDTS is `pidts run --until-synced` into
+Iceberg tables: it makes the relay, the checkpoint and the table, and every file is durable. The other contender is what
 a user writes by hand: `spark.read.jdbc` in 2 partitions, then `write.parquet`. Each time is that of a whole process,
-with the start of its JVM, turn by turn. Afterwards the rows of both are counted and summed.
+with the start of its JVM. The two take turns. Afterwards the rows of both are counted and summed.
 
-It needs `mvn`, which gets MariaDB's driver for Java.
+It needs `mvn`, which downloads MariaDB's driver for Java.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def ours(server: Server, _rows: int, folder: Path, _jars: Path, mode: str = "ful
 
 def by_hand(server: Server, rows: int, folder: Path, jars: Path) -> list[str]:
     (jar,) = jars.glob("mariadb-java-client-*.jar")
-    # Spark quotes names as MySQL does for addresses of MySQL alone.
+    # # Spark quotes names as MySQL does only if the address names MySQL.
     url = f"jdbc:mysql://{server.host}:{server.port}/lake?permitMysqlScheme&sslMode=disable"
     reader = {
         "url": url,
@@ -100,7 +100,7 @@ CONTENDERS = {"ours": ours, "jdbc": by_hand}
 
 
 def content(place: Path) -> tuple[int, int]:
-    """The number of rows and a sum over them, as readers see them."""
+    """Returns the number of rows and a sum over them, as readers see them."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     if not (place / "catalog.db").exists():

@@ -1,14 +1,15 @@
-"""Row changes into an Iceberg table, beside a hand-written MERGE: `python bench/lake/run.py`.
+"""Compares row changes of an Iceberg table with a MERGE written by hand: `python bench/lake/run.py`.
 
-Two tables of the same rows, one written by the product's target session, one a Delta table. In each round both get the
-same Arrow data, turn by turn: 64% updates and 16% deletes of rows all over the table, 20% new rows. The Delta table
-gets them by one MERGE of `deltalake`, which knows no row-level deletes and writes touched files anew.
+Two tables have the same rows: PiDTS's target session writes one of them, the other is a Delta table. In each round,
+both get the same Arrow data, one after the other: 64% updates and 16% deletes of rows anywhere in the table, 20% new
+rows. The Delta table gets them with one MERGE of `deltalake`, which has no row-level deletes and writes changed files
+anew.
 
-`--fresh` is another question: a commit of 1,000 changes each second, by a clock that jumps. It shows the time of the
-commits, how many files a query of the present snapshot opens, and how many files stay. Files that the present snapshot
-does not need stay for an hour, so give it more than 60 minutes.
+`--fresh` measures something else: a commit of 1,000 changes each second, by a clock that jumps. It shows the time of
+the commits, how many files a query of the current snapshot opens, and how many files stay. Files that the current
+snapshot does not need stay for an hour, so choose more than 60 minutes.
 
-Needs requirements/bench.txt beside the product.
+It needs the packages of requirements/bench.txt, too.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ AT_ONCE = 500_000
 
 
 def rows(ids: np.ndarray, version: int) -> pa.Table:
-    """Rows of about 60 bytes, whose text compresses as little as names and addresses do."""
+    """Returns rows of about 60 bytes. Their text compresses no better than names and addresses do."""
     mixed = (ids * 2_654_435_761 + version) & 0xFFFFFFFF
     text = pa.array(mixed).cast(pa.string())
     texts = pa.compute.binary_join_element_wise(text, pa.array(ids[::-1]).cast(pa.string()), text, " of ")
@@ -65,7 +66,7 @@ def rows(ids: np.ndarray, version: int) -> pa.Table:
 
 
 class Changes:
-    """Batches of changes to a table that has the ids 0 to `rows` - 1 at first."""
+    """Makes batches of changes of a table that has the ids 0 to `rows` - 1 at first."""
 
     def __init__(self, size: int) -> None:
         self._chance = np.random.default_rng(1)
@@ -73,7 +74,7 @@ class Changes:
         self._next, self._version = size, 0
 
     def batch(self, count: int) -> tuple[pa.Table, pa.Table]:
-        """Returns the keys of removed rows, and rows to write."""
+        """Returns the keys of rows to remove, and rows to write."""
         self._version += 1
         places = self._chance.choice(len(self._alive), count * 8 // 10, replace=False)
         gone, updated = places[: count // 5], places[count // 5 :]
@@ -86,7 +87,7 @@ class Changes:
 
 
 class Ours:
-    """The product's target session, one transaction a batch."""
+    """Writes each batch with PiDTS's target session, in one transaction."""
 
     def __init__(self, folder: Path) -> None:
         self.session = IcebergTarget(str(folder)).connect()
@@ -103,7 +104,7 @@ class Ours:
         commit(self.session, deletes, written)
 
     def content(self) -> tuple[int, int]:
-        """The number of rows and a sum over them, as pyiceberg reads the table."""
+        """Returns the number of rows and a sum over them, as pyiceberg reads the table."""
         from pyiceberg.catalog.sql import SqlCatalog
 
         place = self.session.warehouse
@@ -114,7 +115,7 @@ class Ours:
 
 
 class Delta:
-    """A Delta table and one MERGE a batch."""
+    """Writes each batch into a Delta table, with one MERGE."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
@@ -156,7 +157,7 @@ def commit(session: TargetSession, deletes: pa.Table, written: pa.Table) -> None
 
 
 def summed(found: pa.Table) -> tuple[int, int]:
-    """Returns the number of rows and a sum, in whole numbers: of others it would depend on the order."""
+    """Returns the number of rows and a sum. The sum is of whole numbers: a sum of others would depend on the order."""
     return len(found), int(np.sum(found["id"].to_numpy() * (found["k"].to_numpy().astype(np.int64) + 1)))
 
 
@@ -167,7 +168,7 @@ def seconds(work: Callable[..., None], *values: Any) -> float:
 
 
 def merged(folder: Path, size: int, count: int, rounds: int) -> dict[str, Any]:
-    """Rounds of the same batch into both tables."""
+    """Measures rounds in which both tables get the same batch."""
     sides: dict[str, Ours | Delta] = {"ours": Ours(folder / "ours"), "delta": Delta(folder / "delta")}
     spent: dict[str, list[float]] = {name: [] for name in sides}
     load = dict.fromkeys(sides, 0.0)
@@ -198,7 +199,7 @@ def merged(folder: Path, size: int, count: int, rounds: int) -> dict[str, Any]:
 
 
 def fresh(folder: Path, size: int, minutes: int) -> dict[str, Any]:
-    """A commit of 1,000 changes for each second of a clock that jumps."""
+    """Measures commits of 1,000 changes, one for each second of a clock that jumps."""
     side, changes, real = Ours(folder / "ours"), Changes(size), time.time
     side.load(rows(np.arange(size), 0))
     skipped, spent, files, snapshots, opened = 0.0, [], [], [], []

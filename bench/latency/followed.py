@@ -1,4 +1,4 @@
-"""A task that follows one database of a source, as these benches run it, and where."""
+"""Runs a task that carries one database of a source, for the benches of latency and memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import yaml
 
 from pidts.sandbox import Server
 
-# Whoever imports this finds what all benches share.
+# # The modules that all benches share become importable here.
 sys.path.append(str(Path(__file__).parents[1]))
 
 
 def wait_for_batch(run: subprocess.Popen[bytes], log: Path) -> None:
-    """Until the run, whose output `log` takes, has done its first one."""
+    """Waits until the run has written its first batch; `log` is its output."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and run.poll() is None:
         if "batch done" in log.read_text():
@@ -27,7 +27,7 @@ def wait_for_batch(run: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def task_file(name: str, source: Server, target: Server, folder: Path, *, on_divergence: str = "overwrite") -> Path:
-    """From the source's database `bench` to the target."""
+    """Writes the task file for the source's database `bench`."""
     about: dict[str, Any] = {"host": target.host, "port": target.port, "user": target.user}
     about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
     task = {

@@ -1,9 +1,9 @@
-"""What does a task cost that has nothing to do?
+"""How much processor time does a task use that has nothing to do?
 
     python bench/latency/idle.py [--target postgres] [--seconds 60]
 
-The source commits nothing, its heartbeats come. Counted is the processor time of all processes of the task (the driver,
-the JVM, Spark's Python processes, the replicator) as the kernel keeps it; of the JVM also by thread.
+The source commits nothing, and sends only heartbeats. The result is the processor time of all processes of the task
+(the driver, the JVM, Spark's Python processes, the replicator), as the kernel counts it; for the JVM also by thread.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
 
 
 def spent(root: int) -> dict[str, int]:
-    """Ticks of each thread of a process and of all below it, by what they are."""
+    """Returns the clock ticks that each thread of a process and of its descendants has used, by kind."""
     found: dict[str, int] = {}
     for pid in below(root):
         with suppress(OSError):

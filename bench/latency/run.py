@@ -1,11 +1,12 @@
-"""How long from a commit on the source until it is visible in the target, and where the time goes?
+"""How long does it take from a commit on the source until its rows are visible on the target, and in which steps?
 
     python bench/latency/run.py [--targets postgres,mariadb] [--rate 500] [--on-divergence overwrite,lock] [--updates]
 
-A process of its own commits one-row transactions at a steady rate; each row holds the clock at that moment. Another
-asks the target every few milliseconds for its highest key: every row up to it is visible then. Both look at the same
-clock, and the time of the query counts as ours. The parts come from the log lines of `pidts run --debug` about a batch.
-With `--updates` every second commit changes a row of some commits before instead; the waits are those of the new rows.
+One process commits one-row transactions at a steady rate; each row has the time of its commit. Another process asks the
+target every few milliseconds for the highest key: every row up to this key is visible then. Both use the same clock,
+and the time of the query is part of the result. The times of the steps come from the log lines of `pidts run --debug`
+about a batch. With `--updates`, every second commit changes a row that was committed shortly before; only new rows are
+measured.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def measured(source: Server, target: Server, folder: Path, policy: str, options:
 
 
 def used(root: int, seconds: float, shares: dict[str, float]) -> None:
-    """Notes the processor time of each kind of process of the task, once it has settled."""
+    """Measures the processor time of each kind of process of the task, after the first seconds."""
     time.sleep(_SETTLE_SECONDS)
     before, begun = spent(root), time.monotonic()
     time.sleep(seconds)
@@ -119,7 +120,7 @@ def used(root: int, seconds: float, shares: dict[str, float]) -> None:
 
 
 def write(source: Server, rate: int, commits: int, updates: bool, queue: Any) -> None:
-    """Steady: a commit that was slow does not delay those behind it for long."""
+    """Commits at a steady rate. A slow commit delays only the next few commits."""
     committed = []
     with closing(connect(source)) as session, session.cursor() as cursor:
         begun = time.monotonic()
@@ -138,7 +139,7 @@ def write(source: Server, rate: int, commits: int, updates: bool, queue: Any) ->
 
 
 def watched(target: Server, rows: int) -> list[tuple[int, int]]:
-    """Highest key and clock, each time that there is more."""
+    """Returns the highest visible key and the time, each time that the key has grown."""
     seen: list[tuple[int, int]] = []
     last, deadline = 0, time.monotonic() + 120
     with closing(connect(target)) as session, session.cursor() as cursor:
@@ -168,7 +169,7 @@ def figures(committed: list[tuple[int, int]], seen: list[tuple[int, int]]) -> di
 
 
 def parts(committed: list[tuple[int, int]], seen: list[tuple[int, int]], log: str) -> dict[str, Any]:
-    """Medians over batches, in the order of the way."""
+    """Returns the medians over all batches, in the order of a change's path."""
     settled = committed[0][1] / 1e6 + _SETTLE_SECONDS
     samples: dict[str, list[float]] = {}
     keys, done, last, sizes = [key for key, _ in seen], 0, 0.0, []

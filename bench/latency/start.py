@@ -1,10 +1,10 @@
-"""How long from the command `pidts run` until a change that waits in the source's log is in the target?
+"""How long does it take from the command `pidts run` until a change in the source's log is on the target?
 
     python bench/latency/start.py [--targets postgres,mariadb] [--times 5]
 
-The task has run before, so its tables are copied and its relay is there. Each time one row is committed on the source
-while no task runs; then the command is started, and the target is asked every few milliseconds for the row. The first
-start of all, which makes the table and copies its rows, is measured, too.
+The task has run before, so its tables are copied and its relay exists. Each time, one row is committed on the source
+while no task runs; then the command is started, and the target is asked every few milliseconds for the row. The very
+first start, which creates the table and copies its rows, is measured, too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def measured(source: Server, target: Server, folder: Path, times: int) -> dict[s
         for number in range(times + 1):
             cursor.execute("INSERT INTO bench.t VALUES (%s)", (number,))
             seconds.append(until_there(path, target, number, folder / "run.log"))
-            if number == 0:  # later starts have nothing left to copy
+            if number == 0:  # # so that later starts have nothing to copy
                 subprocess.run([*COMMAND, str(path), "--until-synced"], check=True, capture_output=True, timeout=120)
     return {
         "seconds": {
@@ -72,7 +72,7 @@ def measured(source: Server, target: Server, folder: Path, times: int) -> dict[s
 
 
 def until_there(task: Path, target: Server, number: int, log: Path) -> float:
-    """Runs the command until the row is there; returns the seconds."""
+    """Runs the command until the row is on the target; returns the seconds."""
     with log.open("wb") as output:
         begun = time.monotonic()
         run = subprocess.Popen([*COMMAND, str(task)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)

@@ -1,14 +1,14 @@
-"""How much memory does a task take, by process and by cause: idle, while it follows, while it copies?
+"""How much memory does a task use, by process and by cause, while it is idle, follows the source, or copies?
 
     python bench/memory/run.py [--target postgres] [--rows 300000] [--seconds 15]
 
-Counted is PSS: memory that several processes share counts once, in parts. The causes are what the kernel says of each
-mapping: files that are mapped (programs and libraries), the heap and anonymous memory. Of a state that lasts, the
+The result is PSS: memory that several processes share is divided among them. The causes are the kinds of mappings that
+the kernel shows: mapped files (programs and libraries), the heap, and anonymous memory. Each state is sampled, and the
 highest sample counts.
 
-- *idle*: a task whose source commits nothing, started on tables that are copied.
+- *idle*: a task whose tables are copied, and whose source commits nothing.
 - *following*: the same, with 500 one-row transactions a second.
-- *copying*: the first start, which copies a table of so many rows.
+- *copying*: the first start, which copies a table with `--rows` rows.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
         return False
 
     found = {"copying": figures(highest(task, folder, until(is_copied)))}
-    # What the copy leaves to be finished is no part of what follows.
+    # # The copy may leave work for later, which is not part of the next states.
     subprocess.run([*command(task), "--until-synced"], check=True, capture_output=True, timeout=_PATIENCE)
     found["idle"] = figures(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
     seconds = options.seconds + 4 * _SETTLE_SECONDS
@@ -119,7 +119,7 @@ def for_seconds(seconds: float) -> Callable[[], bool]:
 
 
 def highest(task: Path, folder: Path, is_over: Callable[[], bool], settle: float = 0) -> Sample:
-    """The sample with the highest sum while the task runs."""
+    """Returns the sample with the highest sum while the task runs."""
     log = folder / "run.log"
     with log.open("wb") as output:
         run = subprocess.Popen([*command(task), "--debug"], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -143,13 +143,13 @@ def highest(task: Path, folder: Path, is_over: Callable[[], bool], settle: float
 
 
 def wait_for_replicator(run: subprocess.Popen[bytes]) -> None:
-    """It is the last process that a task starts which needs no Spark."""
+    """Waits for the replicator, which is the last process that starts without Spark."""
     while run.poll() is None and not any(kind(pid, run.pid) == "replicator" for pid in below(run.pid)):
         time.sleep(_SAMPLE_SECONDS)
 
 
 def taken(root: int) -> Sample:
-    """PSS of each kind of process in MB, by cause."""
+    """Returns the PSS of each kind of process in MB, by cause."""
     found: Sample = {}
     for pid in below(root):
         with suppress(OSError):

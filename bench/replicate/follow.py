@@ -1,4 +1,4 @@
-"""One replicator, from a position to another, in a process of its own: what it took. Prints JSON."""
+"""Runs one replicator from one position to another, in a process of its own, and prints its figures as JSON."""
 
 from __future__ import annotations
 

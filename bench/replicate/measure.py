@@ -1,9 +1,9 @@
-"""How fast a replicator receives, beside what the servers' own program takes for the same log.
+"""How fast does a replicator receive a log, compared with the servers' own program?
 
     python bench/replicate/measure.py [--server mariadb|mysql97] [--client PROGRAM] [--result FILE]
 
-A private server makes four logs; each is received by a replicator of its own and by `mariadb-binlog --raw`
-(`mysqlbinlog`), and a commit is watched until readers of the relay see it.
+A private server makes four logs. A replicator receives each of them, and so does `mariadb-binlog --raw`
+(`mysqlbinlog`). Another measurement is the time from a commit until readers of the relay see it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
             lambda: workloads.long_event(server, session, options.event),
         )
         for make in makers:
-            # One after the other: a replicator does not stop at the end of a log that goes on.
+            # # One process receives after the other: a replicator does not stop at the end of a log that continues.
             results["runs"] += measured(server, make(), Path(folder), options)
         results["latency_ms"] = {
             kernel: printed(latency(server, session, Path(folder), kernel)) for kernel in options.kernels.split(",")
@@ -146,7 +146,7 @@ def dumped(server: Server, log: Log, folder: Path, client: tuple[list[str], list
 
 
 def latency(server: Server, session: Any, folder: Path, kernel: str) -> dict[str, Any]:
-    """From the return of a commit to its being visible to readers of the relay."""
+    """Measures the time from the return of a commit until readers of the relay see the transaction."""
     workloads.run(session, "FLUSH BINARY LOGS")
     here = workloads.end_of(server)
     never = Log("latency", here, type(here)(here.file, 10**9), 1)
@@ -158,7 +158,8 @@ def latency(server: Server, session: Any, folder: Path, kernel: str) -> dict[str
             workloads.run(session, f"INSERT INTO bench.sb (k) VALUES ({number})")
             begun = time.perf_counter()
             while (seen := reader.received) is None or seen == before:
-                time.sleep(0.0002)  # A reader that never rests would take the time of those it waits for.
+                # # Without a pause, the reader would take processor time from the processes that it waits for.
+                time.sleep(0.0002)
                 if time.perf_counter() - begun > 30:
                     raise TimeoutError("nothing is received")
             waits.append((time.perf_counter() - begun) * 1000)
@@ -168,7 +169,7 @@ def latency(server: Server, session: Any, folder: Path, kernel: str) -> dict[str
 
 
 def disk(folder: Path) -> dict[str, Any]:
-    """What making written bytes durable takes by itself."""
+    """Measures the time to make written bytes durable."""
     found = {}
     for size in (0, 1 << 20, 8 << 20):
         with (folder / "disk").open("wb", buffering=0) as file:

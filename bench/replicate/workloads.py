@@ -1,4 +1,4 @@
-"""Logs to be received: each fills one binary log file of a private server."""
+"""Makes the logs to receive: each fills one binary log file of a private server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROW = "RPAD(i, 119, '68487932199-96439406143-93774651418-41631865787-'), RPAD(i
 
 @dataclass(frozen=True)
 class Log:
-    """A stretch of a server's log."""
+    """A part of a server's log."""
 
     name: str
     begin: Position
@@ -73,22 +73,22 @@ def made(server: Server, session: Session, name: str, transactions: int, fill: C
 
 
 def thousands(server: Server, session: Session, megabytes: int) -> Log:
-    """sysbench's table, transactions of 1,000 rows."""
+    """Writes sysbench's table in transactions of 1,000 rows."""
     count = megabytes * 5
     return made(server, session, "1,000 rows", count, lambda: run(session, f"CALL thousands({count})"))
 
 
 def tiny(server: Server, session: Session, count: int) -> Log:
-    """The same table, one row a transaction."""
+    """Writes the same table in transactions of one row."""
     return made(server, session, "1 row", count, lambda: run(session, f"CALL tiny({count})"))
 
 
 def huge(server: Server, session: Session, megabytes: int) -> Log:
-    """One transaction of many events of 8 kB."""
+    """Writes one transaction of many events of 8 kB."""
     return made(server, session, "one large transaction", 1, lambda: run(session, f"CALL huge({megabytes // 8})"))
 
 
 def long_event(server: Server, session: Session, megabytes: int) -> Log:
-    """One row in one event."""
+    """Writes one row that makes one long event."""
     row = f"INSERT INTO large (v) VALUES (REPEAT('x', {megabytes << 20}))"
     return made(server, session, "one large event", 1, lambda: run(session, row))

@@ -1,7 +1,7 @@
-"""What do a task's rules cost beside decoding? `python bench/rules/run.py`: the logs of bench/decode, on one core.
+"""How much time do a task's rules add to decoding? `python bench/rules/run.py` uses the logs of bench/decode.
 
-A log is decoded as a worker does it, with the rules and without, turn by turn: the cost is the difference.
-What a filter drops is not read whole, so it may cost less than nothing.
+A log is decoded as a worker does it, alternately with and without the rules; the cost is the difference. Rows that a
+filter drops are not read completely, so the cost may be negative.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def cases(log: Log) -> dict[str, Rules]:
 
 
 def best(works: list[Callable[[], Any]], times: int) -> list[float]:
-    """Of some runs of each, in seconds of the processor: the machine has other things to do."""
+    """Returns the best of several runs of each, in seconds of processor time, since other processes use the machine,
+    too.
+    """
     spent: list[list[float]] = [[] for _ in works]
     for _ in range(times):
         for seconds, work in zip(spent, works, strict=True):

@@ -1,10 +1,10 @@
-"""Measures what many tasks of one service cost while they have nothing to do.
+"""Measures memory and processor time of many tasks of one service while they have nothing to do.
 
     python bench/service/many_idle.py [--tasks 50] [--target mariadb] [--seconds 60]
 
-One source server has a schema for each task, with a table of three rows. Each task copies it, and then nothing happens.
-Counted are all processes of the service: memory as PSS (what several processes share counts once, in parts), and the
-processor time that the kernel keeps of each. The database servers are not in it.
+One source server has a schema for each task, with a table of three rows. Each task copies its table, and then nothing
+happens. The results are for all processes of the service: memory as PSS (shared memory is divided among the processes
+that share it), and the processor time that the kernel counts. The database servers do not count.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yields the process of a service and its address; ends its tasks with it."""
+    """Yields the process of a service, and its address. Ends the service and its tasks afterwards."""
     state, output = folder / "state", folder / "serve.log"
     with output.open("wb") as log:
         command = [sys.executable, "-m", "pidts", "serve", "--listen", "127.0.0.1:0", "--state", str(state)]
@@ -124,7 +124,7 @@ def serving(folder: Path) -> Iterator[tuple[int, str]]:
             if owner := owner_of(lock):
                 with suppress(ProcessLookupError):
                     os.kill(owner, signal.SIGKILL)
-        time.sleep(1)  # the replicators end with their tasks
+        time.sleep(1)  # # A replicator ends with its task.
 
 
 def wait_until_idle(url: str, count: int) -> None:
@@ -156,7 +156,7 @@ def call(url: str, method: str, path: str, body: str | None = None) -> Any:
 
 
 def spent(root: int) -> dict[tuple[int, str], int]:
-    """Ticks of each process below the service, by what it is."""
+    """Returns the clock ticks of each process below the service, by kind."""
     found: dict[tuple[int, str], int] = {}
     for pid, what in processes(root).items():
         with suppress(OSError):
@@ -166,7 +166,7 @@ def spent(root: int) -> dict[tuple[int, str], int]:
 
 
 def pss(root: int) -> dict[str, float]:
-    """Megabytes of each kind of process."""
+    """Returns the megabytes of each kind of process."""
     found: dict[str, float] = {}
     for pid, what in processes(root).items():
         with suppress(OSError):
@@ -177,7 +177,7 @@ def pss(root: int) -> dict[str, float]:
 
 
 def processes(root: int) -> dict[int, str]:
-    """Returns what each process is, by its place in the tree."""
+    """Returns the kind of each process, by its place in the tree of processes."""
     found = {root: "service"}
     for pid in below(root):
         with suppress(OSError):

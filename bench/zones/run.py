@@ -1,15 +1,19 @@
-"""Do two zones cost more than two tasks that go one way each?
+"""Do two zones need more processor time than two tasks, one for each direction?
 
     python bench/zones/run.py [--rounds 3] [--rate 300] [--seconds 20] [--rows 1,50]
 
-Two MariaDB servers, a and b. A program in each changes rows of its own at a steady rate, the same in all contenders:
+There are two MariaDB servers, a and b. On each, a program changes rows of its own, at the same steady rate for all
+contenders:
 
-- *zones*: one file with both; the programs write one table, and each server has the rows of both
-- *apart*: a task from a to b and one from b to a, each with a table of its own, which only its source's program writes
-- *apart, comparing*: the same two; they compare each row with the target's before they change it, as zones do
+- *zones*: one task file with both zones; both programs write one table, and each server has the rows of both
+- *apart*: a task from a to b and a task from b to a; each has its own table, to which only the program on its source
+  writes
+- *apart, comparing*: the same two tasks, which compare each row with the target's row before they change it, as zones
+  do
 
-Counted is the processor time of all processes of the tasks, from the first commit until both servers have everything;
-that of the servers is shown, too. Each round has all contenders, and a ratio is one of a round.
+The result is the processor time of all processes of the tasks, from the first commit until both servers have
+everything. The processor time of the servers is shown, too. Each round measures all contenders, and a ratio compares
+two contenders of one round.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ class Contender:
     files: list[Path]
     """The task files that run at the same time."""
     schemas: dict[str, str]
-    """Where the program of each server has its table."""
+    """The schema of the table to which each server's program writes."""
 
 
 def main() -> None:
@@ -74,7 +78,7 @@ def main() -> None:
 
 
 def in_turn(rows: int, number: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Measures all contenders once; each round begins with another one."""
+    """Measures all contenders once. Each round begins with another contender."""
     names = list(CONTENDERS)
     found = {}
     for name in names[number % len(names) :] + names[: number % len(names)]:
@@ -187,7 +191,7 @@ def running(file: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def is_syncing(file: Path) -> bool:
-    """Whether all directions of a file of zones are; true of a file that has none."""
+    """Whether all directions of a file of zones are syncing; always true for other task files."""
     shown = subprocess.run([*PIDTS, "status", str(file), "--json"], capture_output=True, check=False)
     return all(one["stage"] == "syncing" for one in json.loads(shown.stdout).get("directions", []))
 
@@ -205,7 +209,7 @@ def write(
 
 
 def program(server: Server, schema: str, begin: int, rows: int, rate: float, seconds: float) -> None:
-    """Commits at a steady rate: in turn new rows, an UPDATE of the last ones, and a DELETE of older ones."""
+    """Commits at a steady rate: in turn new rows, an UPDATE of the newest rows, and a DELETE of older ones."""
     began, keys = time.monotonic(), begin
     with closing(connect(server)) as session, session.cursor() as cursor:
         for number in range(int(rate * seconds)):
@@ -245,17 +249,17 @@ def has_all(servers: dict[str, Server], schemas: dict[str, str]) -> bool:
     try:
         first, other = ([sql(server, one) for one in asked] for server in servers.values())
     except pymysql.err.ProgrammingError:
-        return False  # a table is not there yet
+        return False  # # The table does not exist yet.
     return first == other
 
 
 def ticks(runs: Sequence[subprocess.Popen[bytes]], servers: dict[str, Server]) -> dict[str, int]:
-    """Returns the processor time of what runs, by kind."""
+    """Returns the processor time of the running processes, by kind."""
     found = {"servers": 0}
     for run in runs:
         for name, count in spent(run.pid).items():
             kind = name.partition(": ")[0]
-            kind = "driver" if kind == "other" else kind  # the runs that a run of zones has started
+            kind = "driver" if kind == "other" else kind  # # Processes that `pidts run` of a file of zones has started.
             found[kind] = found.get(kind, 0) + count
     for server in servers.values():
         assert server.pid is not None
