@@ -1,4 +1,4 @@
-"""Makes the machine busy: far more to do than it can."""
+"""Makes the machine busy, with far more work than it can do."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 LOAD = 30
 LONGEST = 900
-"""Loops end by themselves after so many seconds."""
+"""The number of seconds after which a loop ends by itself."""
 _LOOP = f"import time\nend = time.monotonic() + {LONGEST}\nwhile time.monotonic() < end: pass"
 
 
 @contextmanager
 def busy_machine() -> Iterator[float]:
-    """Loops that fill the load up to 30; where others make it higher already, there are none."""
+    """Starts loops until the load is 30. If other processes already make a higher load, it starts none."""
     loops = [subprocess.Popen([sys.executable, "-c", _LOOP]) for _ in range(max(0, LOAD - round(os.getloadavg()[0])))]
     try:
         deadline = time.monotonic() + 120

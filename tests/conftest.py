@@ -1,12 +1,13 @@
-"""What every test may ask for: private servers, shared by the tests of one worker, and a database of one's own in them.
+"""Fixtures for all tests: private servers, shared by the tests of one worker, and a database of each test's own.
 
-A server starts when the first test asks for it and stops with the session. Tests share it, so a test works in databases of
-its own (`database`), and a test that changes a server's settings, or kills it, starts one for itself with `pidts.sandbox`.
+A server starts when the first test asks for it, and stops at the end of the session. Tests share the servers, so each
+test uses databases of its own (`database`). A test that changes a server's settings, or that kills it, starts its own
+server with `pidts.sandbox`.
 
-Property tests look at other examples in each run, also where CI is set: Hypothesis alone would repeat the same ones for
-ever there. `PIDTS_SEED` decides which examples; the report shows its number, and with the same number a run, or any
-single test of it, looks at the same examples again. Examples that fail are kept below `.hypothesis/examples`, which a CI
-may carry from run to run, and are tried first.
+Property tests try other examples in each run, also in CI, where Hypothesis alone would repeat the same examples.
+`PIDTS_SEED` decides which examples are tried. The report shows its number; with the same number, a run or a single test
+tries the same examples again. Examples that fail are kept in `.hypothesis/examples`, and are tried first. A CI may keep
+this folder from run to run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from .forked_programs import LoadedPrograms, loaded_programs
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
 STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
-# Many containers forbid it. Then each worker of each run would compile all tests anew: half a minute of processor time.
+# # Many containers forbid writing them. Then each worker of each run would compile all tests anew, for half a minute.
 sys.dont_write_bytecode = False
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -52,20 +53,20 @@ InOneSession = Callable[..., None]
 
 _numbers = itertools.count(1)
 _started: list[Server] = []
-"""The servers that this worker's tests share."""
+"""The servers that the tests of this worker share."""
 _with_server: set[Path] = set()
-"""The files whose tests use one of them."""
+"""The test files with a test that uses one of these servers."""
 _LASTING = {"mysql", "information_schema", "performance_schema", "sys", "test", "pidts_meta"}
 
-# Workers of xdist are children of this process, and so have the same number.
+# # The workers of xdist are children of this process, and so have the same number.
 SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
 KEPT = Path(__file__).parents[1] / ".hypothesis" / "examples"
 
-# It is here since each `@settings` of a test module takes over the profile when the module is imported.
+# # At this place, since each `@settings` of a test module uses the profile that is loaded when the module is imported.
 settings.register_profile(
     "pidts",
     derandomize=False,
-    deadline=None,  # machines that run these tests are slow at times
+    deadline=None,  # # Machines that run these tests are sometimes slow.
     print_blob=True,
     database=DirectoryBasedExampleDatabase(KEPT),
     suppress_health_check=[HealthCheck.too_slow],
@@ -75,12 +76,12 @@ settings.load_profile("pidts")
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    # Not by @seed or --hypothesis-seed: with these, Hypothesis keeps no examples.
+    # # Not with @seed or --hypothesis-seed: with these, Hypothesis keeps no examples.
     core.threadlocal._hypothesis_global_random = random.Random(f"{SEED} {item.nodeid}")
     try:
         return (yield)
     finally:
-        structlog.reset_defaults()  # commands configure the log of the whole process
+        structlog.reset_defaults()  # # Commands configure the log of the whole process.
 
 
 def pytest_report_header() -> list[str]:
@@ -103,7 +104,7 @@ def _no_server(*_: object, **__: object) -> Server:
 
 
 if IS_QUICK:
-    # Test modules are loaded after this file, and take these in place of the functions that start servers.
+    # # Test modules are loaded after this file, and use these functions in place of those that start servers.
     for start in STARTS:
         setattr(sandbox, start, _no_server)
 
@@ -118,14 +119,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _share_made_data(config: pytest.Config) -> None:
-    """Lets all servers of the run, and of the programs that its tests start, share what takes seconds to make."""
+    """Shares data that takes seconds to make among all servers of the run and of the programs that its tests start."""
     folder = ExitStack()
     os.environ[FOLDER] = str(folder.enter_context(owned_folder("made-data")))
     config.add_cleanup(folder.close)
 
 
 def pytest_collection_finish() -> None:
-    """Lets the garbage collector pass over the tests and modules that stay to the end: there are a million objects."""
+    """Excludes the tests and modules that stay to the end from garbage collection: they are a million objects."""
     gc.collect()
     gc.freeze()
 
@@ -155,7 +156,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _with_server.add(item.path)
         if any(needs.intersection(mark.args) for mark in item.iter_markers("repeats")):
             item.add_marker("long")
-    # A file is one worker's: were one that takes minutes the last to begin, the other workers would wait for it.
+    # # One worker runs all tests of a file. If a file that takes minutes began last, the other workers would wait for
+    # it.
     needs_of: dict[Path, set[str]] = {}
     for item in items:
         needs_of.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
@@ -197,17 +199,17 @@ def postgres() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def programs() -> LoadedPrograms:
-    """Forks `pidts` and its replicators, which need not load anything then."""
+    """Forks `pidts` and its replicators from a process that has loaded them."""
     return loaded_programs()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tidy_servers(request: pytest.FixtureRequest) -> None:
-    """Removes what earlier files' tests have left on the servers of the MySQL family.
+    """Removes what the tests of earlier files have left on the MySQL and MariaDB servers.
 
-    Whoever reads all tables of a server would read those, too. And a test that reads a log from its beginning would read
-    all of it. Where GTIDs have several domains or tags, the server forgets them, too: from one GTID of an event, only a
-    log that has all others is read.
+    A test that reads all tables of a server would read those tables, too. A test that reads a log from its beginning
+    would read the log of all earlier tests. GTIDs with several domains or tags are also removed: from one GTID of an
+    event, only a log can be read that has all other GTIDs.
     """
     for server in _started if request.path in _with_server else ():
         if server.kind == "postgres":
@@ -227,13 +229,13 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
                 rows("FLUSH LOGS")
                 rows(f"PURGE BINARY LOGS TO '{rows('SHOW BINARY LOGS')[-1][0]}'")
             else:
-                with suppress(pymysql.MySQLError):  # a replicator that has been killed is connected still
+                with suppress(pymysql.MySQLError):  # # A killed replicator is still connected.
                     rows("RESET BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "RESET MASTER")
 
 
 @pytest.fixture(params=["mariadb", "mysql97", "mysql56"])
 def mysql_like(request: pytest.FixtureRequest) -> Server:
-    """A test that asks for this runs on each of the MySQL family."""
+    """Runs the test on each server of the MySQL family."""
     server: Server = request.getfixturevalue(request.param)
     return server
 
@@ -264,14 +266,17 @@ def _connect(server: Server, database: str | None = None) -> pymysql.Connection[
         database=database,
         charset="utf8mb4",
         autocommit=True,
-        ssl_disabled=True,  # a context costs 26 ms of CPU, and a test has hundreds of statements
+        ssl_disabled=True,  # # A context takes 26 ms of processor time, and a test has hundreds of statements.
     )
 
 
 @pytest.fixture(scope="session")
 def run_sql() -> RunSql:
-    """`run_sql(server, statement, *args, database=None)` gives the rows. One statement a call, on a connection of its own,
-    committed. `%s` stands for an argument; without arguments a `%` is only itself."""
+    """`run_sql(server, statement, *args, database=None)` returns the rows of one statement, which runs and commits on a
+    connection of its own.
+
+    `%s` stands for an argument; without arguments, `%` is an ordinary character.
+    """
     return _run_sql
 
 
@@ -289,7 +294,10 @@ def in_one_session() -> InOneSession:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A name that no other test has; on the servers that the test asks for, a database of this name is made, and dropped after it."""
+    """Returns a name that no other test has.
+
+    On each server of the test, a database of this name is created, and dropped after it.
+    """
     servers = [
         request.getfixturevalue(name) for name in (*SERVER_FIXTURES, "mysql_like") if name in request.fixturenames
     ]

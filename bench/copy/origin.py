@@ -93,7 +93,10 @@ class Source:
         return self._sums[sha]
 
     def _make(self) -> None:
-        """Creates and fills the tables, with numbers from a table that is doubled: only MariaDB has a sequence engine."""
+        """Creates and fills the tables.
+
+        Their numbers come from a table that is doubled: only MariaDB has sequence engines.
+        """
         with closing(self.connect()) as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {SCHEMA} COLLATE {_COLLATIONS['utf8mb4']}")
             cursor.execute("CREATE DATABASE numbers")

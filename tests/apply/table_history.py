@@ -1,4 +1,4 @@
-"""Histories of one table for tests: changes as plain rows, logged in full or in part."""
+"""Makes histories of one table: changes as plain rows, logged in full or in part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ UNIQUE = Table(PLAIN.name, PLAIN.columns, (PRIMARY, Key("by_u", ("u",), unique=T
 def batch_of(
     table: Table, changes: Sequence[Change], start: int = 0, held: Sequence[tuple[Any, Any] | None] = ()
 ) -> ChangeBatch:
-    """`held` names the columns of the before and after image of each change; None: all of them."""
+    """Returns a batch.
+
+    `held` names the columns of the before image and the after image of each change; None: all columns.
+    """
     schema = change_schema(table)
     lsn = [Lsn(0, 1, 100 + start + i).to_bytes() for i in range(len(changes))]
     partial: list[bytes | None] = [None] * len(changes)
@@ -68,7 +71,7 @@ def minimal(table: Table, change: Change, *, keep_default: bool = False) -> tupl
 
 
 def noblob(table: Table, change: Change) -> tuple[Any, Any]:
-    """Returns the columns that NOBLOB images have: all except blobs, and the blobs that changed."""
+    """Returns the columns that NOBLOB images have: all columns except unchanged blobs."""
     op, before, after = change
     small = [column.name for column in table.columns if column.type.kind is not Kind.TEXT]
     if op is Op.UPDATE and before is not None and after is not None:
@@ -79,7 +82,7 @@ def noblob(table: Table, change: Change) -> tuple[Any, Any]:
 
 
 def rows_of(table: Table, rows: Sequence[Row]) -> pa.Table:
-    """Rows as a target gives them."""
+    """Returns rows in the form in which a target returns them."""
     return pa.Table.from_pylist(list(rows), schema=table.arrow)
 
 

@@ -1,4 +1,4 @@
-"""A stream of batches through many crashes leaves what it leaves without any."""
+"""Batches that are applied with many crashes leave the same rows as without crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chunk that is loaded ahead never brings a row back, wherever a loader breaks off and whenever it wakes up."""
+"""A chunk that is loaded in advance never restores a deleted row, wherever a loader dies or pauses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(name):
 
 
 def delete(target, key, place):
-    """Applies the DELETE of a row, together with the checkpoint that covers it."""
+    """Applies the DELETE of a row, together with a checkpoint at or after it."""
     session = target.connect()
     session.begin()
     row = session.meta.checkpoints.lock("t", "s", key % 2)
@@ -52,7 +52,7 @@ def delete(target, key, place):
 
 @pytest.mark.parametrize("load", [load_chunk, partial(load_whole, result=str)])
 def test_a_run_that_was_taken_over_loads_nothing(load):
-    """It may be at the same place as its successor: they differ in the epoch only."""
+    """The replaced run may be at the same place as its successor: only their epochs differ."""
     target, session, start = made("load-taken-over")
     session.meta.checkpoints.claim("t", "s", 2, start)
     asked = Asked("t", "s", start.epoch, start.batch, start.lsn)
@@ -90,7 +90,10 @@ STEPS = st.lists(st.sampled_from(["read", "load", "late", "delete", "take over"]
 @settings(max_examples=examples(80), deadline=None)
 @given(STEPS)
 def test_a_row_that_the_log_removed_is_never_brought_back(steps):
-    """Readers pause after they have read rows, and load them at any later time; a step of the log removes one row."""
+    """Readers pause after they have read rows, and load the rows at any later time.
+
+    Meanwhile the log deletes one of them.
+    """
     target, session, start = made("load-late")
     place, epoch, gone = start.lsn.offset, start.epoch, set()
     asleep, there = [], set()

@@ -1,8 +1,8 @@
-"""Rows that only the task writes never differ, whatever they hold; what somebody else changes in them is found.
+"""Rows that only the task writes never differ, whatever values they have. A change by another program is found.
 
-Random tables of all types are filled and changed on a real source. Its log is applied to a real target in stretches, and
-each change is compared with the row that it meets: none may differ. Then single values are changed on the target, by as
-little as the type allows, and the DELETE of all rows must find these rows and no other.
+Random tables of all types are filled and changed on a real source. Its log is applied to a real target in parts, and
+each change is compared with the target's row: none may differ. Then single values are changed on the target, by as
+little as the type allows. The DELETE of all rows must find these rows and no others.
 
 PIDTS_EXAMPLES=7 with PIDTS_ROWS=1000 compares a million changes over all pairs of servers, in a quarter of an hour.
 """
@@ -44,30 +44,30 @@ ROWS = int(os.environ.get("PIDTS_ROWS", "0")) or 60
 ROUNDS = 4 if ROWS < 500 else 10
 DIGITS = Context(prec=80)
 TEXT = 1 << 20
-"""Bytes of SQL that fill a table, at most."""
+"""The largest size of the SQL that fills a table, in bytes."""
 PAIRS = [("mariadb", "postgres"), ("mysql97", "mariadb"), ("mysql56", "mysql97"), ("mysql97", "mysql56")]
 SERVERS = ("mariadb", "mysql97", "mysql56"), ("postgres", "mariadb", "mysql97", "mysql56")
 LONGER = [pair for pair in itertools.product(*SERVERS) if pair not in PAIRS]
 RULES = ApplyRules(task="t", source="s", on_divergence=OnDivergence.HALT)
 UNWRITABLE = {"target-refused", "nul-in-text"}
-"""The errors of a target that cannot hold a value or a table."""
+"""The error codes for a value or a table that a target cannot store."""
 
 
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 
 
 class Pair:
-    """Random tables on their way from a source to a target."""
+    """Random tables that are carried from a source to a target."""
 
     def __init__(self, trip: RoundTrip, target: TargetSession, chance: random.Random, counts: Counter[str]) -> None:
         self.trip, self.target, self.chance, self.counts = trip, target, chance, counts
         self.schema = f"no_false_locks_{next(_numbers)}"
         self.holds_nul = not target.schema.transactional_ddl
-        """PostgreSQL has no NUL in a text."""
+        """PostgreSQL cannot store the character NUL in a text."""
 
     def filled(self, drawn: Sequence[RandomTable]) -> list[ChangeBatch]:
-        """Returns the changes in the source's log while tables are filled, changed and emptied."""
-        self.trip.run("FLUSH LOGS")  # a file that becomes too long would end in the middle
+        """Fills, changes and empties the tables. Returns the changes from the source's log."""
+        self.trip.run("FLUSH LOGS")  # # If the log file became too long, it would end in the middle of the changes.
         begin = self.trip.begin()
         for number, table in enumerate(drawn):
             for statement in self._statements(f"{self.trip.schema}.t{number}", table):
@@ -103,7 +103,9 @@ class Pair:
             yield f"UPDATE {name} a JOIN {name} b ON b.`i d` = {other} SET {sets} WHERE a.`i d` % 3 <> {chance.randrange(3)}"
 
     def carry(self, batch: ChangeBatch) -> None:
-        """Applies all but the last change of each row, changes some rows on the target, and compares the last."""
+        """Applies all changes except the last change of each row, changes rows on the target, and compares the last
+        changes.
+        """
         table = batch.table.renamed(TableName(self.schema, batch.table.name.name))
         changes = with_whole_keys(ChangeBatch(table, batch.rows))
         is_last = pc.equal(changes.rows.column("op"), int(Op.DELETE))
@@ -142,7 +144,7 @@ class Pair:
             begin += size
 
     def _planted(self, table: Table, count: int) -> dict[int, str]:
-        """Rows that are changed on the target: key and column."""
+        """Changes rows on the target. Returns the key and the column of each change."""
         found = {}
         keys = self.chance.sample(range(count), min(count, 3 * len(table.columns)))
         for place, key in enumerate(keys):
@@ -166,7 +168,7 @@ class Pair:
 
 
 def without_nul(literal: str) -> str:
-    """A text without the character that PostgreSQL does not hold."""
+    """Returns a text without the character NUL, which PostgreSQL cannot store."""
     if not literal.startswith("_utf8mb4 x'"):
         return literal
     return f"_utf8mb4 x'{bytes.fromhex(literal[11:-1]).replace(bytes(1), b'').hex()}'"
@@ -185,7 +187,7 @@ def bits(values: pa.Array) -> list[Any]:
 
 
 def plain(values: pa.Array) -> list[Any]:
-    """Times as the numbers that Arrow holds: some are no real ones."""
+    """Returns dates and times as the numbers of their Arrow arrays, since some are no real dates."""
     kind = values.type
     if pa.types.is_date32(kind):
         values = values.view(pa.int32())
@@ -195,7 +197,7 @@ def plain(values: pa.Array) -> list[Any]:
 
 
 def other_value(values: pa.Array, column: Column, chance: random.Random) -> pa.Array | None:
-    """A value next to this one, or NULL in its place."""
+    """Returns a value next to this one, or NULL in its place."""
     (value,) = plain(values)
     if value is not None and column.nullable and chance.random() < 0.2:
         return pa.nulls(1, values.type)
@@ -211,7 +213,7 @@ def other_value(values: pa.Array, column: Column, chance: random.Random) -> pa.A
 def near(value: Any, column: Column, chance: random.Random) -> Any:
     kind = column.type
     if kind.kind in (Kind.UUID, Kind.INET4, Kind.INET6, Kind.GEOMETRY):
-        return None  # other ones are in other rows, and they are compared, too
+        return None  # # Other values are in other rows, which are compared, too.
     if kind.kind is Kind.ENUM or kind.kind is Kind.SET:
         return chance.choice([label for label in kind.labels if label != value] or [None])
     if kind.kind is Kind.JSON:

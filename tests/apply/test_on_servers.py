@@ -1,4 +1,4 @@
-"""Logs that real servers write under each row image, and the guard over real targets."""
+"""Logs that real servers write with each kind of row image, and the version guard on real targets."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ TABLES = [
 
 
 def workload(chance: random.Random, db: str, *, replaces: bool) -> Iterator[str]:
-    """Statements that name some columns, change some, and move rows.
+    """Returns statements that set some columns, change some, and move rows.
 
-    MariaDB logs a REPLACE under MINIMAL as an UPDATE that has nothing of the columns it has set to their defaults, so
-    that nobody who reads its log can know.
+    MariaDB logs a REPLACE with MINIMAL images as an UPDATE. This UPDATE lacks the columns that the REPLACE has set to
+    their defaults, so the log does not show these values.
     """
     replace = "REPLACE" if replaces else "INSERT IGNORE"
     for _ in range(160):
@@ -109,7 +109,7 @@ def workload(chance: random.Random, db: str, *, replaces: bool) -> Iterator[str]
 
 
 def logged(cursor: Any, statements: Iterator[str]) -> tuple[bytes, str]:
-    """The log file that the statements fill."""
+    """Returns the log file that the statements have filled."""
     cursor.execute("FLUSH LOGS")
     for statement in statements:
         cursor.execute(statement)
@@ -165,7 +165,7 @@ def test_what_the_log_leaves_out_arrives_all_the_same(mysql_like, database, to, 
 
 
 def _cut(batches: list[ChangeBatch], chance: random.Random) -> Iterator[list[ChangeBatch]]:
-    """Pieces of each table's changes, each table in order."""
+    """Cuts the changes of each table into pieces; the pieces of a table keep their order."""
     for batch in batches:
         begin = 0
         while begin < len(batch):
@@ -199,7 +199,7 @@ def rows_of(session: TargetSession, table: Table) -> list[dict[str, Any]]:
 
 
 def at(change: Change) -> Change:
-    """Versions a second apart, in this century."""
+    """Returns a version of this century, one second after the version before."""
     op, *images = change
     moved = [image and {**image, "v": None if image["v"] is None else 10**15 + image["v"] * 10**6} for image in images]
     return (op, moved[0], moved[1])
@@ -273,7 +273,7 @@ def test_tombstones_are_kept_for_a_week(session, table, monkeypatch):
     buried(range(10), 0)
     buried(range(10, 14), 6.9)
     assert kept() == 14
-    for _ in range(6):  # each looks at as many as it buries
+    for _ in range(6):  # # Each statement reads as many rows as it deletes.
         buried(range(20, 24), 7.1)
     assert kept() == 8
     apply(session, [batch_of(table, [at(insert(row(4, 7))), at(insert(row(4, 8, key=12)))], 1)], RULES)

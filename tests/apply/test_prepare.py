@@ -1,4 +1,4 @@
-"""What is prepared inside the transaction commits with it, and nothing is asked that nobody needs."""
+"""Everything that is prepared inside the transaction commits with it, and the target is asked nothing unnecessary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UnreadSession:
 
 
 class StructureSession(UnreadSession):
-    """A session that answers also for the columns of the one table that is there."""
+    """A session that also answers what the columns of the only table are."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -92,7 +92,9 @@ def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_f
 @pytest.mark.parametrize("op", [Op.INSERT, Op.COPY, None])
 @pytest.mark.parametrize("keyed", [True, False])
 def test_a_new_row_replaces_a_row_that_a_dropped_table_of_its_name_has_left(op: Op | None, *, keyed: bool) -> None:
-    """No other table of the source lands there, but those of other sources do, or may."""
+    """The task routes no other table of the source to this target table, but tables of other sources may be routed
+    there.
+    """
     there = StructureSession(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there
     there.load = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", OfGroups()) else {}
@@ -122,7 +124,7 @@ def test_a_table_that_is_alone_where_it_lands_keeps_what_somebody_has_added_ther
 def test_where_a_filter_drops_changes_what_the_source_had_before_says_nothing_of_the_target():
     session: Any = UnreadSession()
     last: Change = (Op.UPDATE, {"id": 2, "a": 7, "b": "x", "u": 2}, {"id": 2, "a": 9, "b": "x", "u": 2})
-    changes = batch_of(UNIQUE, [last, NEW])  # row 2 had u=1 before a change that was dropped
+    changes = batch_of(UNIQUE, [last, NEW])  # # Row 2 had u=1 before a change that was left out.
     for schema, deletes in (("crm", []), ("shop", [{"id": 1}, {"id": 2}])):
         dropping = Rules(events=EventFilter((FilterRule(schema, "", ("delete",), (), "Ignore"),)))
         (change,) = prepared(session, [changes], ApplyRules(source="s", filters=dropping))
@@ -168,7 +170,7 @@ def test_an_old_row_without_its_version_cannot_be_guarded():
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("occurrence", [1, 2, 3])
 def test_rows_and_tombstones_survive_a_crash_at(point, occurrence):
-    """Each batch is one transaction, repeated as a whole; its tombstones are there when it is, and not before."""
+    """Each batch is one transaction, which is repeated as a whole. Its tombstones exist if and only if its rows do."""
     rules = ApplyRules(source="s", version_column="v")
     batches = [
         [insert(row(1, key=1)), insert(row(1, key=2))],

@@ -1,4 +1,6 @@
-"""The row that a target refuses is found and reported with its source's table, and the search for it leaves nothing behind."""
+"""If the target refuses a row, the row is found and reported with its source's table, and the search leaves nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,12 @@ def net(table: Table, rows: Sequence[tuple[int, int | None]], gone: Sequence[int
 
 @dataclass
 class Picky:
-    """A target in memory that refuses rows with one value, and keys that are to be removed."""
+    """A target in memory that refuses rows with one value, and removals of some keys."""
 
     target: ValuesTarget
     kept: frozenset[int] = frozenset()
     answers: Callable[[int], None] = lambda _: None
-    """Asked at each refusal, with its number: another error may come instead."""
+    """Called with the number of each refusal; may raise another error."""
     refusals: int = 0
 
     def connect(self) -> Any:
@@ -85,9 +87,9 @@ def target() -> Iterator[Picky]:
 def refusal_of(
     target: Picky, *changes: NetChange, whose: Callable[[RefusedRow], TableName | None] = lambda _: SHARD
 ) -> Halted:
-    """Returns the halt that a commit of these changes ends with.
+    """Returns the halt with which a commit of these changes ends.
 
-    Nothing of it may be written, and the next commit must work.
+    Checks that nothing was written, and that the next commit works.
     """
     start = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0))
     (claimed,) = target.target.connect().meta.checkpoints.claim("t", "s", 1, start)
@@ -130,7 +132,9 @@ def test_a_row_without_a_key_is_reported_by_its_columns(target: Picky) -> None:
 
 
 def test_rows_that_collide_with_each_other_are_tried_together(target: Picky) -> None:
-    """Each by itself would be taken, or refused where it is not: the row that had the value before gives it up."""
+    """Alone, one of the rows would be accepted although it is bad, or refused although it is good: another row gives
+    the value up.
+    """
     session = target.target.connect()
     session.begin()
     session.write(net(ONE, [(1, 100), (2, 200)]))

@@ -1,4 +1,6 @@
-"""What real targets refuse of tables that become one: which row it is, and whose, however the server says it."""
+"""If a real target refuses a row of a merged table: which row it is, and of which shard, whatever the server's message
+is.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ ROWS = 40
 
 @dataclass
 class World:
-    """One table of a target that three shards land in, with a committer."""
+    """A merged table with three shards, and a committer."""
 
     target: Target
     kind: str
@@ -51,7 +53,7 @@ class World:
         self.session.execute(statement.format(f"{self.name.schema}.t"))
 
     def changes(self, shard: str, bad: Row | None = None) -> ChangeBatch:
-        """Returns changes of many rows of one shard, one of which is the bad one."""
+        """Returns changes of many rows of one shard; the target refuses one of them."""
         rows = [{"id": number, "part": shard, "v": "x", "n": number} for number in range(1, ROWS + 1)]
         if bad is not None:
             rows[ROWS // 2] |= bad

@@ -1,4 +1,4 @@
-"""A repair makes rows as they are now, ahead of the log; the log that follows finds no row that differs."""
+"""A repair writes rows as they are now, which is later than the applied log. Later batches find no row that differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in messages and in `pidts locks show` read as the servers show them."""
+"""Values in messages and in `pidts locks show` have the form in which the servers show them."""
 
 from __future__ import annotations
 

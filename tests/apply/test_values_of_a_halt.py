@@ -1,4 +1,7 @@
-"""Rows that differ: a halt has the row's values on both sides, which no log line has; each locked row has its reason."""
+"""A halt for a row that differs has the row's values on source and target, but no log line has them.
+
+Each lock has a reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of a copy carried out on real servers, without Spark: as its tasks do, and the batch that settles them finds."""
+"""Pieces of a copy on real servers, without Spark: they run as Spark tasks run them, and a later batch settles them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Place:
             self.run_sql(self.source, statement, database=self.context.task)
 
     def know(self, *, before_copy: bool = False) -> None:
-        """Made on the target, with the checkpoint of a task that has asked for their rows."""
+        """Creates the tables on the target, with the checkpoint of a task that has requested their rows."""
         context = self.context
         with closing(connect(context.source)) as source, closing(context.target.connect()) as target:
             structures = read_structures(source, self.ours)
@@ -119,7 +119,7 @@ def place(
 
 
 def test_a_table_without_a_key_is_read_in_one_go_and_once(place: Place) -> None:
-    """A copy that is to go slowly holds nothing for longer than it takes: what it has read too fast it waits for later."""
+    """A slow copy waits after it has read too fast, and holds no locks while it waits."""
     place.sql("CREATE TABLE bag (a INT)", "INSERT INTO bag SELECT seq FROM seq_1_to_40")
     place.know()
     place.context = replace(place.context, copy_rate=1)
@@ -308,7 +308,7 @@ def test_an_attempt_that_ends_takes_no_further_table(place: Place) -> None:
     with closing(place.context.target.connect()) as other:
         other.begin()
         other.clear(tables[0].name)
-        assert other.count(tables[0].name) == 0  # so that it is done: the key has to wait for this transaction
+        assert other.count(tables[0].name) == 0  # # The key has to wait for this transaction, which is then done.
         finishing = Finishing(place.context, [ending(table) for table in tables])
         assert not finishing.wait(0.5)
         finishing.begin_no_more()
@@ -329,7 +329,7 @@ def test_a_run_that_was_replaced_notices_it_at_the_end_of_a_table(place: Place) 
 
 
 def test_recorded_keys_are_read_again_up_to_what_all_workers_have_recorded(place: Place) -> None:
-    """On servers: a record is passed over where the key has other columns by now, and goes when it is settled."""
+    """A recorded key is not read if its table's key has other columns by now. The record is removed when it is settled."""
     place.sql("CREATE TABLE t (id INT, k VARCHAR(9), v INT, PRIMARY KEY (k, id))")
     place.sql("INSERT INTO t VALUES (1, 'a', 1), (2, 'ä', 2), (3, 'c', 3), (4, 'd', 4)")
     place.know()

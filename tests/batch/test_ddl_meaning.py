@@ -1,4 +1,4 @@
-"""The rules turn a statement of the log into one with the target's names, or into none."""
+"""The rules turn a statement of the log into a statement with the target's names, or into none."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def interpreted(
 
 
 ONE = Rules(routes=Routes((RouteRule("shop", "t_*", "all", "t"),)))
-"""Every table of the pattern lands in one."""
+"""A route from every table of the pattern to one target table."""
 LANDED = TableName("all", "t")
 ONE_SCHEMA = replace(ONE, allow=AllowList(do_dbs=("shop",)))
 
@@ -143,7 +143,7 @@ def test_a_rename_that_ends_where_it_began_is_nothing_to_the_target() -> None:
 
 
 def test_a_view_that_is_renamed_halts_under_its_name_and_may_be_skipped() -> None:
-    """The log has it in the same words as a table's, and nothing else shows which of the two it is."""
+    """The log has the same statement for a view and for a table, and nothing else shows which of them it is."""
     with pytest.raises(Halted, match="ddl-does-not-fit") as caught:
         found("RENAME TABLE v TO w", ONE, "t_1")
     assert (caught.value.where.table, "pidts ddl skip" in caught.value.todo) == ("shop.v", True)
@@ -166,7 +166,7 @@ def test_after_an_order_a_partition_made_a_table_is_recorded_and_a_table_made_a_
 
 
 def shared(*others: str, mode: str = "") -> Sharing:
-    """With these tables of another source that come there, too."""
+    """Returns the rules if tables of another source are routed there, too."""
     groups = ShardGroups(mode)
     groups.register("z", {TableName("shop", name): Table(LANDED, (COLUMN,), KEYS) for name in others})
     return Sharing(groups, "s", ONE)
@@ -184,7 +184,7 @@ def shared(*others: str, mode: str = "") -> Sharing:
 )
 @pytest.mark.parametrize("sharing", [shared("t_9"), shared(mode="pessimistic")])
 def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, sharing: Sharing) -> None:
-    """Also where it is the only one so far, in a task that says that it has shards."""
+    """This is also true if it is the only shard so far, in a task that declares shards."""
     what = found(sql, ONE_SCHEMA, "t_1", sharing=sharing)
     assert what is not None
     assert what.change.statement is None
@@ -276,7 +276,7 @@ def test_a_rename_does_not_give_rows_other_values() -> None:
 
 
 def test_a_table_whose_name_another_takes_is_moved_only_where_it_is_ours() -> None:
-    """Over a name in between, that an allow-list may let pass."""
+    """The table is renamed through an intermediate name, which an allow-list may exclude."""
     swap = "RENAME TABLE in_c TO in_tmp, out_c TO in_c, in_tmp TO out_c"
     rules = Rules(AllowList(do_tables=(("shop", "in_*"),)))
     joined = found(swap, rules, "in_c", is_ours=lambda name: rules.allow(name) and name.name != "in_c")
@@ -345,7 +345,7 @@ def owned(zone: str, *ranges: tuple[str, str]) -> ApplyRules:
     ],
 )
 def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> None:
-    """Such a statement has no row events, which would be set aside."""
+    """Such a statement has no row events, so no row would be set aside."""
     plain = Rules(allow=AllowList(do_dbs=("shop",)))
     for writing in (owned("b", ("a", "")), owned("b", ("a", "id < 5"), ("b", ""))):
         with pytest.raises(Halted, match=r"zone b has removed rows of shop\.t_1") as caught:
@@ -369,7 +369,7 @@ def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> 
     ],
 )
 def test_a_zone_renames_a_table_only_where_it_owns_all(sql: str, said: str) -> None:
-    """There are other rows under its name then, or none, and no row event has them."""
+    """After the rename, the name has other rows or none, and no row event shows them."""
     plain = Rules(allow=AllowList(do_dbs=("shop",)))
     names = ("t_2",) if sql == "RENAME TABLE t_2 TO t_1" else ("t_1", "t_2")
     more = tuple(OwnedRange(schema="shop", table="t_2", zone=zone) for zone in "b")

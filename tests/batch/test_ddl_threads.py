@@ -1,4 +1,6 @@
-"""A schema change that fails halts its tables and waits for an order; what concerns all tables ends the run."""
+"""A schema change that fails halts its tables and waits for a ddl command; an error that concerns all tables ends the
+run.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,12 @@ _numbers = itertools.count()
 
 
 BUSY = object()
-"""The target cannot take it now, however often that is tried."""
+"""An error that occurs however often the target is tried."""
 
 
 @dataclass
 class Script:
-    """The end of each attempt at the change, and the orders that it was given."""
+    """The result of each attempt at the change, and the ddl commands that the attempts were given."""
 
     ends: list[Any]
     ordered: list[OrderKind | None] = field(default_factory=list)
@@ -52,7 +54,7 @@ class Script:
 
 
 class Log:
-    """The one statement."""
+    """A log with this one statement."""
 
     def __init__(self, *_: Any) -> None:
         self.entry = SimpleNamespace(transaction=SimpleNamespace(lsn=AT, ddl="ALTER TABLE t ADD a INT"))

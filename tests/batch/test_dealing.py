@@ -1,4 +1,4 @@
-"""Rows that an update would part between two workers: none of the workers gets any of it, unless a copy reads it."""
+"""If an update concerns rows of two workers, neither worker writes the rows, unless a copy reads them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTEXT = JobContext(
 
 
 def moves() -> ChangeBatch:
-    """Updates of which the log has only the keys, so many that some of them concern two workers."""
+    """Returns so many updates that some concern two workers; the log has only their keys."""
     schema, keys = change_schema(TABLE), range(20)
     columns = [
         [Lsn(0, 1, 100 + key).to_bytes() for key in keys],

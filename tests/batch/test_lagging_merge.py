@@ -1,4 +1,4 @@
-"""Which tables of the target are lagging in whose commit; a transaction cut into parts; and what is forgotten when."""
+"""Which tables of the target lag in which commit; a transaction cut into parts; and when records are removed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _numbers = itertools.count()
 
 
 def at(offset: int, position: str | None = None, **behind: int) -> Checkpoint:
-    """A worker's place, and those of tables that are behind."""
+    """Returns a worker's position, with waiting tables."""
     names = {"a": A, "b": B, "x": ALONE}
     lsn = Lsn(0, 1, offset)
     held = held_at({names[name]: Lsn(0, 1, place) for name, place in behind.items()}, lsn)
@@ -102,7 +102,7 @@ def changes(member: TableName, first: int, op: Op, keys: range) -> ChangeBatch:
 
 
 def cut() -> Iterator[Stretch]:
-    """INSERT INTO t_2 SELECT * FROM t_1; DELETE FROM t_1: one transaction, and another one behind it."""
+    """Returns one transaction, INSERT INTO t_2 SELECT * FROM t_1; DELETE FROM t_1, and a second one after it."""
     yield Stretch([changes(A, 100, Op.INSERT, range(10))])
     for first in (0, 5):
         yield Stretch([changes(B, 1_000 + first * 10, Op.INSERT, range(first, first + 5))], inside=True)
@@ -157,7 +157,7 @@ def context(target: ValuesTarget, epoch: int) -> JobContext:
 
 
 class Remembering:
-    """A target that remembers something of two tables."""
+    """A target with records about two tables."""
 
     def __init__(self) -> None:
         self.target = ValuesTarget(f"remembering {next(_numbers)}")

@@ -1,4 +1,4 @@
-"""A schema change by which versions would decide about locked rows waits until they are resolved."""
+"""A schema change after which versions would decide about locked rows waits until the locks are resolved."""
 
 from __future__ import annotations
 

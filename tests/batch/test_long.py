@@ -1,7 +1,8 @@
-"""A transaction that is read in stretches and written in parts is applied whole, or up to where its checkpoint says.
+"""A large transaction that is read and written in parts is applied completely, or up to the place in its checkpoint.
 
-Two tables, one of them without a key, change in turns. The log is cut anywhere, each part is bounded, and the process
-dies at any point of the target's transactions; the next one begins at the target's checkpoint.
+The transaction changes two tables in turn, one of them without a key. The log is cut anywhere, the size of each part is
+limited, and the process dies at any point of the target's transactions. The next process begins at the target's
+checkpoint.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ Change = tuple[Table, Lsn, Op, Row | None, Row | None]
 
 
 class Transaction:
-    """One large transaction, its changes in log order, and what it leaves."""
+    """One large transaction: its changes in log order, and the rows that it leaves."""
 
     def __init__(self, chance: random.Random, size: int) -> None:
         self.changes: list[Change] = []
         self.rows: dict[TableName, list[Row]] = {table.name: [] for table in TABLES}
         for number in range(size):
-            # Some rows of one event, then of the next.
+            # # Some rows of one event, then some rows of the next event.
             self._change(chance, Lsn(0, 1, 100 + 50 * (number // 3), number % 3))
 
     def _change(self, chance: random.Random, at: Lsn) -> None:
@@ -88,7 +89,7 @@ class Transaction:
         self.changes.append((table, at, op, old, new))
 
     def stretches(self, cuts: Sequence[int], workers: int, worker: int, *, inside: bool = True) -> Iterator[Stretch]:
-        """Cut between any two changes; each has all tables."""
+        """Cuts the changes anywhere; each piece has all tables."""
         for first, last in itertools.pairwise([0, *sorted(cuts), len(self.changes)]):
             mine = self.changes[first:last]
             batches = [batch_of(table, [c for c in mine if c[0] is table]) for table in TABLES]
@@ -114,7 +115,7 @@ def bag(rows: Sequence[Row]) -> Counter[str]:
 
 
 class CrashError(Exception):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""Where online schema changes have their place among a task's changes, and what the rules pass by because of them."""
+"""The places of online schema changes among a task's changes, and which tables the rules leave out because of them."""
 
 from __future__ import annotations
 

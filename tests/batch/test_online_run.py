@@ -1,4 +1,4 @@
-"""Statements of an online schema change, run one after the other as the driver runs them, on a target in memory."""
+"""Runs the statements of online schema changes one after the other, as the driver does, on a target in memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _numbers = itertools.count()
 
 
 class NoRelay:
-    """The statements come from the test."""
+    """Has no log: the test passes the statements."""
 
     def position(self, _: Lsn) -> str:
         return "bin.000001:4"
@@ -85,7 +85,7 @@ class Driver:
         self.context = changed.applied_to(self.context)
 
     def restart(self) -> None:
-        """The next run knows what the target remembers."""
+        """Begins another run, which reads the target's records."""
         with closing(self.target.connect()) as session:
             (row,) = session.meta.checkpoints.claim(
                 "t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
@@ -136,7 +136,7 @@ def test_the_swap_alters_the_table_and_nothing_else_is_there(driver: Callable[..
 
 
 def test_what_is_lost_with_the_process_is_done_again(driver: Callable[..., Driver]) -> None:
-    """At every point of every statement, once."""
+    """The process dies once at every point of every statement."""
     for broken in itertools.count():
         task, points = driver(), 0
 

@@ -1,4 +1,4 @@
-"""Which of the tables that become one a refused row comes from."""
+"""Finds the shard from which a refused row comes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WIDER = Table(TABLE.name, (Column("id", ColumnType(Kind.BIGINT), nullable=False)
 A, B, C = (TableName("shop", f"t_{name}") for name in "abc")
 N, U, D, COPY = Op.INSERT, Op.UPDATE, Op.DELETE, Op.COPY
 Change = tuple[TableName, int, Op, int | None, int | None]
-"""Whose, when, and the keys before and after."""
+"""The shard, the place in the log, and the keys before and after the change."""
 
 
 def batches(*changes: Change, table: Table = TABLE) -> list[ChangeBatch]:
-    """One for each change."""
+    """Returns one batch for each change."""
     found = []
     for name, at, op, before, after in changes:
         image = lambda key: None if key is None else {"id": key, "at": 1}  # noqa: E731
@@ -40,22 +40,22 @@ def refused(key: int, *, written: bool = True, table: Table = TABLE) -> RefusedR
     [
         ([(A, 1, N, None, 7), (B, 2, N, None, 8)], A, A),
         ([(A, 1, N, None, 7), (B, 2, N, None, 8), (A, 3, U, 7, 7)], A, A),
-        # It moves, in either order.
+        # # The row moves, in either order.
         ([(B, 1, N, None, 7), (A, 2, D, 7, None)], B, A),
         ([(A, 1, D, 7, None), (B, 2, N, None, 7)], B, B),
         ([(A, 1, N, None, 7), (B, 2, N, None, 7)], B, B),
-        # An update gives it another key.
+        # # An update gives the row another key.
         ([(A, 1, N, None, 7), (B, 2, U, 7, 9)], A, B),
         ([(A, 1, U, 9, 7), (B, 2, N, None, 9)], A, A),
-        # It was there and is gone again, in one that is ahead of the other.
+        # # The row was inserted and deleted again, by a shard that is later than the other.
         ([(B, 1, N, None, 7), (A, 2, N, None, 7), (A, 3, D, 7, None)], B, A),
         ([(B, 1, N, None, 7), (A, 2, N, None, 7), (A, 3, U, 7, 9)], B, A),
         ([(A, 1, D, 7, None), (A, 2, N, None, 7), (B, 3, D, 7, None)], A, B),
-        # Copied rows come before all that is logged.
+        # # Copied rows come before all changes of the log.
         ([(B, 0, COPY, None, 7), (A, 2, U, 7, 7)], A, A),
         ([(A, 1, N, None, 8), (B, 2, N, None, 9)], None, None),
         ([(A, 1, D, 7, None), (B, 2, N, None, 9)], None, A),
-        # Nobody else has changes.
+        # # No other shard has changes.
         ([(C, 1, N, None, 8)], C, C),
         ([], None, None),
     ],

@@ -1,4 +1,4 @@
-"""What the planner has read of the relay is handed on to the batch, and not read again."""
+"""The batch gets the entries that the planner has read from the relay, and does not read them again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_another_stretch_is_read(writer: RelayWriter, make: Make) -> None:
 
 @pytest.mark.parametrize("looks", [False, True])
 def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path: Path, *, looks: bool) -> None:
-    """Also where somebody has looked at the relay since, who then knows of the cut."""
+    """This is also true if other code has read the relay since, and so noticed that it was cut."""
     log = sample_log(10)
     store(writer, log)
     reader, planner = make(100)

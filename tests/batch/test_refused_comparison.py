@@ -1,4 +1,4 @@
-"""A batch that the target has refused because a row differs is made once more, and not again and again."""
+"""If the target refuses a batch because a row differs, the batch is prepared once more, and not again and again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pidts.model import Checkpoint, Halted, Lsn, OnDivergence, Op
 
 
 def test_an_error_before_rows_are_compared_again_ends_the_commit() -> None:
-    """The server fails over behind the refusal, to one that lacks the last batches."""
+    """After the refusal, the server fails over to a server that lacks the last batches."""
     target, begun = ValuesTarget("refused and lost"), 0
     with closing(target.connect()) as session:
         for sql in session.schema.create_statements(PLAIN).statements:

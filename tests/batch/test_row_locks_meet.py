@@ -1,4 +1,4 @@
-"""What locked rows meet: a schema change of their table waits for them, and a full copy ends them."""
+"""Locked rows and other operations: a schema change of their table waits for them, and a full copy ends the locks."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_without_rules_for_it_a_swap_waits(driver: Driver) -> None:
 
 
 def test_held_changes_follow_what_another_zone_has_changed_on_the_target(driver: Driver) -> None:
-    """Nothing is run for it, and the rows that the log has behind it are others all the same."""
+    """No statement runs for this change, and yet the rows that come later in the log have other columns."""
     driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     locked(driver.target, driver.target.store.tables[T].table)
     with pytest.raises(Halted, match="the table is emptied"):

@@ -1,4 +1,4 @@
-"""Who has arrived, who runs it, and who hears of it, over the parts of one process."""
+"""Which shard has arrived, which one runs the change, and which ones are informed, across the parts of one process."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_leader_runs_the_change_whichever_member_arrives_last() -> None:
 
 
 def test_two_that_drop_a_column_at_once_leave_it_to_the_last() -> None:
-    """Where both passed, each for the other's sake, nobody would drop it."""
+    """If each of the two continued because of the other one, no shard would drop the column."""
     groups = ShardGroups("optimistic", ("a", "b"))
     for source in "ab":
         groups.register(source, {NAME: V1})
@@ -124,7 +124,7 @@ def test_an_attempt_that_ends_removes_its_arrivals() -> None:
 
 
 def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
-    """What it runs is on its way on the target; nobody begins it once more beside it."""
+    """The leader's statement may still run on the target, and no other shard starts it a second time."""
     groups = begun("a", "b")
     arrive(groups, came("b"))
     run = arrive(groups, came("a"))
@@ -137,7 +137,10 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
 
 @pytest.mark.parametrize("comes_again", [False, True])
 def test_it_is_put_on_record_for_those_who_had_arrived_when_it_was_decided(*, comes_again: bool) -> None:
-    """The target knows whether their attempts still count; one who was left out would hear of what is not on record."""
+    """The target knows whether the attempts of these shards still count.
+
+    A shard that is left out would see an unrecorded result.
+    """
     groups = begun("a", "b")
     arrive(groups, came("b"))
     run = arrive(groups, came("a"))
@@ -160,7 +163,7 @@ def test_nobody_runs_anything_before_all_parts_are_known() -> None:
 
 
 def test_a_source_that_is_down_is_what_it_was() -> None:
-    """A change of its group waits for it; one of a table that it has no part in does not."""
+    """A change of its shard group waits for the source; a change of another table does not."""
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
     groups.take_recorded("b", {NAME: V0})
@@ -173,7 +176,7 @@ def test_a_source_that_is_down_is_what_it_was() -> None:
 
 
 def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiting() -> None:
-    """What an earlier process has begun for it there is not known; of other tables it is."""
+    """It is unknown what an earlier process has begun there for this group. For other tables it is known."""
     groups = ShardGroups("optimistic", ["a", "b"])
     groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
     groups.take_recorded("b", {NAME: V0})
@@ -217,7 +220,7 @@ def test_nobody_waits_for_a_member_that_was_dropped() -> None:
 
 
 def test_what_was_agreed_on_before_counts_where_members_differ() -> None:
-    """One was let go ahead, by which a column went: the others' rows would have a place in either."""
+    """One shard was allowed to continue first, and dropped a column. The other shards' rows would fit in either case."""
     groups = ShardGroups("", ["a", "b"])
     groups.recall(groups.next_read(), "a", {T: V0}, {})
     groups.register("a", {NAME: V1})
@@ -236,7 +239,7 @@ def test_what_one_part_has_is_not_what_all_have_before_all_are_known() -> None:
 
 
 def test_what_was_read_last_is_what_the_target_has() -> None:
-    """Until the last part has claimed, an earlier process may change it; and a thread may report late."""
+    """Until the last part has claimed its source, an earlier process may change it; and a thread may report late."""
     groups = ShardGroups("optimistic", ["a", "b"])
     early, late = groups.next_read(), groups.next_read()
     groups.recall(late, "b", {T: V1}, {})
@@ -278,7 +281,7 @@ def test_the_halt_names_the_shards_that_it_waits_for(wait: Wait, code: str, awai
 
 
 def test_a_shard_that_waits_for_the_leader_gets_the_order_about_the_leader() -> None:
-    """`pidts ddl list` prints this line, so the line does not send the reader to `pidts ddl list`."""
+    """`pidts ddl list` prints this line, so the line does not refer the reader to `pidts ddl list`."""
     wait = Wait(leader=Member("b", TableName("shard", "t_7")))
     halt = waiting_halt(wait, lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER")
     assert "pidts ddl retry TASK --source b --table shard.t_7" in halt.todo
@@ -316,7 +319,7 @@ def test_a_source_that_does_not_take_part_is_waited_for_by_nobody_until_it_begin
 
 
 def test_whoever_does_not_know_whether_it_is_made_asks_the_record_before_anybody_goes_on() -> None:
-    """The commit may have gone through unheard: to run it once more would be refused."""
+    """The commit may have succeeded although its answer was lost. A second run of the statement would be refused."""
     groups = begun("a", "b", "c")
     arrive(groups, came("a"))
     run = arrive(groups, came("b", order=OrderKind.UNLOCK))
@@ -336,7 +339,7 @@ def test_a_failure_of_an_attempt_that_was_followed_by_another_keeps_nobody_waiti
     assert isinstance(run, RunDecision)
     groups.register("a", {NAME: V0}, epoch=8)
     groups.failed(run, in_doubt_since=7)
-    with pytest.raises(Fenced):  # a thread of the attempt that was closed
+    with pytest.raises(Fenced):  # # a thread of the attempt that was closed
         arrive(groups, came("a"))
     assert isinstance(arrive(groups, came("a"), epoch=8), RunDecision)
 

@@ -1,4 +1,4 @@
-"""Nobody writes to the table of a group while it is changed, and nobody waits for one who is not there."""
+"""While a merged table is changed, no shard writes to it, and no shard waits for one that is not running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T, U = TableName("shard", "t"), TableName("shard", "u")
 
 
 class Change(threading.Thread):
-    """Somebody changes what these have together."""
+    """A schema change of the merged table."""
 
     def __init__(self, holds: WriteBarrier, tables: dict[str, frozenset[TableName]]) -> None:
         super().__init__(daemon=True)

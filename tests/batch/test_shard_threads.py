@@ -1,4 +1,4 @@
-"""A change that waits for other shards: its table waits at once, operators see it, and it continues by itself."""
+"""A change that waits for other shards: its table waits at once, operators see it, and it continues without a command."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _numbers = itertools.count()
 
 
 class Log:
-    """The one statement."""
+    """A log with this one statement."""
 
     def __init__(self, *_: Any) -> None:
         self.entry = SimpleNamespace(transaction=SimpleNamespace(lsn=AT, ddl="ALTER TABLE t ADD c INT"))
@@ -115,7 +115,7 @@ class _Meaning:
 
 
 class World:
-    """Parts of one process, whose changes do nothing but arrive; `fails` is what the leader meets next."""
+    """The parts of one process. Their changes only arrive; `fails` is the next error of the leader."""
 
     def __init__(self, folder: Path, *sources: str) -> None:
         self.folder, self.target = folder, ValuesTarget(f"shard threads {next(_numbers)}")

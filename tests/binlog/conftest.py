@@ -1,4 +1,4 @@
-"""Properties have no deadline: the machine may be busy."""
+"""Property tests have no deadline, since the machine may be busy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ settings.load_profile("patient")
 
 @pytest.fixture(params=["compiled", "python"])
 def kernel(request, monkeypatch):
-    """The test is run with compiled and with plain code."""
+    """Runs the test with compiled code, and again with plain code."""
     monkeypatch.setenv("PIDTS_KERNEL", request.param)
     return request.param

@@ -1,4 +1,4 @@
-"""Whatever the log and however it is cut, scanning blocks finds what scanning event by event finds."""
+"""Scanning blocks finds the same as scanning event by event, whatever the log has and however it is cut."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Found:
     error: str = ""
     reached: tuple[str, int] = ("", 0)
     skipped: int = 0
-    """Events that compiled code took."""
+    """The number of events that compiled code has handled."""
 
     def end(self, walker: LogWalker, scanner: TransactionScanner) -> Found:
         if (mark := scanner.mark()) is not None:
@@ -56,7 +56,7 @@ def one_by_one(raw: bytes | memoryview, walker: LogWalker, scanner: TransactionS
 
 
 def by_blocks(blocks: list[list[bytes]], start: Lsn, file: str, *, pieces: int = 0, limit: int = 1 << 40) -> Found:
-    """`pieces`: row events longer than this come in pieces of this size where that is allowed."""
+    """Scans in blocks. `pieces`: longer row events come in pieces of this size, where that is allowed."""
     walker, scanner, found = LogWalker(file), TransactionScanner(start.change_no, start), Found()
     scan = BlockScan(walker, scanner)
     try:
@@ -146,7 +146,7 @@ def test_any_damage_is_reported_the_same_way(seed):
     events = list(log.events)
     number = chance.randrange(1, len(events))
     raw = bytearray(events[number])
-    # A size that is not the event's own is found where packets are taken apart, so it stays.
+    # # Code that divides the log into events finds a wrong size, so the size stays right.
     place = chance.choice([*range(9), *range(13, len(raw))])
     raw[place] ^= 1 << chance.randrange(8)
     if log.checksums and chance.random() < 0.8:

@@ -1,4 +1,6 @@
-"""Single changes, as `pidts events` prints them: in the order of the log, chained, with readable values."""
+"""Single changes, as `pidts events` prints them: in log order, each with the place of the change before it, with
+readable values.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("kernel")
 
 
 class Recorded:
-    """A recording as the log and the structures that `pidts events` reads."""
+    """A recorded log, and the structures that `pidts events` reads."""
 
     name = ""
 
@@ -32,7 +34,7 @@ class Recorded:
         yield LogBlock(self.recording.events, Position(self.recording.log_file, 4))
 
     def enter(self, *_):
-        """The structures are those of all times."""
+        """Returns the structures of all times."""
 
     def of(self, table_map):
         return self.recording.structures.get(table_map.name)

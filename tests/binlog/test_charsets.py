@@ -1,7 +1,8 @@
-"""Text in every charset of each server: every character that it can hold is read as the server reads it.
+"""Text in every charset of each server: every character of the charset is read as the server reads it.
 
-A column is filled with every byte, every pair of bytes, and so on, and holds what of them is well formed. What the
-server itself has no character for is an error that names table and column, never a wrong or a replacement character.
+A column is filled with every byte, every pair of bytes, and so on, and keeps those that are well formed. Bytes for
+which the server itself has no character are an error that names table and column, never a wrong character or a
+replacement character.
 """
 
 # Tables of characters are full of such as look like others.
@@ -23,7 +24,9 @@ from pidts.source import SourceConfig, connect, read_structures, select_range
 WIDE = ("big5", "gbk", "gb2312", "gb18030", "euckr", "sjis", "cp932", "ujis", "eucjpms", "ucs2", "utf16", "utf16le")
 UTF = {"utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}  # fmt: skip
 WHOLE = bool(os.environ.get("PIDTS_EXAMPLES"))
-"""All 1.6 million places of gb18030's four bytes and all 1.1 million of Unicode, else some of each part."""
+"""Uses all 1.6 million codes of gb18030's four bytes, and all 1.1 million of Unicode. Otherwise some codes of each
+part.
+"""
 
 ONLY_OURS = {
     "big5": {
@@ -32,12 +35,14 @@ ONLY_OURS = {
     },
     "cp1256": {bytes([code]): character for code, character in zip(b"\x8a\x8f\x98\x9a\x9f\xaa\xc0\xff", "ٹڈکڑںھہے", strict=True)},
 }  # fmt: skip
-"""Characters that the servers do not know and every other program does."""
+"""Characters that the servers lack and all other programs have."""
 
 
 @pytest.fixture
 def fill(mysql_like, database) -> Iterator[Callable[..., list[tuple[bytes, bytes, bytes | None]]]]:
-    """`fill(charset, expression, count)` gives what a column of that charset was given, holds, and shows as UTF-8."""
+    """`fill(charset, expression, count)` returns the bytes given to a column of the charset, those that it has, and
+    their UTF-8.
+    """
     with (
         closing(
             pymysql.connect(host=mysql_like.host, port=mysql_like.port, user=mysql_like.user, password=mysql_like.password, database=database, charset="utf8mb4", autocommit=True)
@@ -74,7 +79,7 @@ def _charsets(cursor) -> list[str]:
 
 
 def _number(offset: int, *bases: tuple[int, int]) -> str:
-    """`n + offset` as bytes, the last one counting fastest: each has a lowest value and how many there are."""
+    """Returns `n + offset` as bytes. The last byte counts fastest; each byte has a lowest value and a number of values."""
     parts, unit = [], 1
     for low, count in reversed(bases):
         parts.append(f"unhex(lpad(hex({low} + ((n + {offset}) DIV {unit}) MOD {count}), 2, '0'))")
@@ -102,7 +107,7 @@ def _spaces(charset: str) -> Iterator[tuple[str, int]]:
             yield f"cast(convert(convert({point} USING utf32) USING {charset}) AS binary)", 65536 if WHOLE else 900
 
 
-@pytest.mark.repeats("mysql56")  # 9.7 has all of its charsets
+@pytest.mark.repeats("mysql56")  # # MySQL 9.7 has all of its charsets.
 def test_every_character_of_every_charset_is_read_as_the_server_reads_it(fill):
     wrong: dict[str, list[object]] = {}
     for charset in fill.charsets:
@@ -110,13 +115,13 @@ def test_every_character_of_every_charset_is_read_as_the_server_reads_it(fill):
         for expression, count in _spaces(charset):
             for given, held, shown in fill(charset, expression, count):
                 if held is None or held != given:
-                    continue  # The server took only what is well formed, so this is not in any log.
+                    continue  # # The server has accepted only well formed text, so these bytes are in no log.
                 seen += 1
                 theirs, mine = _theirs(held, shown), _ours(decode, held)
                 if theirs is None:
                     theirs = ONLY_OURS.get(charset, {}).get(held)
                     if charset == "ucs2" and mine is not None:
-                        continue  # The server counts halves of characters as characters.
+                        continue  # # The server counts half characters as characters.
                 if theirs != mine:
                     wrong.setdefault(charset, []).append((held.hex(), mine, theirs))
         assert seen > 120, charset
@@ -124,11 +129,11 @@ def test_every_character_of_every_charset_is_read_as_the_server_reads_it(fill):
 
 
 def _theirs(held: bytes, shown: bytes | None) -> str | None:
-    """None where the server has no character for it."""
+    """Returns the server's character; None if it has none."""
     try:
         text = (shown or b"").decode()
     except UnicodeDecodeError:
-        return None  # Half a character.
+        return None  # # half of a character
     if not text or "\ufffd" in text:
         return "\ufffd" if _stands_for_itself(held) else None
     return None if "?" in text and b"?" not in held else text

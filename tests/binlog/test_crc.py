@@ -1,4 +1,4 @@
-"""The compiled sum is zlib's, at every length around which it takes another way."""
+"""The compiled CRC-32 equals zlib's, for every length around which it is computed in another way."""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ def row(number: int) -> bytes:
 
 
 def log_of_all_kinds() -> LogMaker:
-    """Transactions whose events have different times, compressed ones, and events that were not sent."""
+    """Returns a log whose events have different times, with compressed transactions, and with gaps of events that were
+    not sent.
+    """
     log = LogMaker(random.Random(3), flavor="mariadb")
     for number in range(0, 60, 3):
         log.gtid()
@@ -76,7 +78,7 @@ def written(time: int) -> str:
 
 
 def times_of(log: LogMaker) -> dict[int, int]:
-    """By the first byte of each event."""
+    """Returns the times by the first byte of each event."""
     walker = LogWalker(log.file)
     return {event.offset: event.timestamp for event in map(walker.feed, log.events)}
 
@@ -105,7 +107,7 @@ def test_the_time_is_in_the_header_of_the_own_event(way, more, kernel, monkeypat
 
 
 def parts(log: LogMaker, how: dict[str, Any]) -> list[bytes]:
-    """As other slices of the same log give them."""
+    """Returns the log as several slices have it."""
     walker, begin, found, part = LogWalker(log.file), 4, [], b""
     for raw in log.events:
         event = walker.feed(raw)
@@ -139,7 +141,7 @@ def test_of_a_prepared_transaction_it_is_the_time_of_the_commit(decode, kernel):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_compiled_code_reads_the_same_times(seed, monkeypatch):
-    """Whatever is between the events of the log: other files, events that a sender makes, events that were not sent."""
+    """The log has several files, events that a sender makes, and gaps of events that were not sent."""
     chance = random.Random(seed)
     log = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
     head, blocks = log.events[0], [b""]
@@ -173,7 +175,7 @@ def test_compiled_code_reads_the_same_times(seed, monkeypatch):
 
 
 def made_up(kind: int, body: bytes = b"") -> bytes:
-    """An event that no log file has."""
+    """Returns an event that no log file has."""
     size = 19 + len(body) + 4
     raw = HEADER.pack(0, kind, 1, size, 0, 0x20) + body
     return raw + zlib.crc32(raw).to_bytes(4, "little")

@@ -1,4 +1,4 @@
-"""Whatever the bytes, the decoder ends with rows or with an error of ours: any other exception fails these tests."""
+"""For all bytes, the decoder returns rows or raises an error of PiDTS; any other exception fails these tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES = [name for name in kept() if load(name).tables]
 
 @cache
 def unsealed(name: str) -> tuple[Recording, list[bytes]]:
-    """A recording as a server without checksums would have sent it, so that damage gets as far as the decoder."""
+    """Returns a recording as a server without checksums would have sent it, so that the decoder gets damaged bytes."""
     recording = load(name)
     pieces = [bytes(raw) for raw in iter_raw(recording.events)]
     first, rest = pieces[0], pieces[1:]
@@ -110,7 +110,7 @@ def separate():
 
 
 def test_damaged_logs_give_the_same_from_compiled_and_from_plain_code(separate):
-    """A few seconds of what `python -m tests.binlog.logs.fuzz` does for a given time."""
+    """Does for some seconds what `python -m tests.binlog.logs.fuzz` does for a given time."""
     report = fuzz.run(6, 7, separate)
     assert not report.findings, str(report)
     assert report.rows > 0

@@ -1,4 +1,4 @@
-"""Compiled code gives what plain code gives, bit for bit, in rows and in errors."""
+"""Compiled code gives the same rows and the same errors as plain code, bit for bit."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def packed(number: int) -> bytes:
 
 
 def log_of(forms: list[tuple[ColumnType, int, bytes]], events: list[tuple[int, bytes]]) -> tuple[bytes, Table]:
-    """One table map and row events about it."""
+    """Returns a table map and row events of its table."""
     types = bytes(wire for _, wire, _ in forms)
     metadata = b"".join(data for _, _, data in forms)
     count = len(forms)
@@ -131,7 +131,7 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def decimal_form(precision: int, scale: int) -> tuple:
-    """Mostly groups that are numbers, sometimes any bytes."""
+    """Returns bytes of a decimal, mostly in the right form, sometimes random."""
     whole = precision - scale
     digits = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
     size = sum(4 if count == 9 else _DIGITS[count] for count in digits)
@@ -229,7 +229,7 @@ JSON_TABLE = Table(NAME, (Column("j", ColumnType(Kind.JSON)),))
 
 
 def json_of(document: bytes) -> str | DecodeError:
-    """What compiled code makes of a document."""
+    """Returns the text that compiled code makes of a document."""
     raw, _ = log_of([(ColumnType(Kind.JSON), 245, b"\4")], [(30, b"\0" + struct.pack("<I", len(document)) + document)])
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: JSON_TABLE}}
     assert difference(raw, **how) is None
@@ -346,7 +346,7 @@ def test_every_byte_of_every_charset_of_single_bytes(charset):
         some = left.pop()
         raw, table = log_of([(kind, 15, b"\xff\0")], [(30, bytes([0, 1, byte])) for byte in some])
         if len(some) > 1 and isinstance(decoded("python", raw, **how, structures={NAME: table}), Halted):
-            # A byte that is no character ends its log: it gets one of its own.
+            # # An error ends a log. So each byte that is no character gets a log of its own.
             middle = len(some) // 2
             left += [some[:middle], some[middle:]]
         else:
@@ -389,7 +389,7 @@ def test_machine_code_is_beside_the_source_or_where_one_may_write(monkeypatch, t
 
 @pytest.mark.parametrize("file", ["kernel/images.py", "kernel/layout.py", "events.py", "../model/event.py"])
 def test_machine_code_of_other_sources_is_not_taken(monkeypatch, tmp_path, file):
-    """Also where only a constant is another one that the code was compiled with."""
+    """This is also true if only a constant has changed with which the code was compiled."""
     package = Path(jit.__file__).parent.parent
     for part in ("binlog", "model"):
         shutil.copytree(package / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -415,7 +415,7 @@ def test_a_filter_may_ask_for_columns_that_the_table_has_not(name):
 
 
 def test_threads_that_declare_functions_at_once_keep_them_in_the_same_folder() -> None:
-    """Code that goes elsewhere is compiled anew by each process, which takes many seconds."""
+    """If a function's code were stored elsewhere, each process would compile it again, for many seconds."""
     paths: list[str] = []
 
     def declare() -> None:

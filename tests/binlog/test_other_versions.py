@@ -1,7 +1,7 @@
-"""What versions write that the tests do not start: kept logs of some, bytes made by hand for the others.
+"""Logs of versions that the tests do not start: recorded logs of some versions, and bytes made by hand for the others.
 
-MariaDB 10.1, 10.2, 11.4 and 11.8 have recordings beside the others in `vectors/`. What is made by hand here follows the
-documented wire format of its version; no such server has been seen.
+MariaDB 10.1, 10.2, 11.4 and 11.8 have recordings in `vectors/`. The bytes made by hand follow the documented format of
+their version; no log of such a server was seen.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TABLE = Table(
     (Key("PRIMARY", ("id",), unique=True, primary=True),),
 )
 DOCUMENT = bytes.fromhex("00 0100 0c00 0b00 0100 05 0700 61".replace(" ", ""))
-"""`{"a": 7}`: a small object of one member; its number is in the entry itself."""
+"""The document `{"a": 7}`: a small object with one member, whose number is in the entry itself."""
 
 
 @pytest.fixture(params=["python", "compiled"], autouse=True)
@@ -40,7 +40,7 @@ def query(statement: str) -> bytes:
 
 
 def row_of_5_7(*, end: bytes) -> bytes:
-    """GTID without times, BEGIN, a table map without metadata, one inserted row in version 2, and an end."""
+    """Returns a GTID without times, BEGIN, a table map without metadata, one inserted row in version 2, and an end."""
     gtid = framed(EventType.GTID, b"\1" + bytes(16) + struct.pack("<q", 9) + b"\2" + struct.pack("<qq", 0, 1))
     table_id = (108).to_bytes(6, "little")
     table_map = framed(EventType.TABLE_MAP, table_id + b"\1\0" + b"\1d\0\1t\0" + b"\2\3\xf5" + b"\1\4" + b"\2")
@@ -69,7 +69,7 @@ def test_a_prepared_transaction_of_mysql_5_7_waits():
 
 
 def test_a_payload_of_mysql_8_0_that_is_not_compressed():
-    """Algorithm 255; the server falls back to it where zstd does not help."""
+    """The algorithm is 255, which a server uses if zstd does not make the data smaller."""
     whole = row_of_5_7(end=XID)
     size = struct.unpack_from("<I", whole, 9)[0]
     gtid, inner = whole[:size], whole[size:]
@@ -78,7 +78,7 @@ def test_a_payload_of_mysql_8_0_that_is_not_compressed():
 
 
 def test_row_events_in_pieces_of_mariadb_12_3_halt():
-    """PARTIAL_ROW_DATA: a row event too large for a packet comes in parts, which nobody here has seen."""
+    """In PARTIAL_ROW_DATA, a row event that is too large for a packet comes in parts. No such log was seen."""
     raw = framed(EventType.PARTIAL_ROW_DATA, bytes(20))
     with pytest.raises(PidtsError, match="PARTIAL_ROW_DATA") as caught:
         decoded(raw)
@@ -89,8 +89,9 @@ def test_row_events_in_pieces_of_mariadb_12_3_halt():
 
 
 def test_mariadb_11_8_leaves_computed_columns_out_of_old_images():
-    """Even with binlog_row_image=FULL: an image before a change lacks virtual and stored ones, and so does an UPDATE's
-    new one; an INSERT's has them."""
+    """This is so even with binlog_row_image=FULL: a before image lacks virtual and stored columns, and so does the
+    after image of an UPDATE. The image of an INSERT has them.
+    """
     recording = load("mariadb118-computed")
     integer = ColumnType(Kind.INT)
     columns = [Column("id", integer, nullable=False), Column("a", integer)]
@@ -117,7 +118,7 @@ def test_mariadb_11_8_leaves_computed_columns_out_of_old_images():
 
 
 def test_old_times_of_mariadb_are_not_guessed():
-    """mysql56_temporal_format=OFF: only the table's structure has the digits of a fraction."""
+    """With mysql56_temporal_format=OFF, only the table's structure shows the digits of a fraction."""
     recording = load("mariadb-old-times")
     with pytest.raises(Halted, match="how many digits its fraction has") as caught:
         decode_slice(

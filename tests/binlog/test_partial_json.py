@@ -1,4 +1,4 @@
-"""JSON documents of which the log has only the changes are equal to those that the server stores."""
+"""A JSON document whose changes alone are in the log becomes equal to the document that the server stores."""
 
 from __future__ import annotations
 

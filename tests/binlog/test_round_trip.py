@@ -1,8 +1,8 @@
-"""Whatever table a server can have, and whatever it holds, the log of it is decoded to exactly that.
+"""The log of any table that a server can have, with any values, is decoded to exactly these values.
 
-Random tables of every column type are filled, changed and emptied on each real server; the log, read with each
-structure that there may be (of the catalogue, of the log's own metadata), must give what the server's SELECT shows, and
-so must our own SELECT for the copy. PIDTS_EXAMPLES=1000 looks longer.
+Random tables with columns of every type are filled, changed and emptied on each real server. The log is read with each
+possible structure: from the catalogue, and from the log's own metadata. It must give what the server's SELECT shows,
+and so must the SELECT with which PiDTS copies. PIDTS_EXAMPLES=1000 tries more examples.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def test_every_value_is_decoded_as_the_server_shows_it(request, kind, mode, befo
 
 
 def _declared(table: Written) -> None:
-    """The comparison looks at a column by what it was declared as: what was read of it must be the same."""
+    """Returns the declared columns with the structures that were read, which must be the same."""
     kinds = [column.kind for column in table.random.columns]
     assert [column.type.kind for column in table.structure.columns[1:]] == kinds
     assert [column.name for column in table.structure.columns[1:]] == [column.name for column in table.random.columns]
 
 
 def _differs_from_structure(table: Written, logged: Table) -> list[str]:
-    """Where a FULL table map leads to another structure than the catalogue."""
+    """Returns each difference between a structure from a FULL table map and the structure from the catalogue."""
     found = []
     if logged.identity != table.structure.identity:
         found.append(f"{table.name} has the key {logged.identity}")

@@ -1,4 +1,4 @@
-"""The scanner finds the transactions that the servers made, and what is between them."""
+"""The scanner finds the transactions that the servers made, and the events between them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_transaction_names_the_one_before_and_holds_its_rows(name):
 
 @pytest.mark.parametrize("name", kept())
 def test_marks_close_the_gaps(name):
-    """Asked after every event, the scanner accounts for every byte of the log."""
+    """If the scanner is asked for a mark after every event, transactions and marks cover every byte of the log."""
     recording = load(name)
     walker, scanner = LogWalker(recording.log_file), TransactionScanner(0, start_of(recording))
     previous = start_of(recording)

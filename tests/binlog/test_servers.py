@@ -1,4 +1,4 @@
-"""What today's servers write is decoded to what they themselves select."""
+"""The logs that present servers write are decoded to the rows that the servers' own SELECT returns."""
 
 from __future__ import annotations
 

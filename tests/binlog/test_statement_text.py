@@ -1,4 +1,4 @@
-"""A statement's bytes as text: what names, comments and literals are in each session."""
+"""The text of a statement from its bytes: names, comments and literals in each session."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_literal_that_is_no_text_is_written_as_bytes(
 
 
 def test_a_session_in_binary_stops_nothing() -> None:
-    """MySQL 8 notes its charset in each BEGIN; the compiled scan takes that as any other."""
+    """MySQL 8 logs this charset with each BEGIN, and the compiled scan accepts it as any other charset."""
     session = b"\4" + struct.pack("<HHH", 63, 63, 45)
     body = struct.pack("<IIBHH", 1, 0, 4, 0, len(session)) + session + b"shop\0BEGIN"
     query = Query.parse(Event(EventType.QUERY, 0, 1, 0, 19 + len(body), 0, 4, 7, memoryview(body)))
@@ -109,7 +109,7 @@ def logged(path: Path) -> list[str]:
 def test_it_means_the_same_to_the_server_in_every_session(
     mysql_like: Server, database: str, client: str, connection: str
 ) -> None:
-    """The log's text, run by a session in UTF-8, makes the table that the bytes made."""
+    """A session in UTF-8 runs the text from the log, and makes the same table as the bytes."""
     with session(mysql_like, database) as cursor:
         cursor.execute("FLUSH LOGS")
         cursor.execute("SHOW BINARY LOGS")
@@ -117,7 +117,8 @@ def test_it_means_the_same_to_the_server_in_every_session(
         cursor.execute(f"SET NAMES {connection}")
         cursor.execute(f"SET character_set_client = {client}")
         cursor.connection.encoding = "utf8" if client == "binary" else client
-        in_bytes = "e" if connection == "latin1" else "é"  # text of another charset than UTF-8 has other bytes there
+        # # In another charset than UTF-8, the text has other bytes there.
+        in_bytes = "e" if connection == "latin1" else "é"
         cursor.execute(
             "CREATE TABLE `té` (id int PRIMARY KEY, `ü'` varchar(9) CHARSET latin1 DEFAULT 'é', "
             f"u varchar(9) CHARSET utf8 DEFAULT 'a\\'é' COMMENT 'wäre', b varbinary(9) DEFAULT \"{in_bytes}\\\\\", "

@@ -1,4 +1,4 @@
-"""A long stretch of log decoded piece by piece is what it is when decoded at once, in memory that does not grow."""
+"""A large part of the log has the same result piece by piece as all at once, in memory that does not grow."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def test_rows_leave_before_their_transaction_ends_unless_it_may_be_taken_back(ke
 
 @pytest.mark.parametrize(("closing", "leaves"), [("COMMIT", True), ("ROLLBACK", False)])
 def test_rows_leave_a_compressed_transaction_piece_by_piece(closing, leaves, kernel):
-    """Its one event holds several pieces' worth of rows; a rollback inside it is seen before any row leaves."""
+    """The only event of the transaction has several pieces of rows.
+
+    A rollback in it is found before any row is returned.
+    """
     inner = bare(EventType.TABLE_MAP, TABLE_MAP)
     for _ in range(10):
         inner += bare(EventType.WRITE_ROWS_V1, row(1 << 20))
@@ -93,7 +96,7 @@ def test_rows_leave_a_compressed_transaction_piece_by_piece(closing, leaves, ker
 
 
 def bare(kind: int, content: bytes) -> bytes:
-    """An event as it is in a compressed transaction: without a checksum."""
+    """Returns an event as it is in a compressed transaction: without a checksum."""
     raw = bytearray(19)
     raw[4], raw[9:13] = kind, (19 + len(content)).to_bytes(4, "little")
     return bytes(raw) + content
@@ -122,7 +125,7 @@ def about(log: LogMaker) -> dict[str, Any]:
 
 
 def test_a_transaction_larger_than_memory_should_be_is_decoded_in_little(kernel):
-    """600 MB of rows; the process holds a few batches of them at a time."""
+    """The rows have 600 MB; the process has only a few batches of them in memory at a time."""
     done = subprocess.run(
         [sys.executable, "-c", "from tests.binlog.test_stream import large; large()"],
         env={**os.environ, "PIDTS_KERNEL": kernel, "PYTHONPATH": str(Path.cwd())},

@@ -1,4 +1,4 @@
-"""Wherever a log is cut into blocks, its transactions are found with exactly their own bytes."""
+"""Wherever a log is cut into blocks, each of its transactions is found with exactly its own bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("kernel")
 
 
 def one_by_one(events, begins):
-    """Each transaction with the numbers of its first event and of the one behind it."""
+    """Returns each transaction with the number of its first event, and of the event after its last one."""
     walker, scanner = LogWalker(begins.file, begins.offset), TransactionScanner(0, begin_lsn(begins))
     first = 0
     for number, raw in enumerate(events):

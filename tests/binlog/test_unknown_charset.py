@@ -1,4 +1,4 @@
-"""Rows with text in a charset that is not known: read if their log names the charset, otherwise refused."""
+"""A row with text in an unknown charset is read if the log names the charset, and refused otherwise."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_column_whose_text_type_depends_on_the_charset_has_the_one_that_the_lo
     assert silent.complete(unread).has_unknown_charset
     shown = silent.complete(unread, as_bytes=True).columns
     assert [column.type.kind for column in shown[:4]] == [Kind.VARBINARY, Kind.BINARY, Kind.BLOB, Kind.BLOB]
-    assert shown[1].type.length == 0  # a CHAR has no zeros at its end
+    assert shown[1].type.length == 0  # # A CHAR has no zeros at its end.
     assert shown[5].type.labels == ("x", "y")
 
 

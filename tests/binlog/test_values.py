@@ -1,4 +1,4 @@
-"""Each type family by itself: what is written is what is read, and impossible bytes are refused."""
+"""Each family of types: the decoded value is the written one, and impossible bytes are refused."""
 
 # Tables of characters are full of such as look like others.
 # ruff: noqa: RUF001
@@ -25,7 +25,7 @@ T = TableName("d", "t")
 
 
 def decoded(kind: ColumnType, wire: Wire, data: bytes) -> pa.Array:
-    """One value read from the wire, and a NULL behind it."""
+    """Reads one value, followed by a NULL, from the log's form."""
     column = Column("c", kind)
     values: list[object] = []
     assert columns.reader(T, column, wire)(values.append)(data, 0) == len(data)
@@ -38,7 +38,7 @@ def decoded(kind: ColumnType, wire: Wire, data: bytes) -> pa.Array:
 
 
 def written_decimal(number: int, precision: int, scale: int) -> bytes:
-    """The server's form, group of digits by group of digits."""
+    """Returns a decimal in the server's form, one group of digits after the other."""
     size, groups = decimals.layout(precision, scale)
     left, pieces = abs(number), []
     for start, end, limit in reversed(groups):
@@ -196,7 +196,7 @@ def test_doubles_in_json_lose_nothing(number):
 
 
 def test_containers_that_share_their_parts_do_not_take_for_ever():
-    """Both members of each array are the array behind it: 22 levels, 222 bytes, and two to the power of 22 values."""
+    """Both members of each array are the next array: 22 levels in 222 bytes, and two to the power of 22 values."""
     level = struct.pack("<HHBHBH", 2, 10, 2, 10, 2, 10)
     last = struct.pack("<HHBHBH", 2, 10, 4, 0, 4, 1)
     with pytest.raises(DecodeError, match="nested too deeply") as caught:

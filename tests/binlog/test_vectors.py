@@ -1,4 +1,4 @@
-"""Logs that real servers wrote give back the rows that these servers held; `make_vectors.py` made the files."""
+"""The logs that real servers wrote give the rows that these servers had; `make_vectors.py` made the files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_rows_of_a_prepared_transaction_wait_for_its_commit(kind):
 
 
 def prepared_group(recording: Recording) -> list[memoryview]:
-    """The raw events from the group's GTID to its XA_PREPARE."""
+    """Returns the raw events from the GTID of the group to its XA_PREPARE."""
     walker, group = LogWalker(recording.log_file), []
     for raw in iter_raw(recording.events):
         event = walker.feed(raw)
@@ -134,7 +134,7 @@ def test_rows_that_are_too_many_for_one_batch_go_on_in_the_next(name, monkeypatc
 
 
 def test_what_has_left_in_a_full_batch_is_taken_back_too(monkeypatch):
-    """MariaDB logs some transactions that it rolled back."""
+    """MariaDB logs some transactions that it has rolled back."""
     whole = pa.Table.from_batches([batch.rows for batch in decode(load("mariadb-transactions"), INNO)])
     monkeypatch.setattr("pidts.binlog.decode.BATCH_BYTES", 1)
     pieces = decode(load("mariadb-transactions"), INNO)

@@ -1,4 +1,4 @@
-"""The walker knows the place of each event, and that the event is not damaged."""
+"""The walker finds the place of each event, and checks that the event is not damaged."""
 
 from __future__ import annotations
 
@@ -153,7 +153,9 @@ def test_sets_at_the_start_of_a_file():
 
 
 def test_a_domain_stands_where_its_last_line_says():
-    """MariaDB writes one line for each server that wrote to a domain, and the line of the latest event group last."""
+    """MariaDB writes one entry for each server that wrote to a domain; the entry of the newest event group is the last
+    one.
+    """
     lines = [(0, 1, 900), (0, 2, 7), (5, 2, 3), (0, 3, 901), (5, 1, 2)]
     body = struct.pack("<I", len(lines)) + b"".join(struct.pack("<IIQ", *line) for line in lines)
     event = LogWalker("bin.000001", 4, PLAIN).feed(raw(EventType.GTID_LIST, body, log_pos=4 + 19 + len(body)))

@@ -1,4 +1,4 @@
-"""Prepared XA transactions: the scanner holds back what they hold, and their end finds it by name."""
+"""Prepared XA transactions: the scanner keeps their contents back, and their COMMIT or ROLLBACK finds them by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def table_map() -> Event:
 
 
 def scanned(*events: Event) -> list[Transaction]:
-    """Each event follows the one before, in one file."""
+    """Scans events of one file, each of which begins where the event before it ends."""
     scanner, found, offset = TransactionScanner(0, Lsn(0, 1, 4)), [], 4
     for one in events:
         placed = replace(one, offset=offset, log_pos=offset + one.size)
@@ -60,7 +60,9 @@ def test_a_group_that_prepares_is_a_mark_that_shows_what_it_holds():
 
 @pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
 def test_its_end_names_it_and_has_a_place_behind_the_transaction_before(word):
-    """Rows at the group's first byte would not be after a checkpoint at the end of the group before."""
+    """If the rows had the place of the group's first byte, they would not be after a checkpoint at the end of the group
+    before.
+    """
     _, end = scanned(*GROUP, event(EventType.XA_PREPARE, prepare()), GTID, query(f"XA {word} {ONE}"))
     assert (end.row_events, end.xa.xid, end.xa.step) == (0, ONE, XaStep[word])
     assert end.prev_lsn < end.xa.at < end.lsn
@@ -98,7 +100,7 @@ parts = st.binary(max_size=64)
 
 @given(parts, parts, st.integers(0, 2**40))
 def test_event_and_statement_give_one_name(gtrid, bqual, number):
-    """The event has 32 bits of the number, the statement all that the client gave."""
+    """The event has 32 bits of the number; the statement has all bits that the client gave."""
     body = prepare(gtrid, bqual, number % 2**32)
     statement = XaStatement.parse(f"XA COMMIT X'{gtrid.hex()}',X'{bqual.hex().upper()}',{number}")
     assert XaPrepare.parse(event(EventType.XA_PREPARE, body)).xid == statement.xid

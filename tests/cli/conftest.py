@@ -1,4 +1,4 @@
-"""`pidts events` as a function."""
+"""Calls `pidts events` as a function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shown = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str]) -> Shown:
-    """The events that a command line prints; its notes go to stderr."""
+    """Returns the events that a command line prints. Notes go to stderr."""
 
     def run(*arguments: str) -> list[dict[str, Any]]:
         code = run_command(["events", *arguments])

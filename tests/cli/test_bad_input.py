@@ -31,14 +31,14 @@ pidts: {{relay: relay}}
 
 @pytest.fixture(scope="module")
 def own_source() -> Iterator[Server]:
-    """A server of these tests, which change its settings."""
+    """Starts a server for these tests alone, which change its settings."""
     with start_mariadb() as server:
         yield server
 
 
 @pytest.fixture
 def run(tmp_path: Path, own_source: Server, postgres: Server, database: str, run_sql: RunSql, capsys: Any) -> Any:
-    """Runs the task and gives (exit code, error object); the source has one table `t`."""
+    """Runs the task; returns the exit code and the error object. The source has one table `t`."""
     run_sql(own_source, f"CREATE DATABASE IF NOT EXISTS {database}")
     run_sql(own_source, f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v VARCHAR(10))")
 
@@ -81,7 +81,10 @@ def test_a_wrong_password(run: Any, own_source: Server, run_sql: RunSql) -> None
 
 
 def test_a_host_that_does_not_answer(run: Any) -> None:
-    """A run waits for the server (tests/task/test_absent_servers.py); a check reports it and ends."""
+    """A run waits for the server (tests/task/test_absent_servers.py).
+
+    A check reports that the server does not answer, and ends.
+    """
     for port in ("source_port", "target_port"):
         code, error = run("check", **{port: 9})
         assert code == 3

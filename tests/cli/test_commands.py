@@ -136,7 +136,7 @@ def fail(error: Exception) -> None:
 
 @pytest.fixture
 def some_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file `t.yaml` in the working directory: commands first look whether it is a file of zones."""
+    """Writes a file `t.yaml` into the working directory, since commands first check whether it is a file of zones."""
     (tmp_path / "t.yaml").write_text("name: t\n")
     monkeypatch.chdir(tmp_path)
 

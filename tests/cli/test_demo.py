@@ -1,4 +1,4 @@
-"""The demo brings its own servers, ends with equal sides, and leaves nothing behind."""
+"""The demo starts its own servers, ends with equal rows on both sides, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """The demo's temporary folder; PostgreSQL's own user must be able to enter it."""
+    """Returns the demo's temporary folder. PostgreSQL's own user must be able to enter it."""
     with tempfile.TemporaryDirectory(prefix="demo-test-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -101,7 +101,7 @@ def test_with_a_page_the_task_is_a_services_and_nothing_is_left_of_either(folder
         said = next(line for line in demo.stderr if "the page: " in line)
         url = said.partition("the page: ")[2].strip()
         tasks: list[dict[str, Any]] = []
-        while not tasks:  # the page is served before the task is made
+        while not tasks:  # # The page is served before the task exists.
             with urllib.request.urlopen(f"{url}/api/tasks", timeout=60) as answer:
                 tasks = json.load(answer)["tasks"]
             time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The readable form of change events: one line a change, below it what changed."""
+"""The readable form of change events: one line for each change, followed by the changed values."""
 
 from __future__ import annotations
 

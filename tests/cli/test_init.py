@@ -228,7 +228,7 @@ def test_without_tables_every_schema_is_chosen_and_those_that_are_not_fit_are_re
 
 
 def test_zero_dates_are_errors_where_the_source_refuses_them_and_has_none(postgres: Server, run_sql: RunSql) -> None:
-    """The server is the test's own: it changes how the server's sessions begin."""
+    """This test has a server of its own, since it changes how the server's sessions begin."""
     strict = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE"
     target = PostgresTarget(postgres.host, postgres.port, postgres.user, postgres.password)
     login = Login("h", 1, "u", "", type="postgresql", database="d")
@@ -248,5 +248,5 @@ def test_zero_dates_are_errors_where_the_source_refuses_them_and_has_none(postgr
             text = Draft("t", "s", login, login, look).text("t.yaml")
             assert look.refuses_unreal is refuses, (sql_mode, value)
             assert ("\npidts:\n  zero-dates: error" in text) is refuses
-            # The notes are of the file that is written: with that line the column stays NOT NULL.
+            # # The notes are about the file that is written: with this line, the column stays NOT NULL.
             assert ("created without NOT NULL" in text) is not refuses

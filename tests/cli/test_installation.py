@@ -1,7 +1,7 @@
-"""The wheel, installed into a fresh environment, shows the demo and serves its page from an empty folder.
+"""The wheel, installed into a new environment, runs the demo and serves its page from an empty folder.
 
-What it depends on is linked from the environment of these tests: pip checks that it satisfies the wheel, and nothing is
-downloaded.
+The packages that it needs are linked from the environment of these tests: pip checks that they satisfy the wheel's
+requirements, and nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ ROOT = Path(__file__).parents[2]
 BUILT_FROM = ("src", "requirements", "pyproject.toml", "LICENSE", "README.md")
 NOT_LINKED = ("pidts", "__editable__", "__pycache__", "_virtualenv", "distutils-precedence")
 SECONDS = 1200
-"""Of the first start of an installation, which compiles the decoder; on a busy machine that takes minutes."""
+"""The timeout of the first start of an installation, which compiles the decoder: this takes minutes on a busy machine.
+"""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
 def run(*words: object, cwd: Path) -> str:
-    """Runs a program without anything of this test run in its environment; returns what it prints."""
+    """Runs a program without the environment variables of this test run; returns what it prints."""
     done = subprocess.run(
         [*map(str, words)],
         cwd=cwd,
@@ -49,7 +50,9 @@ def clean_environment() -> dict[str, str]:
 
 
 def installed(folder: Path) -> Path:
-    """Builds the wheel of a copy of the tree, installs it into a new environment, and returns its programs' folder."""
+    """Builds the wheel from a copy of the tree, installs it into a new environment, and returns the folder with its
+    programs.
+    """
     tree = folder / "tree"
     tree.mkdir()
     for name in BUILT_FROM:
@@ -113,7 +116,7 @@ def fetched(url: str) -> str:
 def test_the_installed_wheel_shows_the_demo_and_serves_its_page(tmp_path: Path) -> None:
     programs = installed(tmp_path)
     assert run(programs / "pidts", "--version", cwd=tmp_path).startswith("pidts ")
-    # It is the installed one, compiled code and all: nothing of the tree is in its environment.
+    # # This is the installed program with its compiled code: its environment has nothing of the tree.
     place = run(programs / "python", "-c", "import pidts; print(pidts.__file__)", cwd=tmp_path)
     assert Path(place.strip()).is_relative_to(tmp_path / "env")
 

@@ -1,4 +1,4 @@
-"""`pidts locks` over a target with locked rows, whether the task runs or not."""
+"""`pidts locks` with locked rows on the target, while the task runs and while it does not."""
 
 from __future__ import annotations
 

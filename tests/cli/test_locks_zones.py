@@ -21,7 +21,7 @@ from .test_locks import said
 
 
 class Pair:
-    """Two zones that have each locked a row which the other one has changed."""
+    """Two zones. Each has locked a row that the other zone has changed."""
 
     def __init__(self, servers: dict[str, Any], folder: Path, database: str) -> None:
         places = {
@@ -50,7 +50,7 @@ class Pair:
             self.be_at(name, Lsn(0, 999, 4))
 
     def be_at(self, name: str, lsn: Lsn) -> None:
-        """Puts a task at a place of its source's log: far behind its end, nothing is left to read."""
+        """Sets a task to a place of its source's log far after the log's end, so that nothing is left to read."""
         config = self.configs[name]
         with closing(config.target.server.connect()) as session:
             session.begin()
@@ -60,7 +60,7 @@ class Pair:
             session.commit()
 
     def locks(self, name: str) -> list[RowLock]:
-        """Returns the locks of a direction."""
+        """Returns the locks of one direction."""
         config = self.configs[name]
         with closing(config.target.server.connect()) as session:
             return session.meta.row_locks.read(config.name, config.source.source_id, self.table.name)

@@ -1,4 +1,4 @@
-"""Log lines go where the options say, and a reader that is gone ends no run."""
+"""Log lines go where the options say, and a run continues if the reader of its output is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pidts plan` of merged tables: a note that is true of all of them is shown once."""
+"""`pidts plan` of merged tables shows a note once if it is true for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pidts status` of a file with several zones shows each direction, also where one target does not answer."""
+"""`pidts status` of a file with several zones shows each direction, even if one target does not answer."""
 
 from __future__ import annotations
 

@@ -23,7 +23,10 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 def error_codes() -> dict[str, str]:
-    """Each error code and each finding with its exit code; `tests/docs/test_errors.py` holds the page against the source."""
+    """Returns each error code and each finding with its exit code.
+
+    `tests/docs/test_errors.py` compares the page with the source.
+    """
     return {name: "".join(re.findall(r"\d", last)) for name, last in _ENTRY.findall(ERRORS.read_text("utf-8"))}
 
 
@@ -67,7 +70,7 @@ def log_events() -> list[str]:
 
 
 def surface() -> dict[str, Any]:
-    """All of it."""
+    """Returns everything above as one document."""
     return {
         "error codes": error_codes(),
         "commands": commands(),

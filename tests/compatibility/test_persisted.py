@@ -1,4 +1,4 @@
-"""What version 0.1.0 left on targets and disks has the form that this version reads and writes.
+"""The records that version 0.1.0 left on targets and disks have the form that this version reads and writes.
 
 `tests/spark/test_upgrade.py` shows the same with a task that version 0.1.0 began.
 """
@@ -54,7 +54,7 @@ def test_meta_tables_have_all_that_they_had(
 
 
 def write_relay(directory: Path) -> None:
-    """A relay of several segments; its bytes depend on nothing but the code."""
+    """Writes a relay of several segments whose bytes depend only on the code."""
     with closing(RelayWriter.open(directory, "s", segment_bytes=2_000)) as writer:
         writer.begin(ORIGIN, START, "")
         writer.start_segment(FORMAT_EVENT)
@@ -100,7 +100,9 @@ def test_a_recorded_halt_is_read_and_written_as_it_was() -> None:
 
 @pytest.mark.parametrize("file", ["row-lock-0.1.0.json", "held-changes-0.1.0.json"])
 def test_a_locked_row_and_what_it_holds_are_read_as_they_were_written(file: str) -> None:
-    """UPDATE of the row in full; then column w came, an UPDATE was logged in part, and the row was deleted."""
+    """The log had an UPDATE of the row in full; then column w was added, an UPDATE was logged in part, and the row was
+    deleted.
+    """
     sample = json.loads((HERE / "row-lock-0.1.0.json").read_text())
     sample["changes"] = json.loads((HERE / file).read_text())["changes"]
     lock = RowLock.loads(sample["row_key"], sample["about"], {})

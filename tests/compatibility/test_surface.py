@@ -30,7 +30,7 @@ def test_nothing_is_gone(part: str, now: dict[str, Any]) -> None:
 
 
 def test_exit_codes_are_the_same(now: dict[str, Any]) -> None:
-    """A code may end a command in one more way, never in one less."""
+    """Further exit codes may be added to a code, but none is removed."""
     for name, codes in RECORDED["error codes"].items():
         assert set(codes) <= set(now["error codes"].get(name, codes)), name
 

@@ -1,4 +1,4 @@
-"""Rows of a table and the two positions between which they were read."""
+"""The rows of a table, and the two log positions between which they were read."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def test_an_empty_table_has_no_highest_key(mysql_like, config_of, open_session, 
 
 @pytest.mark.parametrize("read", ["range", "keys"])
 def test_the_positions_close_the_reading_in(mysql_like, config_of, open_session, database, monkeypatch, read):
-    """Another session commits just before and just after the rows are read: the low end has the first commit, and the
-    high end has the second one."""
+    """Another session commits just before and just after the rows are read.
+
+    The low position includes the first commit, and the high position includes the second one.
+    """
     session = open_session(mysql_like)
     table = make(session, database, 3)
     ends = []
@@ -86,7 +88,7 @@ def test_the_positions_close_the_reading_in(mysql_like, config_of, open_session,
     ],
 )
 def test_a_changed_table_gives_a_chunk_without_rows(mysql_like, config_of, open_session, database, change):
-    """Also where what comes could be read: text in another charset would be other text."""
+    """This is also true if the new values could be read: text in another charset would become other text."""
     session = open_session(mysql_like)
     table = make(session, database, 3)
     upto = highest(session, table)
@@ -115,7 +117,7 @@ def test_text_that_is_none_is_an_error_and_not_a_change(mysql_like, config_of, o
 
 
 def test_without_gtids_a_chunk_waits_for_writers(config_of, monkeypatch):
-    """A transaction that the log holds already still has its rows locked: reading past the lock would lose it."""
+    """A transaction that is in the log may still have its rows locked. A read that skips locked rows would miss it."""
     options = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--innodb-lock-wait-timeout=1"]
     with start_mysql97(options=options) as server:
         config, session = config_of(server), connect(config_of(server))
@@ -133,12 +135,13 @@ def test_without_gtids_a_chunk_waits_for_writers(config_of, monkeypatch):
         query(session, "COMMIT")
         end = log_end(session)
         with read_snapshot(config, table) as snapshot:
-            query(session, "UPDATE d.t SET v = 'z'")  # Nobody is kept from writing while it is read.
+            query(session, "UPDATE d.t SET v = 'z'")  # # No session is prevented from writing while the chunk is read.
             assert [row["v"] for rows in snapshot.batches for row in rows.to_pylist()] == ["x", "y", "x"]
             assert snapshot.low == snapshot.high == end
 
         def while_somebody_writes(connection):
-            monkeypatch.setattr(snapshot_module, "log_end", log_end)  # The high end is taken when others may write.
+            # # The high position is read when other sessions may write.
+            monkeypatch.setattr(snapshot_module, "log_end", log_end)
             query(session, "SET lock_wait_timeout = 1")
             with pytest.raises(Transient) as refused:
                 query(session, "UPDATE d.t SET v = 'w'")

@@ -1,4 +1,4 @@
-"""Ranges tile a table: whatever its key is made of, each row is in one of them, and the server alone compares."""
+"""The ranges of a table include each row exactly once, whatever its key consists of, and only the server compares keys."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_boundaries_are_found_without_reading_what_comes_before_them(mysql_like,
     assert find(session, table, select_range(session, table, found[1].after, found[1].upto).slice(0, 50)).num_rows == 50
     read = {name: int(value) for name, value in query(session, "SHOW SESSION STATUS LIKE 'Handler_read%'")}
     assert sum(read.values()) - read["Handler_read_rnd_next"] < 1500
-    # The statuses themselves are read row by row.
+    # # The statuses themselves are read row by row.
     assert read["Handler_read_rnd_next"] < 1500
 
 
@@ -198,7 +198,10 @@ TEXTS = st.text("aAbBäÄé ß\x01'\\_%中😀", max_size=6)
 def test_rows_that_stay_are_in_one_range_whatever_else_happens(
     mariadb, config_of, database, collation, rows, size, gone
 ):
-    """Between two boundaries rows go and come: those that were there all the time are read, and each is read once."""
+    """Rows between two boundaries are inserted and deleted meanwhile.
+
+    Each row that exists all the time is read exactly once.
+    """
     session = connect(config_of(mariadb))
     try:
         table = make(session, database, f"k VARCHAR(9) COLLATE {collation}, l INT, PRIMARY KEY (k, l)", "")

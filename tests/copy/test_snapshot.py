@@ -1,4 +1,4 @@
-"""A whole table as of one moment, in memory of a bounded size."""
+"""A whole table as it is at one moment, in memory of limited size."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ def test_all_rows_are_of_one_moment(mysql_like, config_of, open_session, databas
 def test_the_low_end_of_a_snapshot_has_no_commit_that_the_rows_lack(
     mysql_like, config_of, open_session, database, monkeypatch
 ):
-    """Another session commits just before the low end is taken, and just after it. The copy counts the log up to the
-    low end as done, so a snapshot that was opened before would lose the first commit's row for good."""
+    """Another session commits just before the low position is read, and just after it.
+
+    The copy counts the log up to the low position as done. So a snapshot that was opened before would lose the first
+    commit's row.
+    """
     session, real, ends = open_session(mysql_like), snapshot_module.settled, []
     table = make(session, database)
 
@@ -84,7 +87,7 @@ def test_an_empty_table(mysql_like, config_of, open_session, database):
 def large(mariadb, open_session, database) -> Table:
     session = open_session(mariadb)
     make(session, database)
-    query(session, f"USE {database}")  # The sequence is a table of some database.
+    query(session, f"USE {database}")  # # The sequence is a table of some database.
     query(session, "INSERT INTO t SELECT seq, REPEAT(CHAR(65 + seq % 26), 1000) FROM seq_1_to_60000")
     return structure(session, database)
 

@@ -1,4 +1,4 @@
-"""docs/reference/cli.md names every command and every option of the program, and none besides."""
+"""docs/reference/cli.md names every command and every option of the program, and no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def command_line() -> Any:
 
 @cache
 def of_the_program(*, hidden: bool) -> dict[str, set[str]]:
-    """The options of each command that does something; groups are none."""
+    """Returns the options of each command that is no group of commands."""
     found: dict[str, set[str]] = {}
 
     def walk(command: Any, words: tuple[str, ...], *, is_hidden: bool) -> None:
@@ -52,7 +52,7 @@ def of_the_page() -> dict[str, set[str]]:
 
 
 def options(text: str) -> set[str]:
-    """The names in the first column of a table."""
+    """Returns the names in the first column of a table."""
     return {name for cell in ROW.findall(text) for name in NAME.findall(cell)}
 
 

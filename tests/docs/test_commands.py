@@ -69,12 +69,12 @@ def run(command: str, timeout: float, cwd: Path = ROOT, **more: str) -> subproce
 
 
 def test_the_readme() -> None:
-    """CI runs `./test` itself (tests/house), and what `./demo` does is looked at in tests/cli/test_demo.py."""
+    """CI runs `./test` itself (tests/house), and tests/cli/test_demo.py tests what `./demo` does."""
     assert commands("README.md") == ["./demo", "./test"]
 
 
 def test_contributing() -> None:
-    """That its tests are found is enough: these tests are part of the same run."""
+    """It is enough that the tests are found: they are part of this run."""
     listed = commands("CONTRIBUTING.md")
     tiers = re.findall(r"^(\w+)\)$", (ROOT / "test").read_text("utf-8"), re.MULTILINE)
     assert {"./test", *(f"./test {tier}" for tier in tiers)} == set(listed[:3])
@@ -153,7 +153,7 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", ["docs/start/to-iceberg.md", "docs/start/to-hive.md"])
 def test_the_page_on_a_warehouse(page: str, tmp_path: Path, run_sql: RunSql) -> None:
-    """The task, its two commands and the program that reads; the demo has a test of its own."""
+    """Tests the task, its two commands and the program that reads; the demo has a test of its own."""
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     text = blocks(page)[0].text
     install, show, both = commands(page)

@@ -1,4 +1,4 @@
-"""docs/reference/errors.md has one entry for every error code and every finding in the source, and none besides."""
+"""docs/reference/errors.md has one entry for every error code and every finding in the source, and no others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "pidts"
 PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
 FINDINGS = "Findings"
-"""The heading above the table of what `pidts check` looks at; all other entries are codes."""
+"""The heading above the table of the checks of `pidts check`. All other entries are error codes."""
 ENTRY = re.compile(r"^\| `([^`]+)` \|.*\| ([^|]*) \|$", re.MULTILINE)
 EXIT = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 CALLS = """
@@ -55,12 +55,12 @@ def nodes(trees: tuple[ast.Module, ...]) -> tuple[ast.AST, ...]:
 
 
 def last_name(node: ast.AST) -> str:
-    """`Halted` of `Halted` and of `errors.Halted`; empty for what has no name."""
+    """Returns `Halted` for `Halted` and for `errors.Halted`; empty if the expression has no name."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def error_classes(trees: tuple[ast.Module, ...]) -> dict[str, type[errors.PidtsError]]:
-    """Each class of ours by its name, as the class in `pidts.model.errors` that it comes from."""
+    """Returns the class of `pidts.model.errors` from which each error class of PiDTS comes."""
     known = {
         name: kind
         for name, kind in vars(errors).items()
@@ -82,7 +82,9 @@ def error_classes(trees: tuple[ast.Module, ...]) -> dict[str, type[errors.PidtsE
 def builders(
     trees: tuple[ast.Module, ...], classes: dict[str, type[errors.PidtsError]]
 ) -> dict[str, tuple[int, type[errors.PidtsError]]]:
-    """Functions that are given a code and return an error: the place of the code among their arguments, and its class."""
+    """Returns the functions that make an error from a code: the index of the code among the arguments, and the error's
+    class.
+    """
     found = {}
     for node in nodes(trees):
         if not isinstance(node, ast.FunctionDef) or node.returns is None:
@@ -95,7 +97,7 @@ def builders(
 
 
 def literals(node: ast.AST, constants: dict[str, str]) -> set[str]:
-    """The codes that an expression may be; empty where it hands on the code of another error."""
+    """Returns the codes that an expression may be; empty if it passes on the code of another error."""
     match node:
         case ast.Constant(value=str(code)):
             return {code}
@@ -110,7 +112,7 @@ def literals(node: ast.AST, constants: dict[str, str]) -> set[str]:
 
 @cache
 def raised(trees: tuple[ast.Module, ...]) -> dict[str, set[type[errors.PidtsError]]]:
-    """Every code in the source with the classes it is raised as."""
+    """Returns every code in the source with the classes with which it is raised."""
     classes = error_classes(trees)
     places = {**builders(trees, classes), **{name: (0, kind) for name, kind in classes.items()}}
     constants = {
@@ -133,7 +135,7 @@ def raised(trees: tuple[ast.Module, ...]) -> dict[str, set[type[errors.PidtsErro
 
 
 def looked_at() -> set[str]:
-    """The items of `pidts check`: the functions in `_CHECKS`, and what these and the task's own checks name."""
+    """Returns the items of `pidts check`: the functions in `_CHECKS`, and what these and the task's own checks name."""
     tree = ast.parse((SOURCE / "source" / "prechecks.py").read_text("utf-8"))
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     checks = next(
@@ -154,7 +156,7 @@ def looked_at() -> set[str]:
 
 
 def documented() -> tuple[dict[str, str], list[str]]:
-    """Codes with their last column, and items."""
+    """Returns the codes with their last column, and the items."""
     codes, items = {}, []
     for section in re.split(r"^## ", PAGE, flags=re.MULTILINE):
         for name, last in ENTRY.findall(section):

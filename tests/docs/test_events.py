@@ -1,4 +1,4 @@
-"""The table of values in docs/reference/events.md is what `pidts events` prints of real servers."""
+"""The table of values in docs/reference/events.md is the same as what `pidts events` prints for real servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
 def values(server: Server, version: str) -> list[tuple[str, str, str]]:
-    """Column, SQL and JSON, of the rows about this server."""
+    """Returns column, SQL and JSON of the rows about this server."""
     lines = ROW.findall(PAGE.partition("## Values")[2])
     assert len(lines) > 50
     vectors = server.kind == "mysql97" or (server.kind == "mariadb" and version >= "11.7")

@@ -1,4 +1,4 @@
-"""The pages as a whole: each link leads somewhere, each page can be reached, and no line of prose is too wide."""
+"""All pages together: each link leads to a page, each page can be reached, and no line of prose is too wide."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NAMED_IN_CODE = re.compile(r"\bdocs/[\w./-]+")
 
 
 def prose(page: Path) -> str:
-    """The text of a page without its blocks of code."""
+    """Returns the text of a page without its blocks of code."""
     return FENCE.sub("", page.read_text("utf-8"))
 
 
 def anchor(heading: str) -> str:
-    """The anchor that a renderer makes of a heading: GitHub's rule."""
+    """Returns the anchor that a renderer makes from a heading, by GitHub's rule."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
@@ -92,7 +92,7 @@ def test_the_modules_that_the_pages_name_are_there() -> None:
 
 
 def test_the_pages_that_messages_name_are_there() -> None:
-    """Messages of the program, comments and test files name pages by their path from the root."""
+    """Messages of the program, comments and test files name pages by their path from the root of the repository."""
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
     named = {found.rstrip("./") for path in sources for found in NAMED_IN_CODE.findall(path.read_text("utf-8"))}
     assert {found for found in named if not (ROOT / found).exists()} == set()

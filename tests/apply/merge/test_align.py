@@ -1,4 +1,4 @@
-"""Changes of tables that become one, made under several structures, are written as changes under one."""
+"""Changes of merged tables that have different structures are written as changes under one structure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_each_row_is_written_with_the_columns_that_its_own_table_has() -> None:
 
 @pytest.mark.parametrize("default", [("7", "8"), ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")])
 def test_what_a_table_lacks_is_left_to_the_target_whatever_others_have(default: tuple[str, str]) -> None:
-    """Two of them do not agree, or their default is a clock."""
+    """Two shards have different defaults for the column, or the default is the current time."""
     store = ValuesTarget("what a table lacks")
     seven, eight = (replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT, default=text))) for text in default)
     target = replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT, default="7")))

@@ -29,7 +29,7 @@ UNIQUE = Key("by_u", ("u",), unique=True)
 
 
 class Shards:
-    """Two tables of a source, and the table of the target that they are merged into."""
+    """Two tables of a source, and the merged table on the target."""
 
     def __init__(self, session: TargetSession, *, extracts: bool) -> None:
         self.session, self.place = session, 0
@@ -100,7 +100,8 @@ def test_a_column_that_one_table_has_before_the_other(session: TargetSession, *,
     state, at = Column("state", INT, nullable=False, default="3"), Column("at", INT)
     shards.create(state, at)
     one, two = shards.table(1, state, at), shards.table(2)
-    shards.apply(shards.batch(two, (N, None, row(10)), (N, None, row(11))))  # alone: the target fills its columns
+    # # This batch has only table two: the target fills the columns.
+    shards.apply(shards.batch(two, (N, None, row(10)), (N, None, row(11))))
     changed: Change = (U, row(10), row(10, b="y"))
     shards.apply(
         shards.batch(one, (N, None, row(1, state=4, at=5))),
@@ -120,7 +121,7 @@ GONE: Change = (D, row(1), None)
 
 
 class Dying:
-    """A session whose process dies at a COMMIT, before or after it."""
+    """A target session whose process dies just before a COMMIT, or just after it."""
 
     def __init__(self, session: TargetSession, *, behind: bool) -> None:
         self.session, self.behind = session, behind
@@ -135,7 +136,7 @@ class Dying:
 
 
 class DyingTarget:
-    """A target whose first sessions die."""
+    """A target whose first sessions die at a COMMIT."""
 
     def __init__(self, target: Target, *deaths: bool) -> None:
         self.target, self.deaths, self.piece_rows = target, list(deaths), target.piece_rows
@@ -150,7 +151,10 @@ class DyingTarget:
 def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
     request: pytest.FixtureRequest, server: str, moved: Sequence[Change]
 ) -> None:
-    """It gets them once, wherever the process dies, and once more in safe mode; the table's own rows keep theirs."""
+    """The row gets the defaults once, wherever the process dies, and once more in safe mode.
+
+    Other rows of the table keep their values.
+    """
     target = target_on(request.getfixturevalue(server))
     with closing(target.connect()) as session:
         session.meta.prepare()
@@ -160,7 +164,8 @@ def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
         epoch = session.meta.checkpoints.claim(
             shards.schema, "s", 1, Checkpoint(task=shards.schema, source="s", worker=0, lsn=Lsn(0, 1, 0))
         )[0].epoch
-        one, two = shards.table(1), shards.table(2)  # the first one has dropped both meanwhile, and another has them
+        # # Both tables lack the columns now, which another table still has.
+        one, two = shards.table(1), shards.table(2)
         parts = [shards.batch(two if change is ITS else one, change) for change in moved]
         parts.append(shards.batch(two, (U, row(2), row(2, b="y"))))
         for safe, first in ((False, 0), (True, 1)):

@@ -1,4 +1,4 @@
-"""Part by part, what is noted of who has got which key, and what is left of changes that come behind it."""
+"""The records about rows that moved between shards, and which later changes of these rows are left out."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def update(key: int, a: int, to: int | None = None, was: int = 1) -> Change:
 
 
 def of(member: TableName, start: int, *changes: Change, presence: Sequence[Any] = ()) -> ChangeBatch:
-    """Returns the changes of a member, beginning at a place of the log."""
+    """Returns the changes of a member, from this place of the log on."""
     return replace(with_whole_keys(batch_of(PLAIN, changes, start, presence)), upstream=member)
 
 
 class Destination:
-    """One table of the target, written part by part in one transaction."""
+    """One table of the target, to which parts of a transaction are written."""
 
     def __init__(self, *rows: Row, rules: ApplyRules = RULES) -> None:
         self.rules = rules
@@ -91,7 +91,7 @@ def test_copied_rows_are_not_noted_and_nothing_is_where_all_is_even():
 
 
 def test_a_copied_row_is_set_aside_with_the_changes_of_its_key():
-    """Otherwise the copied row would replace the row that it has become."""
+    """Otherwise the copied row would replace the row that the later changes have made."""
     destination = Destination()
     destination.write(of(M, 50, insert(1, a=9)))
     assert destination.write(of(N, 0, (Op.COPY, None, row(1)), delete(1))) == [row(1, 9)]
@@ -114,7 +114,10 @@ def test_a_late_change_takes_no_row_from_a_member_that_has_it_later(late, left):
 
 
 def test_what_is_later_is_written():
-    """The second table's row stays until that table gives it away, which comes later in the target and earlier in the log."""
+    """The row of the second table stays until that table deletes it.
+
+    Its DELETE comes later to the target, although it is earlier in the log.
+    """
     destination = Destination()
     destination.write(of(M, 10, insert(5)))
     assert destination.write(of(N, 30, insert(5, a=30))) == [row(5, 30)]
@@ -138,7 +141,7 @@ def test_no_member_has_the_key_at_the_end_in_any_order_of_commits():
 
 
 def test_an_entry_of_who_gives_the_key_away_in_the_same_part_does_not_count():
-    """Within one part, the reduction knows better who has the key: see the module."""
+    """Within one part, the reduction knows which table has the key in the end."""
     for given, left in ((True, [row(5, 10)]), (False, [row(5, 20)])):
         destination = Destination(row(5))
         destination.write(of(M, 20, insert(5, a=20)))
@@ -167,7 +170,7 @@ def test_of_an_update_to_another_key_either_half_may_be_left():
 def test_half_of_an_update_that_is_logged_in_part():
     """The half for the old key needs only the key.
 
-    The half for the new key would need the row there, which is another's by now.
+    The half for the new key would need the old row, which another table has replaced.
     """
     destination = Destination(row(3))
     destination.write(of(M, 50, insert(4, a=51)))

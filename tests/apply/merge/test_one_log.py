@@ -1,4 +1,4 @@
-"""Under a version column, rows that move between tables that become one are where they went, and old events stay old."""
+"""With a version column, a row that moves between merged tables ends in the right table, and old events change nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Target:
             self.session.execute(sql)
 
     def apply(self, changes: list[tuple[int, Change]], start: int) -> None:
-        """Each with its table, in the order of the log."""
+        """Applies batches of changes, each with its table, in log order."""
         logs: list[ChangeBatch] = []
         for place, (shard, change) in enumerate(changes):
             one = replace(batch_of(TABLE, [change], start + place), upstream=TableName("shop", f"t_{shard}"))
@@ -57,7 +57,7 @@ class Target:
 
 
 def transactions(chance: random.Random, count: int) -> tuple[list[list[tuple[int, Change]]], list[dict[str, Any]]]:
-    """What happens to three rows of two tables, and what is there in the end."""
+    """Returns what happens to three rows of two tables, and the rows at the end."""
     there: dict[int, dict[str, Any]] = {}
     versions, log = itertools.count(1), []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Which tables are made with the long key: those where others may land, whatever is there today."""
+"""A table gets the key with extracted columns if other tables may be routed to it, whatever tables exist now."""
 
 from __future__ import annotations
 

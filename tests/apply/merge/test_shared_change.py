@@ -1,4 +1,4 @@
-"""One change for several shards: whenever the process dies, the target has it once, and all of them know it."""
+"""One schema change of several shards: wherever the process dies, the target has it once, and all shards continue."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AT = {source: Lsn(0, 1, 100 * number) for number, source in enumerate(SOURCES, 1
 
 
 class CrashError(BaseException):
-    """Stands for the death of the process."""
+    """Simulates the death of the process."""
 
 
 def own(source: str) -> TableName:
@@ -52,7 +52,7 @@ def own(source: str) -> TableName:
 
 
 class World:
-    """Three sources whose tables are merged into one on the target."""
+    """Three sources whose tables are merged into one table on the target."""
 
     def __init__(self, *, transactional: bool, table: Table = BEFORE) -> None:
         self.target = ValuesTarget("shared change", transactional_ddl=transactional)
@@ -65,7 +65,7 @@ class World:
         self.claim()
 
     def claim(self, *sources: str) -> None:
-        """Claims the sources for another process, or for another attempt at some of them."""
+        """Claims the sources for another process, or some of them for another attempt."""
         with closing(self.target.connect()) as session:
             for source in sources or SOURCES:
                 start = Checkpoint(task="t", source=source, worker=0, lsn=Lsn(0, 1, 4))
@@ -99,7 +99,7 @@ class World:
         )
 
     def done(self) -> set[str]:
-        """Returns the sources for which the change is done, and checks what has to be on record beside it."""
+        """Returns the sources for which the change is done, and checks that the records agree."""
         found = set()
         with closing(self.target.connect()) as session:
             for source in SOURCES:
@@ -135,7 +135,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def begins(world: World, points: int) -> bool:
-    """Makes the change, and returns whether the process died on the way."""
+    """Makes the change. Returns whether the process died before the end."""
     world.dies_after(points)
     try:
         world.runner("a").run(world.change("a", "b", "c"), AT["a"])
@@ -147,7 +147,7 @@ def begins(world: World, points: int) -> bool:
 
 
 def again(world: World, leader: str) -> Outcome:
-    """Lets all sources that are not done arrive again."""
+    """Lets all sources arrive again for which the change is not done."""
     done = world.done()
     assert done in (set(), set(SOURCES)), "for all of them, or for none"
     if done:
@@ -158,7 +158,7 @@ def again(world: World, leader: str) -> Outcome:
 
 @pytest.mark.parametrize("leader", ["a", "c"])
 def test_at_each_crash_point_the_change_is_done_for_all_or_all_arrive_again(world: World, leader: str) -> None:
-    """This holds also when another source leads the next time."""
+    """This is also true if another source leads after the crash."""
     transactional = world.target.transactional_ddl
     points = 0
     while begins(world, points):
@@ -179,7 +179,7 @@ def altered(world: World, text: str, after: Table, *others: str) -> SchemaChange
 
 
 def dies(world: World, change: SchemaChange, points: int) -> bool:
-    """Makes the change in a process that may die on the way; then another process continues."""
+    """Makes the change in a process that may die at a point. Then another process continues."""
     world.dies_after(points)
     try:
         world.runner("a").run(change, AT["a"])
@@ -246,7 +246,7 @@ def test_a_leader_that_was_replaced_records_done_for_nobody(world: World) -> Non
 
 
 def test_a_source_that_begins_anew_while_the_statement_runs(world: World) -> None:
-    """The statement may have run: the leader's journal knows, and the next leader continues from there."""
+    """The statement may have run. The journal of the leader shows this, so the next leader continues from there."""
     change = world.change("a", "b", "c")
 
     def hook(point: str) -> None:
@@ -299,7 +299,7 @@ def test_an_order_is_taken_by_what_it_orders(world: World, kind: OrderKind) -> N
 
 
 def test_an_unlock_continues_the_begun_change() -> None:
-    """A statement that has run is not repeated: it would be refused, because the column is there."""
+    """A statement that has run is not repeated: the server would refuse it, because the column exists."""
     world = World(transactional=False)
     points = 0
     while begins(world, points):
@@ -341,7 +341,10 @@ def refuses(world: World, leader: str, *others: str) -> None:
 
 
 def test_for_what_the_target_has_refused_nobody_else_waits(world: World) -> None:
-    """It has not happened; when it comes again behind another's change, the table does not look different by it."""
+    """The change has not happened.
+
+    If it is tried again after a change of another shard, the changed structure does not count as its result.
+    """
     refuses(world, "a")
     assert world.runner("b").run(world.change("b"), AT["b"]) is Outcome.APPLIED
     assert (world.done(), world.columns()) == ({"b"}, ["id", "c"])
@@ -369,7 +372,7 @@ def test_what_somebody_has_made_by_hand_after_it_was_refused_counts() -> None:
 
 
 def test_others_wait_again_for_a_member_that_runs_a_refused_change_again() -> None:
-    """It may have happened this time."""
+    """The refused change may succeed at the second try."""
     world = World(transactional=False)
     refuses(world, "a")
 

@@ -1,4 +1,4 @@
-"""The records of an earlier task of the same name about its groups are forgotten."""
+"""A task ignores the records about shard groups that an earlier task of the same name has left."""
 
 from __future__ import annotations
 

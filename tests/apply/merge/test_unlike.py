@@ -1,4 +1,4 @@
-"""The message about two unlike structures says how they differ, not only where."""
+"""The message about two different structures says how they differ, and not only where."""
 
 from __future__ import annotations
 

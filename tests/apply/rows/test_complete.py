@@ -1,4 +1,4 @@
-"""Changes that are logged in part become the same as those logged in full, with no more reads of the target than that needs."""
+"""Changes logged in part get the same result as changes logged in full, with as few reads of the target as possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = st.integers(0, 10**9)
 
 
 def history(table: Table, chance: random.Random, start: dict[int, Row], length: int) -> list[Change]:
-    """Returns changes that a source could have made; makes them in `start`, too, which holds the rows of the end."""
+    """Returns changes that a source could have made. Applies them to `start`, which then has the final rows."""
     changes: list[Change] = []
     rows = start
 
@@ -145,12 +145,12 @@ def test_a_row_that_the_copy_has_not_reached_is_left_to_it():
 
 
 def nothing(_key: tuple[object, ...]) -> bool:
-    """Returns False for all keys: the copy has read them."""
+    """Returns False for all keys: the copy has read all of them."""
     return False
 
 
 def behind_5(key: tuple[Any, ...]) -> bool:
-    """Returns True for the keys behind 5, which the copy has still to read."""
+    """Returns True for keys above 5, which the copy has not read yet."""
     return bool(key[0] > 5)
 
 
@@ -201,7 +201,7 @@ def test_an_inserted_row_that_cannot_be_completed_is_left_to_the_copy_only_where
 
 
 def test_an_update_of_what_may_have_a_unique_value_of_another_time_is_left_to_the_copy():
-    """The target's row 7 is from before the copy: another row may have its unique value by now."""
+    """Row 7 on the target is older than the copy, so another row may have its unique value now."""
     changed: Change = (Op.UPDATE, ROW, {**ROW, "a": 1})
     batch = with_whole_keys(batch_of(UNIQUE, [changed], held=[minimal(UNIQUE, changed)]))
     for is_unread in (behind_5, nothing):
@@ -222,7 +222,7 @@ def recorded(batch: ChangeBatch, **why: Any) -> list[tuple[int, int]]:
 
 
 def removed(batch: ChangeBatch, **why: Any) -> set[int]:
-    """Returns the keys that are removed without a row being written in their place."""
+    """Returns the keys that are removed, and in whose place no row is written."""
     completion = ImageCompletion(with_whole_keys(batch))
     rows = completion.written(completion.images(rows_of(batch.table, [])), **why).rows
     assert set(rows["op"].to_pylist()) == {Op.DELETE}
@@ -230,7 +230,7 @@ def removed(batch: ChangeBatch, **why: Any) -> set[int]:
 
 
 def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Returns what is written and what is removed for rows that were read at their new keys."""
+    """Returns which rows are written and removed if rows were read at their new keys."""
     completion = ImageCompletion(with_whole_keys(batch), read_early=True)
     wanted = [key["id"] for key in completion.keys.to_pylist()]
     assert len(wanted) == len(set(wanted))
@@ -240,7 +240,7 @@ def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list
 
 
 def test_a_row_that_was_read_at_its_new_key_is_continued_there():
-    """The log's changes are newer than the rows that were read, or were read together with them."""
+    """The changes in the log are newer than the rows that were read, or were read together with them."""
     moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
     changed: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 3, "a": 1})
     read = {**ROW, "id": 3, "b": "as it was read"}
@@ -252,7 +252,7 @@ def test_a_row_that_was_read_at_its_new_key_is_continued_there():
 
 
 def test_a_row_that_was_there_before_is_not_the_one_that_moved():
-    """Row 5 was read as it was before it was deleted; nobody has read the row that came in its place afterwards."""
+    """Row 5 was read before it was deleted. The row that has this key afterwards was not read."""
     other = {**ROW, "id": 5, "b": "another row"}
     changes: list[Change] = [(Op.DELETE, other, None), (Op.UPDATE, ROW, {**ROW, "id": 5})]
     partly = [minimal(PLAIN, change) for change in changes]
@@ -271,7 +271,7 @@ AWAY: Change = (Op.UPDATE, ROW, {**ROW, "id": 3, "a": 1})
 def test_a_row_takes_nothing_from_another_row_that_was_read_at_its_old_key(
     how: str, is_waiting: bool, options: dict[str, Any]
 ) -> None:
-    """Row 7 had moved away before the copy read key 7: the row that it found there came later."""
+    """Row 7 had moved away before the copy read key 7. So the row that the copy found there is another one."""
     later: dict[str, list[Change]] = {
         "inserted": [(Op.INSERT, None, OTHER)],
         "moved": [(Op.INSERT, None, {**OTHER, "id": 8}), (Op.UPDATE, {**OTHER, "id": 8}, OTHER)],
@@ -297,7 +297,7 @@ def test_where_the_copy_brings_the_row_at_its_new_key_only_the_old_key_is_remove
 
 
 def test_a_row_that_may_have_given_way_to_another_is_not_left_to_the_copy() -> None:
-    """Row 7 was loaded with u = 2, and removed for a row that had u = 2 before."""
+    """Row 7 was loaded with u = 2, and then removed because of another row with u = 2."""
     taken: Change = (Op.UPDATE, ROW, {**ROW, "u": 2})
     batch = with_whole_keys(batch_of(UNIQUE, [taken], held=[minimal(UNIQUE, taken)]))
     for is_ahead in (False, True):
@@ -324,7 +324,7 @@ def test_a_row_that_moves_from_a_key_that_nothing_else_takes_is_continued_beside
 
 
 def test_a_row_that_may_be_another_one_at_its_new_key_is_not_continued_there() -> None:
-    """Row 3 was read when the row that had moved there was gone again, and another one had come."""
+    """Row 3 was read when the row that had moved there was deleted again and another row had the key."""
     moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
     onward: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 9})
     again: Change = (Op.INSERT, None, {**OTHER, "id": 3})
@@ -336,7 +336,7 @@ def test_a_row_that_may_be_another_one_at_its_new_key_is_not_continued_there() -
 def beside_copy(
     changes: list[Change], read: list[Row], *, is_waiting: bool = False, is_ahead: bool = False, **why: Any
 ) -> tuple[list[Row], list[Row]]:
-    """Returns what is written and removed by MINIMAL images while `read` is on the target, or waits for this batch."""
+    """Returns what MINIMAL images write and remove while the rows in `read` are on the target, or wait for this batch."""
     found = [minimal(PLAIN, change) for change in changes]
     copied: list[Change] = [(Op.COPY, None, row) for row in read] if is_waiting else []
     batch = with_whole_keys(batch_of(PLAIN, [*changes, *copied], held=[*found, *(None for _ in copied)]))
@@ -410,7 +410,7 @@ def test_a_row_that_a_later_change_of_a_range_seen_before_has_deleted_is_left_ou
 
 
 def left_out(batch: ChangeBatch, **why: Any) -> list[int]:
-    """Returns the changes of a batch that are written over an empty target."""
+    """Returns the changes of a batch that are written to an empty target."""
     completion = ImageCompletion(with_whole_keys(batch))
     found: list[int] = completion.written(completion.images(rows_of(batch.table, [])), **why).rows["op"].to_pylist()
     return found
@@ -480,7 +480,7 @@ def test_an_update_that_moves_its_row_to_another_worker_halts_unless_its_new_ima
         keys = completion.unread_keys()[1].to_pylist()
         assert len(keys) > 0
         assert {row["id"] for row in new}.isdisjoint(row["id"] for row in keys)
-    dealt(UNIQUE, ["id"])  # unique values may be traded, so one worker has the whole table
+    dealt(UNIQUE, ["id"])  # # Rows may swap unique values, so one worker has the whole table.
     parts = dealt(PLAIN, ["id", "a", "b", "u"])
     halves = [ImageCompletion(part).images(rows_of(PLAIN, [])) for part in parts if part is not None]
     assert sorted(new["id"] for half in halves for new in half.rows["after"].to_pylist() if new) == list(

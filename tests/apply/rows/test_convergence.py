@@ -1,4 +1,4 @@
-"""In whatever order changes come, however often and cut into whatever batches: the zone ends with the latest state."""
+"""In whatever order changes come, however often, and in whatever batches: the zone ends with the latest state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def row(key: int, version: int | None, w: int = 0) -> Row:
 
 
 def ends(change: Change) -> dict[int, State]:
-    """Returns the state that a change gives to each row that it touches."""
+    """Returns the state that a change gives to each row that it changes."""
     _, old, new = change
     found: dict[int, State] = {}
     if new is not None:
@@ -83,7 +83,10 @@ def test_the_zone_ends_with_the_latest_state(seed: int, size: int, cuts: int) ->
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_of_rows_of_one_version_the_higher_text_stays(order: tuple[int, ...]) -> None:
-    """9 is a higher text than 10, and NULL is the lowest; all in one batch, or one after the other."""
+    """As texts, 9 is higher than 10, and NULL is the lowest.
+
+    All changes are in one batch, or one comes after the other.
+    """
     changes = [(Op.INSERT, None, row(1, 5, w)) for w in (9, 10)]
     changes.append((Op.INSERT, None, {**row(1, 5), "w": None}))
     one, other = live(), live()
@@ -102,7 +105,7 @@ def test_a_row_without_a_version_is_older_than_all_others() -> None:
 
 
 def test_the_log_shows_the_version_of_what_is_removed() -> None:
-    """The removed row is written first where the zone has another one or none, but not where a removal returns."""
+    """The removed row is written first if the zone has another row or none, but not where a removal returns."""
     zone = live()
     written: list[tuple[list[int], list[int]]] = []
 
@@ -132,7 +135,7 @@ def test_the_log_shows_the_version_of_what_is_removed() -> None:
 
 
 def test_a_change_in_part_halts_until_the_row_has_a_higher_version() -> None:
-    """The row that it has changed may have another blob here: two zones have made the same version of it."""
+    """The row that the change was made on may have another blob here: two zones have made the same version of it."""
     table = Table(TableName("shop", "noted"), (*TABLE.columns[:3], Column("b", TEXT)), (PRIMARY,))
     zone = Live(table=table, rules=RULES)
 

@@ -1,4 +1,4 @@
-"""What is written of tables whose full copy is not done: rows ahead of the log, rows that are repaired."""
+"""Which rows are written while a full copy runs: rows that are later than the log, and rows that are repaired."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE = {"id": 1, "a": 7, "b": "x", "u": 1}
 
 
 def written(live: Live, *batches: ChangeBatch, state: CopyState = REPAIR) -> Counts:
-    """Apply batches together, while the table is being copied."""
+    """Applies the batches in one transaction while the table is copied."""
     session = live.target.connect()
     session.begin()
     counts = Counts()
@@ -123,7 +123,7 @@ def test_rows_that_another_source_has_brought_since_the_repair_began_stay(task, 
 @pytest.mark.parametrize("zone", ["b", ""])
 @pytest.mark.parametrize("returning", ["", "b", "c"])
 def test_in_a_zone_extra_rows_go_only_while_it_returns(zone: str, returning: str, other: str) -> None:
-    """A row that the source lacks may be a row of the zone's programs that has not reached the source yet."""
+    """A row that the source lacks may be a row of the zone's own programs that has not reached the source yet."""
     live = Live(rules=ApplyRules(task="t", source="s", into_zone=zone))
     live.change(insert(row(1, key=1)))
     with closing(live.target.connect()) as session:

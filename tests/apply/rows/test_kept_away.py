@@ -1,4 +1,4 @@
-"""An update of a row that a filter has kept away changes nothing; all others are written."""
+"""An update of a row that a filter has left out changes nothing; all other updates are written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def delete(number: int) -> Change:
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Iterator[ValuesSession]:
-    """Connects to a target that has row 1 alone."""
+    """Connects to a target that has only row 1."""
     target = ValuesTarget(f"kept away {request.node.name}")
     found = target.connect()
     for statement in found.schema.create_statements(PLAIN).statements:

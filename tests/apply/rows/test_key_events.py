@@ -1,4 +1,4 @@
-"""A few changes have the same events of keys as many."""
+"""Few changes give the same events for each key as many changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Key = tuple[int, str]
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Change]:
-    """Rows with keys of two columns that come, change, move and go."""
+    """Returns histories of rows with keys of two columns: they are inserted, changed, moved and deleted."""
     there: set[Key] = set()
     found: list[Change] = []
     for _ in range(draw(st.integers(1, 12))):
@@ -42,7 +42,7 @@ def histories(draw: st.DrawFn) -> list[Change]:
 @pytest.fixture(scope="module", autouse=True)
 def _no_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identity, "FEW", identity.FEW)  # is restored
+        patch.setattr(identity, "FEW", identity.FEW)  # # The row is inserted again.
         yield
 
 

@@ -1,4 +1,6 @@
-"""One table of every ordinary type, values at the edges of each, and how to read it back from a server as text."""
+"""One table with a column of every ordinary type, values at the edges of each type, and a query that returns them as
+text.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, calenda
 NAME = TableName("zoo", "animals")
 ALL = ("mariadb", "mysql97", "mysql56", "mariadb101", "mariadb102", "mariadb114", "mariadb118")
 NEW_MARIADB = ("mariadb", "mariadb114", "mariadb118")
-"""From 10.10 on, with all the types that MariaDB alone has but vectors."""
+"""MariaDB from 10.10 on: all types that only MariaDB has, except vectors."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A column: its declaration, its type as we know it, SQL values to try, and the servers that have it."""
+    """A column: its declaration, its type in PiDTS, SQL values to try, and the servers that have the type."""
 
     ddl: str
     type: ColumnType
@@ -218,14 +220,14 @@ def examples(kind: str) -> list[Example]:
 
 
 def table(kind: str) -> Table:
-    """The structure, as reading it from the server would give it."""
+    """Returns the structure as a reading of the server's catalogue returns it."""
     columns = [Column("id", ColumnType(Kind.INT), nullable=False)]
     columns += [Column(f"c{number}", example.type) for number, example in enumerate(examples(kind))]
     return Table(NAME, tuple(columns), (Key("PRIMARY", ("id",), unique=True, primary=True),))
 
 
 def statements(kind: str) -> list[str]:
-    """Makes and fills the table: row 0 is all NULL, the others go through the values."""
+    """Returns statements that create and fill the table. Row 0 has only NULLs, the other rows have the values in turn."""
     found = examples(kind)
     declared = ",\n".join(
         f"c{number} {example.ddl.replace('json_valid(c)', f'json_valid(c{number})')}"
@@ -249,7 +251,7 @@ def statements(kind: str) -> list[str]:
 
 
 def query(kind: str) -> str:
-    """Reads the table so that every bit comes as text."""
+    """Returns a query that shows every bit of the table as text."""
     return (
         "SELECT id, "
         + ", ".join(_expression(f"c{number}", example.type) for number, example in enumerate(examples(kind)))
@@ -268,7 +270,7 @@ def _expression(name: str, kind: ColumnType) -> str:
 
 
 def as_server(row: Sequence[Any], kind: str) -> list[Any]:
-    """A row of `query` in plain JSON values."""
+    """Returns a row of `query` in plain JSON values."""
     found: list[Any] = [row[0]]
     for value, example in zip(row[1:], examples(kind), strict=True):
         if value is not None and example.type.is_text:
@@ -281,14 +283,14 @@ def as_server(row: Sequence[Any], kind: str) -> list[Any]:
 
 
 def as_decoded(images: pa.StructArray, structure: Table) -> list[list[Any]]:
-    """Images as `as_server` gives them."""
+    """Returns decoded images in the form of `as_server`."""
     columns = [as_text(images.field(place), column.type) for place, column in enumerate(structure.columns)]
     columns[0] = images.field(0).to_pylist()
     return [list(row) for row in zip(*columns, strict=True)]
 
 
 def as_text(array: pa.Array, kind: ColumnType) -> list[Any]:
-    """Decoded values so that every bit shows, as the server's own text."""
+    """Returns decoded values as the server shows them, with every bit."""
     return [_text(value, kind) for value in _raw(array, kind)]
 
 

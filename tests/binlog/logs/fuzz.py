@@ -41,17 +41,17 @@ _NUMBERS = (0, 1, 2, 127, 128, 250, 251, 252, 253, 254, 255, 256, 32767, 32768, 
 
 @dataclass(frozen=True)
 class Sample:
-    """A log to decode: the recording that it comes from, its events without checksums, and how it is decoded."""
+    """A log to decode: its recording, its events without checksums, and how to decode it."""
 
     name: str
     events: tuple[bytes, ...]
     from_log: bool = False
-    """Structures are read from the log itself, not from the recording."""
+    """The structures come from the log itself, not from the recording."""
     after: int = -1
-    """The event behind whose first row decoding begins."""
+    """The event after whose first row decoding begins."""
 
     def raw(self) -> bytes:
-        """As a server would send it."""
+        """Returns the bytes as a server would send them."""
         head = first_event(self.name)
         sealed = head[-5] == 1
         pieces = [head]
@@ -95,7 +95,7 @@ def first_event(name: str) -> bytes:
 
 
 def seeds() -> list[Sample]:
-    """Every transaction of every recording by itself."""
+    """Returns every transaction of every recording as a sample of its own."""
     found = []
     for name in kept():
         sealed = first_event(name)[-5] == 1
@@ -114,7 +114,7 @@ def seeds() -> list[Sample]:
 
 
 class Damage:
-    """What may happen to a sample."""
+    """Damages samples in all ways."""
 
     def __init__(self, chance: random.Random, corpus: list[Sample]) -> None:
         self._chance, self._corpus = chance, corpus
@@ -136,7 +136,7 @@ class Damage:
         return replace(sample, events=tuple(events))
 
     def _place(self, event: bytearray) -> int:
-        """Heads are where lengths are; sometimes the event's own head too."""
+        """Returns a place to damage. Headers have the lengths; sometimes the place is in the event's own header."""
         lowest = 4 if self._chance.random() < 0.05 else HEADER
         highest = len(event) - 1 if self._chance.random() < 0.6 else min(len(event) - 1, HEADER + 60)
         return self._chance.randint(min(lowest, highest), highest)
@@ -193,7 +193,7 @@ class Damage:
         return replace(sample, events=tuple(events[:60]))
 
     def position(self, sample: Sample) -> Sample:
-        """Most damage changes sizes, and positions in the heads do not fit any more: let them be counted."""
+        """Most damage changes sizes, so that the positions in the headers do not fit any more: sets them anew."""
         return replace(sample, events=tuple(event[:13] + bytes(4) + event[17:] for event in sample.events))
 
     def manner(self, sample: Sample) -> Sample:
@@ -204,7 +204,7 @@ class Damage:
 
 
 def serve() -> None:
-    """The process of compiled code."""
+    """Runs the process with compiled code."""
     while (reported := _read(sys.stdin.fileno())) is not None:
         outcome = _outcome(Sample(*reported), "compiled")
         found = [(batch.table, _packed(batch)) for batch in outcome] if isinstance(outcome, list) else outcome
@@ -212,7 +212,7 @@ def serve() -> None:
 
 
 def _outcome(sample: Sample, kernel: str) -> Outcome | str:
-    """An error that is none of ours becomes text: a finding."""
+    """Returns the result as text. An error of another class than PiDTS's own is a finding."""
     try:
         return sample.decode(kernel)
     except Exception:  # noqa: BLE001 - that is what is looked for
@@ -227,7 +227,7 @@ def _write(pipe: int, found: Any) -> None:
 
 
 def _read(pipe: int) -> Any:
-    """What comes; None where the other process has ended."""
+    """Reads an answer; None if the other process has ended."""
     head = _take(pipe, 8)
     return pickle.loads(_take(pipe, struct.unpack("<Q", head)[0])) if head else None
 
@@ -252,7 +252,7 @@ SERVE = (sys.executable, "-m", "tests.binlog.logs.fuzz", "--serve")
 
 
 class Compiled:
-    """Compiled code in a process of its own, a new one whenever it has died."""
+    """Compiled code in a process of its own, which is replaced when it has died."""
 
     def __init__(self, command: Sequence[str] = SERVE) -> None:
         self._command = command
@@ -271,7 +271,7 @@ class Compiled:
             _write(self._to, (sample.name, sample.events, sample.from_log, sample.after))
 
     def answer(self, patience: float = PATIENCE) -> Outcome | str:
-        """What came out, or how the process ended."""
+        """Returns the result of decoding, or how the process ended."""
         if not select.select([self._from], [], [], patience)[0]:
             found = f"compiled code does not come to an end within {patience} seconds"
         elif (outcome := _read(self._from)) is None:
@@ -311,7 +311,7 @@ class Report:
 
 
 def run(seconds: float, seed: int, compiled: Compiled, *, most: int = 5) -> Report:
-    """Until the time is over or some findings are made."""
+    """Damages samples until the time is over or enough findings are made."""
     chance = random.Random(seed)
     corpus = seeds()
     damage, coverage = Damage(chance, corpus), Coverage()
@@ -319,11 +319,11 @@ def run(seconds: float, seed: int, compiled: Compiled, *, most: int = 5) -> Repo
     fresh = list(corpus)
     chance.shuffle(fresh)
     compiled.ask(corpus[0])
-    # The first time it may have to be compiled.
+    # # The first call may have to compile the code.
     compiled.answer(20 * PATIENCE)
     end = time.monotonic() + seconds
     while time.monotonic() < end and len(report.findings) < most:
-        # The newest are the least explored.
+        # # The newest samples are the least explored.
         parent = chance.choice(corpus[-40:] if chance.random() < 0.3 else corpus)
         sample = fresh.pop() if fresh and chance.random() < 0.5 else damage.of(parent)
         compiled.ask(sample)

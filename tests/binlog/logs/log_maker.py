@@ -1,4 +1,4 @@
-"""Logs made up event by event: what servers write, in any mixture."""
+"""Makes logs event by event, with any mixture of what servers write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATEMENTS = ("SAVEPOINT a", "ROLLBACK TO a", "CREATE TABLE t (a int)", "INSERT 
 
 
 class LogMaker:
-    """One log file, growing."""
+    """One log file, to which events are added."""
 
     def __init__(self, chance: random.Random, *, flavor: str, checksums: bool = True, offset: int = 4) -> None:
         self.chance, self.flavor, self.checksums = chance, flavor, checksums
@@ -162,7 +162,7 @@ def varlen(value: int) -> bytes:
 
 
 def rotate(file: str, offset: int) -> bytes:
-    """As the sending thread makes it up."""
+    """Returns a ROTATE event as the server's sending thread makes it."""
     body = struct.pack("<Q", offset) + file.encode()
     return struct.pack("<IBIIIH", 0, EventType.ROTATE, 101, 19 + len(body), 0, 0x20) + body
 

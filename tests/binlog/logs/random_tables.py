@@ -1,6 +1,6 @@
-"""Random tables of every column type that a server has, and random values for them as SQL.
+"""Makes random tables with columns of every type that a server has, and random values for them as SQL.
 
-A value need not fit: the servers are set to take what fits of it, and the log must have what they store then.
+A value need not fit the column: the servers are set to store the part that fits, and the log must have what they store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POINTS = ("point", "linestring", "polygon", "multipoint", "multilinestring", "mu
 
 @dataclass(frozen=True)
 class RandomColumn:
-    """One column: what it is declared as, and values to choose from (none: the server computes it)."""
+    """One column: its declaration, and values to choose from (none if the server computes the column)."""
 
     name: str
     kind: Kind
@@ -43,7 +43,7 @@ class RandomColumn:
 
 @dataclass(frozen=True)
 class RandomTable:
-    """A table, its rows, and a second version of some of them."""
+    """A table, its rows, and changed versions of some of them."""
 
     columns: tuple[RandomColumn, ...]
     engine: str
@@ -51,11 +51,11 @@ class RandomTable:
     later: list[list[str]]
 
     def __repr__(self) -> str:
-        """As SQL: what hypothesis shows of a failure."""
+        """Returns the table as SQL, which hypothesis shows if a test fails."""
         return "\n".join(self.statements("t")[:3])
 
     def statements(self, name: str) -> list[str]:
-        """CREATE, INSERT, UPDATE and DELETE."""
+        """Returns CREATE, INSERT, UPDATE and DELETE statements."""
         filled = [column for column in self.columns if column.values is not None]
         declared = ", ".join(f"{column.quoted} {column.ddl}" for column in self.columns)
         names = ", ".join(["`i d`", *(column.quoted for column in filled)])
@@ -160,9 +160,10 @@ def _binary(_: str) -> SearchStrategy[Any]:
 
 
 def _labels(server: str) -> SearchStrategy[Any]:
-    """Labels that the reader of a declaration may stumble over; a number makes them differ in every collation."""
+    """Returns labels that a parser of declarations may misread. A number makes them different in every collation."""
     hostile = ["", "'", "''", "\\", "\\'", '"', "`", "\n", "\t", "%s", "(", ")", "#1", "é", "ж", "NULL", " ", "- "]
-    # Not beyond: every catalogue shows labels in three-byte UTF-8, with question marks for what that lacks.
+    # # No other characters: every catalogue shows labels in three-byte UTF-8, with question marks for all that this
+    # lacks.
     hostile += ["€", "中"]
     prefixes = st.lists(st.sampled_from(hostile), min_size=1, max_size=4).map("".join)
 
@@ -261,11 +262,11 @@ _NAMES = st.text(st.sampled_from("ab`'\"\\ .%é中@#-\n"), max_size=12)
 
 
 _WIDEST = 9
-"""Columns of a table, so that a row fits whatever they are."""
+"""The largest number of columns of a table, so that every row fits."""
 
 
 def tables(server: str) -> SearchStrategy[list[RandomTable]]:
-    """A few tables for a kind of server; together they have columns of every family, in any order."""
+    """Makes a few tables for a kind of server. Together they have columns of every kind, in any order."""
     families = [family(server) for family, servers in FAMILIES if server in servers]
 
     @st.composite
@@ -284,7 +285,7 @@ def _table(server: str, drawn: Sequence[tuple[Kind, str, SearchStrategy[str] | N
         filled = [column for column in columns if column.values is not None]
         rows = draw(st.lists(_row(filled), min_size=1, max_size=4))
         later = draw(st.lists(_row(filled), min_size=1, max_size=len(rows)))
-        # InnoDB keeps the beginnings of long values in the row, and a row in half a page.
+        # # InnoDB stores the first bytes of long values in the row, and a row must fit into half a page.
         engine = "MyISAM" if server == "mysql56" else draw(st.sampled_from(["InnoDB", "InnoDB", "MyISAM"]))
         return RandomTable(columns, engine, rows, later)
 

@@ -1,4 +1,4 @@
-"""Random values as SQL literals, mostly ordinary, often at an edge."""
+"""Makes random values as SQL literals: mostly ordinary ones, and often values at an edge."""
 
 # Tables of characters are full of such as look like others.
 # ruff: noqa: RUF001
@@ -30,7 +30,9 @@ def floats(width: Any) -> SearchStrategy[str]:
 
 
 def moments(kind: Kind) -> SearchStrategy[str]:
-    """Zero and partial dates, days that no month has, the ends of what the type holds; microseconds for all."""
+    """Returns zero and partial dates, days that no month has, the first and last values of a type; all with
+    microseconds.
+    """
     fraction = st.one_of(st.integers(0, 999_999), st.sampled_from([0, 1, 500_000, 999_999])).map("{:06}".format)
     clock = st.builds(
         "{:02}:{:02}:{:02}.{}".format, st.integers(0, 23), st.integers(0, 59), st.integers(0, 59), fraction
@@ -70,7 +72,7 @@ def moments(kind: Kind) -> SearchStrategy[str]:
 
 
 def texts(length: int) -> SearchStrategy[str]:
-    """A short text, repeated to the column's length now and then; spaces at the end too."""
+    """Returns a short text, sometimes repeated up to the column's length; it may end with spaces."""
     characters = st.one_of(st.sampled_from(SCRIPTS), st.characters(codec="utf-8"))
     short = st.text(characters, max_size=min(length, 12))
     full = st.builds(lambda one, size: one * size, characters, st.sampled_from([length, length - 1, length // 2]))
@@ -82,7 +84,7 @@ def _text(text: str) -> str:
 
 
 def binaries(length: int) -> SearchStrategy[str]:
-    """Zeros at either end: BINARY travels without them."""
+    """Returns bytes, some with zeros at the beginning or the end: the log omits a BINARY's trailing zeros."""
     raw = st.binary(max_size=min(length, 20))
     zeros = st.builds(lambda head, size: head + b"\0" * size, raw, st.integers(0, 4))
     full = st.builds(
@@ -113,12 +115,12 @@ def geometries(server: str, shape: str) -> SearchStrategy[str]:
         ),
     }
     wkt = st.one_of(list(made.values())) if shape == "any" else made[shape]
-    # MySQL 9.7 knows which reference systems there are.
+    # # MySQL 9.7 checks that a spatial reference system exists.
     return st.builds("st_geomfromtext('{}', {})".format, wkt, st.sampled_from([0, 4326, 3857]))
 
 
 def documents() -> SearchStrategy[str]:
-    """JSON as an SQL expression: what JSON text can say, and the SQL types that it cannot."""
+    """Returns JSON as an SQL expression: everything that JSON text can express, and SQL types that it cannot express."""
     word = st.text(st.one_of(st.sampled_from(SCRIPTS), st.characters(codec="utf-8")), max_size=9)
     scalar = st.one_of(
         st.none(),

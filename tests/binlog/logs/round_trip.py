@@ -1,4 +1,7 @@
-"""Writes random tables to a server and says where the log, read by us, differs from what the server itself shows."""
+"""Writes random tables to a server.
+
+Finds each difference between the log as PiDTS decodes it and what the server shows.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ Rows = dict[int, Row]
 
 @dataclass
 class Written:
-    """A table that was written, and what the server showed of it after its INSERT and after its UPDATEs."""
+    """A written table, and what the server showed of it after its INSERT and after its UPDATEs."""
 
     name: TableName
     random: RandomTable
@@ -41,7 +44,7 @@ class Written:
 
 
 class RoundTrip:
-    """One server in one mode, with two connections: ours as a client and the product's own."""
+    """One server in one mode, with two connections: one of a client, and one of PiDTS."""
 
     def __init__(self, server: Server, settings: Sequence[str], schema: str) -> None:
         self._logs = server.directory / "binlog"
@@ -53,7 +56,7 @@ class RoundTrip:
             host=server.host, port=server.port, user=server.user, password=server.password, charset="utf8mb4", autocommit=True
         )  # fmt: skip
         self._cursor = self._client.cursor()
-        # MySQL 9.7 sorts whole rows, and a JSON value of a megabyte has no room in the default buffer.
+        # # MySQL 9.7 sorts whole rows, and a JSON value of a megabyte does not fit into the default buffer.
         sorting = "SET sort_buffer_size = 64 * 1024 * 1024"
         for statement in ("SET sql_mode = ''", "SET time_zone = '+00:00'", sorting, *settings):
             self.run(statement)
@@ -70,7 +73,7 @@ class RoundTrip:
         return list(self._cursor.fetchall())
 
     def write(self, tables: Sequence[RandomTable]) -> tuple[list[Written], bytes, Format, tuple[str, int]]:
-        """All that is done to the tables, and the log of it."""
+        """Runs all statements on the tables. Returns what the server shows, and the log."""
         begin = self.begin()
         todo = []
         for number, table in enumerate(tables):
@@ -93,21 +96,21 @@ class RoundTrip:
         return written, *self.log_since(begin)
 
     def begin(self) -> Position:
-        """An empty schema, and the log's end."""
+        """Makes an empty schema, and returns the end of the log."""
         self.run(f"DROP DATABASE IF EXISTS {self.schema}")
         self.run(f"CREATE DATABASE {self.schema}")
         return self.end()
 
     def end(self) -> Position:
-        """The log's end."""
+        """Returns the end of the log."""
         return log_end(self._session)
 
     def structures(self) -> dict[TableName, Table]:
-        """The tables of the schema."""
+        """Returns the tables of the schema."""
         return read_structures(self._session, lambda name: name.schema == self.schema)
 
     def log_since(self, begin: Position) -> tuple[bytes, Format, tuple[str, int]]:
-        """The log from there on."""
+        """Returns the log from this position on."""
         end = self.end()
         assert begin.file == end.file
         log = (self._logs / begin.file).read_bytes()
@@ -118,7 +121,9 @@ class RoundTrip:
 
 
 def faults(written: Sequence[Written], log: bytes, form: Format, place: tuple[str, int], structures: Mapping[TableName, Table]) -> list[str]:  # fmt: skip
-    """Returns each value that either decoder reads from the log, with these structures, differently than the server shows it."""
+    """Returns each value that either decoder reads from the log, with these structures, differently than the server
+    shows it.
+    """
     found = []
     for kernel in KERNELS:
         batches = _decoded(kernel, log, form, place, structures)
@@ -167,7 +172,7 @@ def _batch_faults(
 
 
 def copy_faults(table: Written, log: bytes, form: Format, place: tuple[str, int]) -> list[str]:
-    """Where rows read by SELECT are not, bit by bit, what the decoder makes of the same rows."""
+    """Returns each difference, bit by bit, between rows read by SELECT and the same rows decoded from the log."""
     (batch,) = _decoded("python", log, form, place, {table.name: table.structure})
     inserts = batch.rows.filter(pa.compute.equal(batch.rows.column("op"), int(Op.INSERT))).column("after")
     found = []
@@ -179,7 +184,7 @@ def copy_faults(table: Written, log: bytes, form: Format, place: tuple[str, int]
 
 
 def told_by(log: bytes, form: Format, *, placeholders: bool) -> dict[TableName, Table]:
-    """Returns the structures as the log itself has them."""
+    """Returns the structures that the log itself describes."""
     walker = LogWalker("bin.000001", 4, form)
     found = {}
     for raw in iter_raw(log):
@@ -226,7 +231,7 @@ def _brief(value: Any) -> str:
 
 
 def _query(name: TableName, table: RandomTable) -> str:
-    """For each column its value in an exact form and, where there is one, a form nearer to the bytes."""
+    """Returns for each column its value in an exact form, and for some types a form nearer to the bytes."""
     forms = [f"{_shown(column.quoted, column.kind)}, {_raw(column.quoted, column.kind)}" for column in table.columns]
     return f"SELECT `i d`, {', '.join(forms)} FROM {name} ORDER BY `i d`"
 
@@ -244,7 +249,7 @@ def _shown(name: str, kind: Kind) -> str:
 
 def _raw(name: str, kind: Kind) -> str:
     if kind in (Kind.ENUM, Kind.SET):
-        return f"cast({name} AS unsigned)"  # `+ 0` makes a double of it.
+        return f"cast({name} AS unsigned)"  # # `+ 0` makes it a double.
     return f"hex({name})" if ColumnType(kind).is_text else "NULL"
 
 
@@ -260,7 +265,7 @@ def _expected(state: Sequence[tuple[Any, ...]], table: Written, logged: Table) -
 
 
 def _value(shown: Any, raw: Any, kind: Kind, known: Column, logged: Column) -> Any:
-    """Returns the value that must be decoded; less of it if less is known of the column."""
+    """Returns the value that must be decoded. If less is known of the column, the value has less."""
     if shown is None:
         return None
     make = _MAKE.get(kind)
@@ -279,7 +284,7 @@ def _value(shown: Any, raw: Any, kind: Kind, known: Column, logged: Column) -> A
 
 
 def _padded(raw: str, logged: ColumnType) -> str:
-    """A server that does not log charsets logs CHAR and BINARY alike."""
+    """Returns the value with its zeros: a server that does not log charsets logs CHAR and BINARY in the same way."""
     return raw.ljust(2 * (logged.length or 0), "0") if logged.kind is Kind.BINARY else raw
 
 

@@ -1,7 +1,7 @@
-"""What is done to real servers to get logs from them, and what the servers then hold.
+"""Runs statements on real servers that fill their logs, and records what the servers have afterwards.
 
-`make_vectors.py` keeps the logs and the answers in `vectors/`; the server tests do the same things again and look at
-what today's servers write.
+`make_vectors.py` keeps the logs and the servers' answers in `vectors/`. The tests with servers run the same statements
+and check what the present servers write.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ OLD_TIMES = Table(
 )
 
 CURRENT = ("mariadb", "mysql97", "mysql56")
-"""The servers that tests start; of others there are vectors only."""
+"""The servers that tests start. For other servers there are only the files in `vectors/`."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """SQL for some kinds of server, and the tables whose rows the log must give back."""
+    """Statements for some kinds of server, and the tables whose rows the log must return."""
 
     name: str
     kinds: tuple[str, ...]
@@ -195,7 +195,7 @@ def scenarios(kind: str) -> list[Scenario]:
 
 @dataclass(frozen=True)
 class Recording:
-    """A server's log of one scenario and its own idea of the rows afterwards."""
+    """A server's log of one scenario, and the rows that the server shows afterwards."""
 
     log_file: str
     log: bytes
@@ -220,7 +220,7 @@ class Recording:
 
 
 def play(cursor: Any, kind: str, scenario: Scenario, logs: Path) -> Recording:
-    """Does it all on a server; the log is what was written since the scenario's own FLUSH LOGS."""
+    """Runs all statements on a server. The log begins with the scenario's own FLUSH LOGS."""
     first = ""
     for statement in scenario.statements:
         cursor.execute(statement)
@@ -246,7 +246,7 @@ def _rows(cursor: Any, kind: str, scenario: Scenario, table: Table) -> list[list
 
 
 def brief(value: Any) -> Any:
-    """Long values stay out of the files of answers."""
+    """Returns a short form of long values, for the files of answers."""
     if isinstance(value, str) and len(value) > 200:
         return f"{len(value)} characters {hashlib.sha256(value.encode()).hexdigest()}"
     return value
@@ -282,7 +282,7 @@ def kept() -> list[str]:
 
 
 def replayed(recording: Recording) -> dict[str, list[list[Any]]]:
-    """The rows that the log's changes leave; every old image must be the row as it was."""
+    """Returns the rows after all changes of the log. Every before image must be equal to the row as it was."""
     batches = decode_slice(
         recording.events,
         format=recording.format,

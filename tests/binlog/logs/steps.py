@@ -1,4 +1,4 @@
-"""Which lines plain code has gone through, and from where to where."""
+"""Records which lines plain code has executed, and in which order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _COMPILED_CODE = str(Path(pidts.binlog.__file__).parent / "kernel")
 
 
 class Coverage:
-    """The steps from line to line that plain code has taken."""
+    """The steps from line to line that plain code has executed."""
 
     def __init__(self) -> None:
         self.steps: set[tuple[str, int, int]] = set()
         self._found: set[tuple[str, int, int]] = set()
 
     def run(self, work: Callable[[], Outcome | str]) -> tuple[Outcome | str, int]:
-        """What came out, and how many new steps were taken."""
+        """Returns the result of the code, and the number of steps that are new."""
         self._found = set()
         sys.settrace(self._call)
         try:

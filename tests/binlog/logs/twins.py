@@ -1,4 +1,4 @@
-"""Decoding the same bytes by compiled and by plain code."""
+"""Decodes the same bytes with compiled and with plain code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kernel(name: str) -> Iterator[None]:
 
 
 def decoded(name: str, raw: bytes, **how: Any) -> Outcome:
-    """The batches, or the error in their stead."""
+    """Returns the batches, or the error."""
     with kernel(name):
         try:
             return decode_slice(raw, **how)
@@ -40,7 +40,7 @@ def decoded(name: str, raw: bytes, **how: Any) -> Outcome:
 
 
 def difference(raw: bytes, **how: Any) -> str | None:
-    """What compiled and plain code do not agree on, of all rows and of those that a filter leaves."""
+    """Returns the difference between the results of compiled and plain code: for all rows, and with an early filter."""
     plain = decoded("python", raw, **how)
     found = disagreement(decoded("compiled", raw, **how), plain)
     if found is None:
@@ -49,7 +49,10 @@ def difference(raw: bytes, **how: Any) -> str | None:
 
 
 def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
-    """Rows that pass a filter are read again; errors in them are reported then, in any order."""
+    """Returns the rows that pass the filter.
+
+    They are read a second time, and only then are their errors found, in any order.
+    """
     all_stay = decoded(
         "compiled",
         raw,
@@ -63,11 +66,11 @@ def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
 
 
 def _none(_batch: ChangeBatch) -> None:
-    """Nothing is dropped."""
+    """Returns a filter that drops nothing."""
 
 
 def early_filter(table: Table) -> EarlyFilter:
-    """Drops about a third of the rows, and needs every other column for it."""
+    """Returns a filter that drops about a third of the rows, and that needs every other column."""
     looked_at = [column.name.lower() for column in table.columns[::2]]
 
     def dropped(batch: ChangeBatch) -> pa.BooleanArray:
@@ -110,7 +113,7 @@ def disagreement(compiled: Outcome, plain: Outcome) -> str | None:
 
 
 def _bits(array: pa.Array) -> pa.Array:
-    """No number is the same as itself."""
+    """Returns doubles as bits, since NaN does not equal itself."""
     if pa.types.is_floating(array.type):
         return array.view(pa.uint64() if pa.types.is_float64(array.type) else pa.uint32())
     return array
