@@ -1,4 +1,4 @@
-"""A MySQL that encrypts its log. It needs a keyring, which a server loads only by a file beside its own program."""
+"""Starts a MySQL that encrypts its log. It needs a keyring, which the server loads only from a file beside its program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def start_encrypting_mysql97(folder: Path, options: Sequence[str]) -> Server:
 
 
 def _with_keyring(there: Path, folder: Path) -> Path:
-    """Returns a folder with links to the same installation, and with the files that configure the keyring."""
+    """Returns a folder with links to the installation, and with the files that configure the keyring."""
     root = folder / "mysql97"
     programs, plugins = Path("usr/sbin"), Path("usr/lib/mysql/plugin")
     own = {programs, plugins, *programs.parents, *plugins.parents}

@@ -1,4 +1,4 @@
-"""How many random examples a test looks at."""
+"""How many random examples each test tries."""
 
 from __future__ import annotations
 
@@ -12,24 +12,30 @@ from collections.abc import Callable, Iterator
 import structlog
 
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
-"""Of each such test, in place of its own number; 0 leaves that."""
+"""The number of examples for each such test; 0: the test's own number."""
 
 
 def examples(usual: int) -> int:
-    """`usual` is how many a thorough run needs. Runs whose time counts look at a quarter of them, and at others each time,
-    so that a small number finds much in time."""
+    """`usual` is the number of examples for a thorough run.
+
+    Other runs try a quarter of them. Each run tries other examples, so that small numbers find much in the course of
+    time.
+    """
     return EXAMPLES or math.ceil(usual / 4)
 
 
 def seeds(usual: int) -> list[str]:
-    """Returns the seeds of a test that is parametrized by them: at least one, others in each run."""
+    """Returns the seeds of a test that is parametrized by seeds: at least one, and other seeds in each run."""
     number = min(usual, EXAMPLES) if EXAMPLES else math.ceil(usual / 4)
     return [f"{os.environ['PIDTS_SEED']} {place}" for place in range(number)]
 
 
 def points(one_in: int) -> Iterator[int]:
-    """Returns the numbers of the points at which a test kills, without an end. A test that takes seconds for a point
-    looks at one of `one_in`, at others in each run, and at all of them in a thorough run."""
+    """Yields the numbers of the points at which a test kills, without an end.
+
+    If each point takes seconds, the test tries one of `one_in` points, others in each run, and all points in a thorough
+    run.
+    """
     step = 1 if EXAMPLES else one_in
     return itertools.count(random.Random(os.environ["PIDTS_SEED"]).randrange(step), step)
 
@@ -37,11 +43,11 @@ def points(one_in: int) -> Iterator[int]:
 def run_histories(usual: int, part: int, history: Callable[[random.Random], object]) -> None:
     """Runs `usual` random histories, others in each run. A failure shows the seed of its history.
 
-    They are too many for Hypothesis, which does more for an example than a history costs. Each `part` has others: a test
-    ends after some minutes.
+    Hypothesis is not used: it takes longer for an example than such a history takes. Each `part` has other histories,
+    so that a test ends after some minutes.
     """
     number = math.ceil(usual * (EXAMPLES / 100 or 1))
-    # Thousands of histories log ten thousands of lines, of which nobody could find those of the one that fails.
+    # # Thousands of histories log tens of thousands of lines, among which nobody finds the lines of a failure.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if os.environ.get("PIDTS_TIER") == "quick":
         number = math.ceil(usual / 20)

@@ -1,4 +1,4 @@
-"""The names of the tests that failed, in a file that `./test` reads to try them again."""
+"""Writes the names of the tests that failed to a file. `./test` reads the file to run these tests again."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 FILE = "PIDTS_FAILED_TESTS"
-"""The variable of the environment that names the file."""
+"""The environment variable that names the file."""
 
 
 class FailedTests:
-    """Collects what workers report, also of a test in which a worker died."""
+    """Collects the results that workers report, also the test in which a worker died."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
-        # Taken out of the environment, for programs that tests start may run tests as well.
+        # # Removed from the environment, because programs that tests start may run tests, too.
         self._file = os.environ.pop(FILE, "")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

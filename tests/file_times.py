@@ -1,8 +1,8 @@
-"""How much processor time each test file takes, printed behind a run; a file over its budget is named.
+"""Prints after a run how much processor time each test file took, and names each file over its budget.
 
-That is the time of the worker and of all processes below it: servers, JVMs, our own programs. It hardly depends on what
-else the machine does, as the time on the clock would. A server that several files share counts for each as much as it
-works for it. A file's budget follows from what its tests need: nothing, a server, or Spark.
+This is the time of the worker and of all processes below it: servers, JVMs, PiDTS's own programs. Unlike the elapsed
+time, it hardly depends on other work of the machine. If several files share a server, each file counts the server's
+work for it. A file's budget depends on what its tests need: nothing, a server, or Spark.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 BUDGETS = {"spark": 60.0, "server": 30.0, "": 20.0}
-"""Seconds for all tests of one file, by the most expensive thing that one of them needs."""
+"""The budget for all tests of one file in seconds, by the most expensive resource that one of them needs."""
 SHOWN = 5.0
-"""Files that take less are left out of the list."""
+"""Files that take less time are not listed."""
 PROPERTY = "processor-seconds"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class FileClock:
-    """Measures the files of this worker, and reports a file's time with its last test."""
+    """Measures the files of this worker. The last test of a file reports the file's time."""
 
     def __init__(self) -> None:
         self._file: Path | None = None
@@ -47,7 +47,7 @@ class FileClock:
 
 
 class FileTimes:
-    """Adds up what workers report."""
+    """Adds up the times that workers report."""
 
     def __init__(self) -> None:
         self._waited: defaultdict[str, float] = defaultdict(float)
@@ -74,12 +74,14 @@ class FileTimes:
 
 
 def processor_seconds() -> float:
-    """Returns the processor time so far of this process and of all below it, with those that have ended and whose parents
-    are still there."""
+    """Returns the processor time so far of this process and of all below it.
+
+    Ended processes count if their parents still exist.
+    """
     ticks: dict[int, int] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # # The process has ended.
             fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
             ticks[int(folder.name)] = sum(map(int, fields[11:15]))
             children[int(fields[1])].append(int(folder.name))

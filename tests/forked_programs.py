@@ -1,9 +1,9 @@
-"""Our own programs, forked from a process that has loaded them, as a service forks its tasks (`pidts.forked`).
+"""Forks PiDTS's programs from a process that has loaded them, as a service forks its tasks (`pidts.forked`).
 
-`pidts` takes a second of processor time to load, a run of a task three and its replicator three more; the tests start
-hundreds of them. A forked one is a process like any other: it is killed like one, and gets its words, its environment and
-its folder from whoever asks for it. That the programs also start by themselves is what other tests show: those of
-`tests/cli` and `tests/docs`, the demo, and every replicator of a run.
+Loading `pidts` takes a second of processor time, loading a run three seconds, and its replicator three more; the tests
+start hundreds of them. A forked program is an ordinary process: it can be killed, and it gets arguments, environment
+and folder from its caller. Other tests show that the programs also start by themselves: those of `tests/cli` and
+`tests/docs`, the demo, and every replicator of a run.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from typing import IO
 from pidts.forked import ForkedProcess, Forker, channel, serve_forks
 
 LOADING_SECONDS = 300.0
-"""A first run on a machine compiles the decoder."""
+"""The timeout in seconds: a first run on a machine compiles the decoder."""
 
 
 @cache
 def loaded_programs() -> LoadedPrograms:
-    """The ones that this process's tests share."""
+    """Returns the loaded programs that all tests of this process share."""
     loaded = LoadedPrograms()
     atexit.register(loaded.close)
     return loaded
 
 
 class LoadedPrograms:
-    """A process that has loaded our programs and forks them; a lost one is missed by the next test that asks."""
+    """A process that has loaded the programs and forks them. If it dies, the next test that uses it fails."""
 
     def __init__(self) -> None:
         ours, theirs = channel()
@@ -62,14 +62,14 @@ class LoadedPrograms:
     def start(
         self, words: Sequence[str], output: IO[bytes], errors: IO[bytes], more: Mapping[str, str] | None = None
     ) -> ForkedProcess:
-        """Starts `pidts` with these words, and `more` than the environment."""
+        """Starts `pidts` with these arguments. `more`: further environment variables."""
         begun = json.dumps({"environment": {**os.environ, **(more or {})}, "folder": str(Path.cwd())})
         process = self._forker.fork("pidts", ["pidts", begun, *words], output.fileno(), errors.fileno())
         assert process is not None, "the process that forks has ended"
         return process
 
     def run(self, words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[bytes]:
-        """Runs `pidts` with these words to its end, as `subprocess.run` does."""
+        """Runs `pidts` with these arguments to its end, as `subprocess.run` does."""
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             process = self.start(words, output, errors)
             try:
@@ -83,13 +83,13 @@ class LoadedPrograms:
             return subprocess.CompletedProcess(["pidts", *words], code, output.read(), errors.read())
 
     def text(self, words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-        """Does the same, for commands whose output is text."""
+        """Does the same for commands whose output is text."""
         done = self.run(words, timeout)
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class _Replicators(Forker):
-    """The same process, as a task's replicators are forked from it."""
+    """The same process; replicators of tasks are forked from it."""
 
     def __init__(self, forker: Forker) -> None:
         self._forker = forker
@@ -113,7 +113,7 @@ def _serve(descriptor: int) -> None:
     import pidts.web.server
     from pidts.binlog.choice import compiled
 
-    with suppress(ImportError):  # an extra
+    with suppress(ImportError):  # # an optional dependency
         import pidts.target.hive.session
 
     del pidts
@@ -122,7 +122,7 @@ def _serve(descriptor: int) -> None:
 
         warm()
     gc.collect()
-    gc.freeze()  # the collector would write to pages that are shared otherwise
+    gc.freeze()  # # Otherwise, the garbage collector would write to pages that are shared with the forked processes.
     forker = os.getpid()
     with socket.socket(fileno=descriptor) as requests:
         requests.sendall(b"ready")
@@ -148,8 +148,10 @@ def _become(forker: int, program: str, *words: str) -> int:
 
 
 def _fork_spawner() -> None:
-    """Forks what the tasks of a service are forked from. The service would start a program that loads for seconds; it
-    does so when it has lost this one."""
+    """Forks the process from which a service forks its tasks.
+
+    By itself, the service would start a program that loads for seconds. It does so when it has lost this process.
+    """
     from pidts.cli.service import spawner
     from pidts.service.spawned import Spawner
     from pidts.task.config.section import IN_SERVICE
@@ -175,7 +177,7 @@ def _fork_spawner() -> None:
 
 
 class _Child:
-    """The forked spawner, as its service uses a program that it has started."""
+    """The forked process, in the form of a program that the service has started."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -192,5 +194,5 @@ class _Child:
 
 
 if __name__ == "__main__":
-    sys.path[0] = ""  # this folder has modules named like ours
+    sys.path[0] = ""  # # This folder has modules with the same names as modules of PiDTS.
     _serve(int(sys.argv[1]))

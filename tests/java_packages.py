@@ -1,4 +1,4 @@
-"""Packages of Java for tests, which `mvn` puts into a folder."""
+"""Packages of Java for tests, which `mvn` downloads into a folder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 
 def packages(listed: Path, folder: Path) -> Path:
-    """Returns the folder with the packages of a `pom.xml`; skips the test if `mvn` is missing."""
+    """Returns the folder with the packages of a `pom.xml`. Skips the test if `mvn` is missing."""
     if shutil.which("mvn") is None:
         pytest.skip("mvn is missing, which gets packages of Java: apt-get install maven")
     made_of = folder / "made-of"
     with listed.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # another worker of the tests may get them now
+        fcntl.flock(file, fcntl.LOCK_EX)  # # Another worker of the tests may download them now.
         wanted = file.read()
         if not made_of.exists() or made_of.read_bytes() != wanted:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The table of privileges that a direction between zones needs is what `pidts grants` prints."""
+"""The table of privileges for a direction between zones is equal to the output of `pidts grants`."""
 
 from __future__ import annotations
 

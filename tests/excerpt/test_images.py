@@ -1,4 +1,4 @@
-"""The images of a table's rows as JSON, if the log has some of them only in part."""
+"""The images of a table's rows as JSON, if the log has only some of their columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def changes(draw):
     op = draw(st.sampled_from([Op.INSERT, Op.UPDATE, Op.DELETE]))
     before = None if op is Op.INSERT else draw(ROWS)
     after = None if op is Op.DELETE else draw(ROWS)
-    # The same few sets of columns come again for other kinds of changes.
+    # # Other kinds of changes have the same few sets of columns.
     held = draw(st.none() | st.tuples(HELD | st.just(NAMES[:2]), HELD | st.just(NAMES[:2])))
     return (op, before, after), held
 
@@ -57,7 +57,7 @@ def test_each_image_has_the_columns_that_its_own_bitmap_names(drawn):
 
 
 def test_an_insert_with_two_bitmaps_has_the_columns_of_the_second():
-    """It is what is left of an update whose row has gone to another worker by its key."""
+    """It is the second half of an update whose other half belongs to another worker."""
     row = {"id": 1, "a": 2, "b": None, "u": None}
     update = batch_of(PLAIN, [(Op.UPDATE, row, row)], held=[(["id"], ["id", "a"])]).rows
     insert = batch_of(PLAIN, [(Op.INSERT, None, row)], held=[((), ["id", "a"])]).rows

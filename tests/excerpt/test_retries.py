@@ -1,4 +1,4 @@
-"""Which rows of a relay are said to have come a second time."""
+"""Which rows of a relay are marked as read a second time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from pidts.relay.refetch import Refetch
     ],
 )
 def test_rows_of_a_range(after: Lsn, to: Lsn, expected: list[bool]) -> None:
-    """A row's place is the first byte of its event, so it is at or after the range's beginning and before its end."""
+    """A row's place is the first byte of its event.
+
+    So it is at or after the range's beginning, and before the range's end.
+    """
     offsets = np.array([50, 100, 250, 300])
     found = are_retries(Lsn(0, 7, 4), offsets, [Refetch(after, to, "relay-gap")])
     assert found.tolist() == expected

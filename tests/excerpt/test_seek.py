@@ -1,4 +1,4 @@
-"""Where in a server's log a reading by time begins."""
+"""Where in a server's log a reading begins that begins at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = 1_700_000_000
     ("moment", "file"), [(SECOND, "bin.000001"), (SECOND + 1, "bin.000003"), (SECOND - 1, "bin.000001")]
 )
 def test_files_of_one_second_are_all_read(monkeypatch, mariadb: Server, moment, file):
-    """A transaction of the second in which files were created may be in the file before them."""
+    """The log file before may have a transaction of the second in which the files were created."""
     from pidts.excerpt import seek
 
     created = {"bin.000001": SECOND - 50, "bin.000002": SECOND, "bin.000003": SECOND}

@@ -1,4 +1,4 @@
-"""Two ways read a log: row by row for `pidts events`, column by column for `format("binlog")`. Both say the same."""
+"""`pidts events` reads a log row by row, and `format("binlog")` column by column. Both have the same result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SHOWN = ("lsn", "prev_lsn", "gtid", "op", "new")
 
 
 class Maker(LogMaker):
-    """Tables of the schema `shop` with one column `id INT`."""
+    """Makes tables of the schema `shop` with one column `id INT`."""
 
     def __init__(self, file: str = "bin.000007") -> None:
         super().__init__(random.Random(1), flavor="mysql", checksums=True)

@@ -1,4 +1,4 @@
-"""A relay that is served on loopback, and followers of it; nothing here needs a database."""
+"""A relay that is served on loopback, and followers of it. No test here needs a database."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ TOKEN = "a token that nobody guesses"
 
 @dataclass
 class Served:
-    """A relay, its writer, and how to serve it."""
+    """A relay, its writer, and its relay server."""
 
     relay: Path
     token_file: Path
     url: str = ""
     asked: list[Lsn | None] = field(default_factory=list)
-    """Places behind which the relay was to be received again."""
+    """Places after which the relay server has asked for the log again."""
     receives_again: bool = False
-    """Whether its writer is asked for that at once, as a replicator is."""
+    """Whether the writer is asked for that log at once, as a replicator is."""
 
     def writer(self, segment_bytes: int = 1 << 20) -> RelayWriter:
         writer = RelayWriter.open(self.relay, "s", segment_bytes=segment_bytes)

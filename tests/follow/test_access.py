@@ -1,4 +1,4 @@
-"""Who is let in, and what is never readable on the way: tokens, certificates, addresses."""
+"""Who may connect, and what nobody can read on the network: tokens, certificates, addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy is the relay, byte for byte, whatever happens to either end or to the connection between them."""
+"""A copy is equal to the relay, byte for byte, whatever happens to either machine or to the connection."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def test_a_connection_that_breaks_within_a_piece_does_no_harm(served: Served, co
 
 
 def states_after_a_kill(relay: Path) -> list[tuple[int, int]]:
-    """Sizes of the last segment's events and index, as a kill may leave them: records only behind their events."""
+    """Returns the sizes of the last segment's events and index that a kill may leave: index records only for complete
+    events.
+    """
     folder = Folder.of(relay, "s")
     number = folder.numbers()[-1]
     log, index = folder.log(number).read_bytes(), folder.index(number).read_bytes()
@@ -249,12 +251,12 @@ def test_the_relay_keeps_what_the_slowest_follower_needs(served: Served, copying
         assert found.kept[0].start <= log[20].transaction.lsn
         for copy in copies:
             copy.stop()
-        # A follower that is gone for ever is removed by name, and only then its log is.
+        # # A follower that never returns is removed by name, and only then is its log removed.
         assert forget_need(served.relay, "s", "slow@m")
         assert [one.number for one in release(served.relay, "s", PurgeLimits()).kept] == [
             segments(served.relay, "s")[-1].number
         ]
-        # The fast one's copy ends where the relay begins now, or earlier within the same segment.
+        # # The fast follower's copy ends at the present beginning of the relay, or earlier within the same segment.
         more = sample_log(80)[60:]
         assert more[0].transaction.prev_lsn == end_of(log)
         store(writer, more)
@@ -300,7 +302,7 @@ def test_damage_in_the_copy_is_fetched_again_and_the_server_looks_at_its_own(ser
         ask_to_refetch(folder, after, end_of(log), "relay-corrupt")
         copy.until(lambda: read_refetches(folder).pending is None and copy.reader.received == end_of(log))
         copy.until(lambda: files(copy.relay) == files(served.relay))
-        # These made-up events are no events to the server that looks at them: all of them are damaged.
+        # # For the relay server, these invented events are no events: all of them are damaged.
         assert served.asked
 
 

@@ -1,4 +1,4 @@
-"""Two machines, as far as the kernel is concerned: each end in a network namespace, a cable between them that is cut."""
+"""Two machines, as the kernel sees them: each end is in a network namespace, and the cable between them is cut."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ip(*words: str) -> None:
 
 @pytest.fixture
 def other_machine() -> Iterator[str]:
-    """The name of a namespace that has one cable to ours."""
+    """Returns the name of a namespace that has one cable to this one."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and the program ip")
     name, cable = f"pidts-{os.getpid()}", f"pd{os.getpid()}"
@@ -88,7 +88,7 @@ def test_a_copy_on_another_machine_outlives_a_cut_cable(served: Served, other_ma
                 until(lambda: reader.received == log[29].transaction.lsn, process)
                 ip("-n", other_machine, "link", "set", "far", "down")
                 store(writer, log[30:60])
-                # A dead line says nothing: the follower gives up after its time for an answer.
+                # # A cut line reports nothing: the follower stops waiting after the timeout of an answer.
                 until(lambda: b"relay-server-lost" in status.read_bytes(), process, 90)
                 assert reader.received == log[29].transaction.lsn
                 ip("-n", other_machine, "link", "set", "far", "up")

@@ -1,4 +1,4 @@
-"""Channels of their own for tests, over servers that may be shared."""
+"""Makes channels of each test's own on servers that may be shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that were made ahead are used where they fit; all others are made again, at their own place."""
+"""Records made in advance are used if they fit. All others are made again, at their own place."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _plan(*log: LogSlice) -> BatchPlan:
 
 
 def _records(context: JobContext, *log: LogSlice) -> Records:
-    """Records of a schema change: they need no log."""
+    """Returns the records of a schema change, which need no log."""
     entry = LogEntry(Transaction(lsn=END, prev_lsn=PLACE, begin=PLACE), Extent(0, 0, 0))
     first = of_schema_change([SchemaRecord("TRUNCATE", "d", name, "") for name in ("t", "u")], Lsn(0, 1, 250), 10)
     relay = RelayReader(context.relay, "s")
@@ -85,7 +85,7 @@ def test_what_was_made_for_another_place_is_thrown_away(ahead: Ahead, context: J
 
 
 def test_what_was_made_under_other_structures_is_thrown_away(ahead: Ahead, context: JobContext) -> None:
-    """A context that is equal may still have another place in the log: only the same one counts."""
+    """Equal contexts may belong to different places of the log: only the same context counts."""
     ahead.begin(PLACE, lambda: _made(context))
     assert ahead.take(PLACE, replace(context)) is None
 
@@ -135,7 +135,7 @@ def test_records_that_were_made_ahead_get_the_numbers_of_the_place_where_they_ar
 def test_a_log_that_is_read_in_pieces_does_not_wait_in_memory(
     context: JobContext, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    """One transaction may be larger than memory: it is never read here."""
+    """One transaction may be larger than memory, so it is not read in advance."""
     read = []
 
     def of_slice(_: Records, piece: LogSlice) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""A channel at work on real servers: what a reader of `transfer_data` finds."""
+"""A channel on real servers: what a reader of `transfer_data` finds."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_records_have_the_order_and_the_numbers_of_the_log(
 
 
 def _values(data: str) -> list[dict[str, list[str | None]]]:
-    """The values alone of a row's record."""
+    """Returns only the values of a row's record."""
     sides = {side: pairs for side, pairs in json.loads(data or "{}").items() if side in {"OLD", "NEW"}}
     if any("field_name" in pair for pairs in sides.values() for pair in pairs):
         return []

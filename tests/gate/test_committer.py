@@ -1,4 +1,4 @@
-"""Whatever breaks a commit at whatever point: each record is there once, with the number that it has to have."""
+"""At whatever point a commit is interrupted: each record exists once, with the right number."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ POINTS = ["before a piece", "behind a piece", "before the checkpoint", "before t
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 def _made(last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Five pieces, of one transaction each."""
+    """Returns five pieces of one transaction each."""
     for piece in range(PIECES):
         ids = range(last.id + 1 + piece * ROWS, last.id + 1 + (piece + 1) * ROWS)
         rows = pa.table(
@@ -50,7 +50,7 @@ def _made(last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
 
 @pytest.fixture
 def mysql_like(request: pytest.FixtureRequest) -> Server:
-    """MySQL 9.7, unless a test names others: the same steps are taken on all of them."""
+    """MySQL 9.7, unless a test names other servers: the committer takes the same steps on all of them."""
     return request.getfixturevalue(getattr(request, "param", "mysql97"))  # type: ignore[no-any-return]
 
 
@@ -69,7 +69,7 @@ def target(mysql_like: Server, database: str) -> MySqlTarget:
 
 @pytest.fixture
 def opened(target: MySqlTarget, database: str) -> Callable[[int], ChannelCommitter]:
-    """A new run: it claims the channel with so many connections."""
+    """Begins a new run, which claims the channel with this number of connections."""
 
     def run(connections: int) -> ChannelCommitter:
         with closing(target.connect()) as session:
@@ -144,12 +144,12 @@ def test_connections_share_the_rows_of_a_piece(
     monkeypatch.setattr(Datacenter, "add", adding)
     with opened(4) as successor:
         assert _commit(successor) is Outcome.APPLIED
-    assert sorted(written) == [3] * PIECES + [4] * PIECES  # seven rows are two pieces of three at least
+    assert sorted(written) == [3] * PIECES + [4] * PIECES  # # Seven rows are two pieces of at least three rows.
     _demand_once(run_sql, mysql_like, database)
 
 
 class _Break:
-    """Raises once, at a point of the commit."""
+    """Raises an error once, at one point of the commit."""
 
     def __init__(self, error: BaseException) -> None:
         self._error, self.broken = error, False
@@ -161,7 +161,7 @@ class _Break:
 
 
 def _breaking(monkeypatch: pytest.MonkeyPatch, point: str, error: BaseException) -> _Break:
-    """Breaks at the third piece, or at the last transaction."""
+    """Interrupts the commit at the third piece, or at the last transaction."""
     fails, added, moved = _Break(error), count(1), [False]
     add, move, commit = Datacenter.add, Datacenter.move, MySqlSession.commit
 
@@ -202,7 +202,7 @@ def test_a_run_that_was_taken_over_writes_nothing(
     connections: int,
 ) -> None:
     old = opened(connections)
-    _commit(old)  # now it knows of no leftovers, and looks for none
+    _commit(old)  # # Now it has no record of leftover rows, and looks for none.
     with opened(connections) as new:
         with pytest.raises(Fenced):
             _commit(old, END, Lsn(0, 1, 300))

@@ -1,4 +1,4 @@
-"""A source is lost, and its channel goes on at the standby: nothing is lost, and what comes twice is allowed to."""
+"""A source is lost, and its channel continues at the standby: nothing is lost, and some changes may come twice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_channel_goes_on_at_the_standby(
     writer.start()
     run.wait_until(lambda: len(_records(run_sql, mysql97, datacenter) or ()) > 300, "records come")
     with _nothing_received(run):
-        # The standby has more than the channel when the primary is lost.
+        # # The standby has more log than the channel when the primary is lost.
         ahead = writer.last + 30
         wait(lambda: _last(run_sql, standby) > ahead, "the standby is ahead")
         last = writer.end()
@@ -80,7 +80,7 @@ def test_a_channel_goes_on_at_the_standby(
     instances = [f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port}"]
     assert list(dict.fromkeys(record[2] for record in found)) == instances
     if kind == "mysql56":
-        # Its transactions have no identity: some come twice, and only from the standby.
+        # # The standby's transactions have no identity: some come twice, and only from the standby.
         for instance, begin in zip(instances, (0, None), strict=True):
             rows = [record[:2] for record in found if record[2] == instance]
             first = begin if begin is not None else expected.index(rows[0])
@@ -128,7 +128,7 @@ def _last_record(run_sql: RunSql, server: Server, datacenter: str) -> int:
 
 
 def _records(run_sql: RunSql, server: Server, datacenter: str) -> list[tuple[int, int, str]] | None:
-    """Transaction and row of each record, and where it was read; None before the channel has begun."""
+    """Returns transaction and row of each record, and where the record was read; None before the channel has begun."""
     sql = (
         "SELECT d.data, d.instance_name FROM transfer_data d, transfer_checkpoint c "
         "WHERE d.id <= c.id AND optype = 'INSERT' ORDER BY d.id"

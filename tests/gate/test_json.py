@@ -1,4 +1,4 @@
-"""The form of records: the examples that Inception Gate's manual gives, and JSON of any text."""
+"""The form of records: the examples of Inception Gate's manual, and JSON with any text."""
 
 from __future__ import annotations
 

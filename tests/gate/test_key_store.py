@@ -1,4 +1,4 @@
-"""What was read of a key is found again, in memory or in the file."""
+"""The store returns what was read about a key, from memory or from its file."""
 
 from __future__ import annotations
 

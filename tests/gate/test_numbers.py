@@ -1,4 +1,4 @@
-"""Numbers follow from the log alone, wherever it is cut."""
+"""The numbers of records depend only on the log, and not on how it is cut."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logs = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(
         for place, size in enumerate(sizes)
     ]
 )
-"""Transactions with the Lsns of their rows; some of these end in zero bytes."""
+"""Transactions with the Lsns of their rows; some Lsns end with zero bytes."""
 
 
 def _end(rows: list[Lsn]) -> Lsn:
@@ -30,7 +30,7 @@ def _end(rows: list[Lsn]) -> Lsn:
 
 
 def _entries(log: Log) -> Iterator[LogEntry]:
-    """Those of one log file are joined, where there are several."""
+    """Returns index entries. If a log file has several transactions, they are joined in one entry."""
     for _, group in groupby(log, key=lambda rows: rows[0].log_index):
         lsns = [_end(rows) for rows in group]
         ends = np.array([lsn.offset for lsn in lsns], np.int64).tobytes() if len(lsns) > 1 else b""
@@ -48,7 +48,7 @@ def _records(rows: list[Lsn]) -> pa.Table:
 
 
 def _numbered(log: Log, cuts: set[int], last: Numbers) -> tuple[list[tuple[int, int]], Numbers]:
-    """One stretch whose rows come in several tables, cut anywhere."""
+    """Returns the numbered records of a part of the log, whose rows are in several tables and cut anywhere."""
     ends, numbering = transaction_ends(list(_entries(log))), Numbering(last)
     rows = [lsn for transaction in log for lsn in transaction]
     found: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""A program that reads up to `transfer_checkpoint` sees each change once, in order, whole transactions only."""
+"""A program that reads up to `transfer_checkpoint` sees each change once, in order, and only whole transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = 25_000
 
 
 class Reader(threading.Thread):
-    """Polls as such programs do, and compares each record with what has to come next."""
+    """Polls as such programs do, and compares each record with the one that has to come next."""
 
     def __init__(self, server: Server, datacenter: str) -> None:
         super().__init__(daemon=True)
@@ -30,7 +30,7 @@ class Reader(threading.Thread):
         self.failure: BaseException | None = None
         self.id = self.tid = self.transactions = 0
         self._next = (1, 1, 0)
-        """Number of the transaction, of the row in it, and how many rows it has, as far as that is known."""
+        """The number of the transaction, the number of the row in it, and its number of rows, as far as known."""
 
     def run(self) -> None:
         try:
@@ -78,7 +78,7 @@ def test_readers_see_each_change_once(
     run_sql: RunSql,
     batch: int,
 ) -> None:
-    """Under a low limit a stretch ends in the middle of the log, and the next one is made while it is written."""
+    """With a low limit, a part of the log ends in the middle, and the next part is made while the first is written."""
     datacenter = f"{database[-40:].strip('_')}_dc"
     run_sql(mariadb, "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, tx int, n int, total int)", database=database)
     run_sql(mariadb, f"CREATE TABLE numbers AS SELECT seq FROM seq_1_to_{LARGE}", database=database)

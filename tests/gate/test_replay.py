@@ -1,4 +1,4 @@
-"""The records of a datacenter, read backwards, say what is now."""
+"""The records of a datacenter, replayed from the last one back, give the present rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _images(**sides: dict[str, str | None]) -> dict[str, Any]:
 
 
 def _before(table: Table, *records: Record) -> Lineage:
-    """Goes back over the records, the last of which is given first."""
+    """Replays the records; the last record comes first."""
     lineage = Lineage.of([table])
     for record in records:
         lineage = lineage.before(record)
@@ -131,7 +131,7 @@ def test_images_of_other_columns_prove_nothing_about_each_other() -> None:
 
 @dataclass
 class Server:
-    """Tables of one key and some columns, and the records of what is done with them."""
+    """Tables with one key and some columns, and the records of their changes."""
 
     tables: dict[str, tuple[list[str], dict[str, dict[str, str | None]]]] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
@@ -207,7 +207,7 @@ def test_records_that_are_read_backwards_give_the_present_rows(earlier: list[Any
     server = Server()
     for step in earlier:
         server.do(step)
-    server.records.clear()  # the channel begins here
+    server.records.clear()  # # The channel begins here.
     for step in later:
         server.do(step)
     tables = {name: _table(name, *columns) for name, (columns, _) in server.tables.items()}

@@ -1,4 +1,4 @@
-"""When a channel removes old records: not while it makes records that are old from the start."""
+"""When a channel removes old records: not while it makes records that are old when they are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW, DAY = 1_700_000_000, 86_400
 
 
 class Clock:
-    """A clock that the test moves."""
+    """A clock whose time the test sets."""
 
     now = 0.0
 

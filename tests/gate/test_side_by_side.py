@@ -1,4 +1,4 @@
-"""Several channels fill their datacenters on one server, each a process of its own under one service."""
+"""Several channels fill their datacenters on one server. Each is a process of its own, under one service."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_each_channel_has_its_own_records_and_numbers(
     run_sql: RunSql,
     tmp_path: Path,
 ) -> None:
-    """Two follow the same schema, and one another schema of the same source."""
+    """Two channels carry the same schema, and one carries another schema of the same source."""
     stem = database[-30:].strip("_")
     schemas = {"one": database, "two": database, "three": f"{stem}_other"}
     run_sql(mariadb, f"CREATE DATABASE {schemas['three']}")
@@ -88,7 +88,7 @@ def _document(id_: int, tx: int) -> str:
 
 @contextmanager
 def _written(source: Server, schemas: list[str]) -> Iterator[list[int]]:
-    """Writes the same transactions of two rows into each schema; yields the number of those so far."""
+    """Writes the same transactions of two rows to each schema; yields their number so far."""
     last, over = [0], threading.Event()
 
     def write() -> None:

@@ -1,4 +1,4 @@
-"""First starts of a channel that meet each other, or that break off."""
+"""First starts of a channel that run at the same time, or that are interrupted."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pidts.task.run.table_set import StartRequest
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 @dataclass
 class Starts:
-    """The starts of one channel, which may be on several machines."""
+    """The starts of one channel, possibly on several machines."""
 
     config: TaskConfig
     programs: LoadedPrograms
@@ -46,7 +46,7 @@ class Starts:
             return begin_channel(config, source, target, replicator, threading.Event(), StartRequest())
 
     def on_record(self) -> dict[str, list[str]]:
-        """The tables, and their columns."""
+        """Returns the recorded tables and their columns."""
         with closing(self.config.target.server.connect()) as target:
             known = target.meta.structures.load(self.config.name, OfSource("one"))
         return {name.name: [column.name for column in table.columns] for name, table in known.items()}

@@ -1,4 +1,4 @@
-"""What a record says of a value is what the server that has it prints."""
+"""The value in a record is equal to the value that the server prints."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _numbers() -> list[str]:
 
 
 def _shown(cursor: Any, table: Table) -> dict[str, list[str | None]]:
-    """The rows as the server's own text, by their first column."""
+    """Returns the rows as the server's own text, by their first column."""
     columns = ", ".join(_expression(column) for column in table.columns)
     cursor.execute(f"SELECT {columns} FROM {table.name}")
     return {row[0]: list(row) for row in cursor.fetchall()}
@@ -59,7 +59,7 @@ def _expression(column: Column) -> str:
 
 
 def _recorded(recording: Recording, zone: str) -> dict[str, dict[str, list[str | None]]]:
-    """The rows that the records leave; each old image has to be the row as it was."""
+    """Returns the rows that the records give. Each old image must be equal to the row as it was."""
     facts: LogFacts = {
         "format": recording.format,
         "log_file": recording.log_file,
@@ -97,7 +97,7 @@ def test_values_are_what_the_server_prints(mysql_like: Server, zone: str) -> Non
                 charset="utf8mb4",
                 autocommit=True,
                 ssl_disabled=True,
-                conv={},  # the texts as they come
+                conv={},  # # the texts as they are read
             )
         ) as connection,
         connection.cursor() as cursor,
@@ -117,5 +117,5 @@ def test_values_are_what_the_server_prints(mysql_like: Server, zone: str) -> Non
 
 
 def _without_tables(scenario: Scenario) -> Scenario:
-    """Without a look at the tables: they are read as text here."""
+    """Returns the values as text, without reading the tables."""
     return Scenario(scenario.name, scenario.kinds, scenario.statements, ())

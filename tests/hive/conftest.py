@@ -1,4 +1,4 @@
-"""A task into Hive, a real metastore on loopback, and readers that are programs of their own."""
+"""A task with a Hive target, a real metastore on loopback, and readers that are separate programs."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
             return loaded_programs().start(["run", str(self.file), "--json", *more], log, log)
 
     def run(self) -> None:
-        """Runs until the target has what the source has, and it is published."""
+        """Runs until the target has all rows of the source, and they are published."""
         done = self.start("--until-synced").wait(SECONDS)
         assert done == 0, self.log[-3000:]
 
     @property
     def log(self) -> str:
-        """What the runs have said."""
+        """Returns the log of the runs."""
         return (self.folder / "log").read_text()
 
     def pidts(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
@@ -102,13 +102,13 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
         return loaded_programs().text([command, str(self.file), *more], SECONDS)
 
     def status(self) -> dict[str, Any]:
-        """What `pidts status` says of the published tables, by their names."""
+        """Returns what `pidts status` shows of the published tables, by their names."""
         found = json.loads(self.pidts("status", "--json").stdout)
         return {one["table"].partition(".")[2]: one for one in found["published"]}
 
     @contextmanager
     def reader(self, **settings: str) -> Iterator[Reader]:
-        """Starts a Spark."""
+        """Starts a Spark that reads the tables."""
         where = settings | {"spark.driver.extraJavaOptions": f"{FOR_A_SHORT_LIFE} -Duser.timezone=UTC"}
         where |= (
             {"spark.hadoop.hive.metastore.uris": self.metastore}
@@ -136,7 +136,7 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
 
 @pytest.fixture(name="files")
 def files_of_a_test(request: pytest.FixtureRequest) -> str:
-    """The place in an object store for the files of a test's warehouse; empty if they are on this machine."""
+    """Returns the place in an object store for the files of a test's warehouse; empty if they are on this machine."""
     words = getattr(request.node, "callspec", None)
     if words is None or words.params.get("store") != "thrift-and-s3":
         return ""
@@ -146,7 +146,7 @@ def files_of_a_test(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a metastore of its own, from the jars that PySpark brings."""
+    """Returns the address of a metastore of the test's own, from the jars of PySpark."""
     with metastore_server(tmp_path_factory.mktemp("metastore")) as address:
         yield address
 

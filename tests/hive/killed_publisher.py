@@ -1,7 +1,8 @@
-"""A publication in a process of its own that is killed at one call: `killed_publisher.py TASK PLACE CALL WHEN`.
+"""Publishes in a process of its own that kills itself at one call: `killed_publisher.py TASK PLACE CALL WHEN`.
 
-The place is a call of the metastore's client, or a function of the product. `before` and `after` it, the process kills
-itself. `sent`: the call has left the process, and the JVM that is to make it is frozen. Its number is printed.
+The call is one of the metastore's client, or of a function of PiDTS. WHEN is `before` or `after`: the process kills
+itself before or after the call. Or it is `sent`: the call has left the process, and the JVM that is to execute it is
+frozen. The number of the JVM's process is printed.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Killing:
 
 
 class Client:
-    """The metastore's client, but for one call."""
+    """The metastore's client, which kills the process at one call."""
 
     def __init__(self, real: Any, name: str, killing: Killing) -> None:
         self._real, self._name, self._killing = real, name, killing
@@ -84,7 +85,7 @@ def main(task: Path, place: str, call: int, when: str) -> None:
         killing = Killing(getattr(OWNERS[place], place), call, when, jvm)
 
         def replacement(*words: Any, **named: Any) -> Any:
-            return killing(*words, **named)  # a function, since it becomes a method
+            return killing(*words, **named)  # # a function, because it becomes a method
 
         setattr(OWNERS[place], place, replacement)
     else:

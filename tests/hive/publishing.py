@@ -1,4 +1,4 @@
-"""A warehouse that is written by a session of the port, without a source, and a real metastore."""
+"""A warehouse that a target session writes, without a source, and a real metastore."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pidts: {hive: {changes: true}}
     params=["embedded", *(pytest.param(each, marks=pytest.mark.long) for each in ("thrift", "thrift-and-s3"))],
 )
 def store_of_a_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
-    """One metastore for all tests of the file: each has another warehouse, and drops its table."""
+    """One metastore for all tests of the file. Each test has its own warehouse, and drops its table."""
     address = "" if request.param == "embedded" else request.getfixturevalue("metastore")
     with store_at(address, tmp_path_factory) as found:
         yield found
@@ -55,21 +55,21 @@ def store_of_a_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 @contextmanager
 def store_at(address: str, folders: pytest.TempPathFactory) -> Iterator[Metastore]:
-    """Connects to a metastore, or makes one."""
-    install_exception_handler()  # as in a process that has had a session of Spark, whose JVM is gone
+    """Connects to a metastore, or starts one."""
+    install_exception_handler()  # # as in a process that had a session of Spark whose JVM has ended
     folder = folders.mktemp("metastore")
     with (folder / "lock").open("w") as lock, metastore(address, folder / "db", lock.fileno()) as found:
         yield found
 
 
 class World:
-    """A warehouse with one table, and what is published of it."""
+    """A warehouse with one table, and the published states of this table."""
 
     def __init__(self, folder: Path, store: Metastore, files: str = "") -> None:
         (folder / "task.yaml").write_text(TASK)
         self.parts: tuple[TaskConfig, ...] = load_parts(folder / "task.yaml")
         self.store = store
-        if files:  # a task file would have to name a metastore, too, which the tests have already
+        if files:  # # A task file would have to name a metastore; the tests have one already.
             self.parts = tuple(replace(part, target=replace(part.target, files=files)) for part in self.parts)
         session = self.parts[0].target.server.connect()
         assert isinstance(session, HiveSession)
@@ -85,7 +85,7 @@ class World:
         session.commit()
 
     def write(self, *rows: tuple[int, int], logged: Sequence[LoggedChanges] = ()) -> str:
-        """Commits rows with a checkpoint, and what the log has of them; returns its Lsn."""
+        """Commits rows with a checkpoint, and the changes that the log has of them; returns the Lsn."""
         (before,) = self.session.meta.checkpoints.read("to-hive", "shop")
         self._place += 100
         self.session.begin()
@@ -96,13 +96,13 @@ class World:
         return str(lsn(self._place))
 
     def publish(self) -> None:
-        """Makes a publication by a session of its own, as another process would."""
+        """Publishes with a session of its own, as another process would."""
         with closing(self.parts[0].target.server.connect()) as session:
             assert isinstance(session, HiveSession)
             publication.publish(self.parts, session)
 
     def changes(self) -> ChangeTable:
-        """How far the changes are published."""
+        """Returns up to which Lsn the changes are published."""
         return ChangeRecord(self.session).of("to-hive")[ORDERS]
 
     def keep_changes(self, seconds: int) -> None:
@@ -110,7 +110,7 @@ class World:
         self.parts = tuple(replace(part, hive_keep_changes=seconds) for part in self.parts)
 
     def published(self) -> tuple[str, list[tuple[int, int]]]:
-        """The Lsn and the rows that a reader finds by the metastore."""
+        """Returns the Lsn and the rows that a reader finds through the metastore."""
         found = self.store.table("shop", "orders")
         assert found is not None
         rows = pa.concat_tables(
@@ -119,7 +119,7 @@ class World:
         return found.properties["pidts.lsn"], list(zip(*(each.to_pylist() for each in rows.columns), strict=True))
 
     def folders(self) -> int:
-        """The number of folders with a state of the table."""
+        """Returns the number of folders with a state of the table."""
         return len(folders_in(f"{tables_folders(self.session)[0]}/shop/orders"))
 
 
@@ -138,12 +138,12 @@ def world_of_a_test(tmp_path: Path, store: Metastore, files: str, monkeypatch: p
 
 
 def remove(store: Metastore, name: str) -> None:
-    """Takes a table out of the metastore, if it is there, as another program does."""
+    """Removes a table from the metastore, if it exists, as another program does."""
     store._client.dropTable("shop", name, False, True)
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
-    """Lets a process end at one call of a function: before it, or after its effect."""
+    """Ends the process at one call of a function: before it, or after its effect."""
     real: Callable[..., Any] = getattr(owner, name)
     calls = 0
 

@@ -1,7 +1,8 @@
-"""A Spark of its own that reads tables through a metastore, as a user's would: a question a line, an answer a line.
+"""A separate Spark that reads tables through a metastore, as a user's Spark would: one question and one answer in a
+line.
 
-Nothing of the product is part of it. `["all", SQL]` gives all rows, `["begin", SQL]` the first one, `["rest"]` the others
-of that query, `["set", NAME, VALUE]` sets what Spark is to do.
+It uses nothing of PiDTS. `["all", SQL]` asks for all rows, `["begin", SQL]` for the first row, `["rest"]` for the other
+rows of that query. `["set", NAME, VALUE]` changes a setting of Spark.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ def main(where: dict[str, str]) -> None:
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        # Two hundred tasks for every shuffle, and compiled Java for every query, are for more than a few rows.
+        # # Two hundred tasks for every shuffle, and compiled Java for every query, are meant for more than a few rows.
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # Each file is read by a task of its own, when its turn comes.
+        # # A task reads each file, when it is the file's turn.
         "spark.sql.files.openCostInBytes": str(1 << 40),
         **where,
     }

@@ -1,4 +1,4 @@
-"""Change tables: each change of the log once, whatever breaks off, with a real metastore."""
+"""Change tables have each change of the log once, whatever is interrupted, with a real metastore."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Logged = tuple[Op, dict[str, Any] | None, dict[str, Any] | None]
 
 
 def logged(structure: Table, at: int, *changes: Logged, time: int = NOON) -> LoggedChanges:
-    """Changes of one transaction, at Lsns from `at` on."""
+    """Returns the changes of one transaction, at Lsns from `at` on."""
     ops, before, after = zip(*changes, strict=True)
     row = pa.struct(list(structure.arrow))
     batch = ChangeBatch.of(
@@ -60,7 +60,7 @@ def inserted(world: World, at: int, *ids: int, time: int = NOON) -> LoggedChange
 
 
 def seen(world: World, columns: Sequence[str] = ("pidts_op", "id", "v")) -> list[tuple[Any, ...]]:
-    """What a reader finds by the metastore, in the order of the log."""
+    """Returns what a reader finds through the metastore, in log order."""
     found = world.store.table("shop", "orders_changes")
     if found is None:
         return []
@@ -144,7 +144,7 @@ def test_a_transaction_that_is_broken_off_leaves_no_change(
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
-        # A process that dies cleans up nothing.
+        # # A process that dies removes nothing.
         patch.setattr(WaitingChanges, "forget", lambda _self, **_: None)
         with pytest.raises(Died):
             world.write((2, 20), logged=[inserted(world, 20, 2)])
@@ -242,7 +242,7 @@ def test_columns_come_and_stay_and_another_type_has_a_column_of_its_own(world: W
 
 
 def test_a_new_column_comes_into_all_partitions_with_the_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that gives it to one partition alone could come late, and take away another column."""
+    """A call that adds the column to one partition alone could come late, and remove another column."""
     world.write((1, 10), logged=[inserted(world, 10, 1), inserted(world, 20, 2, time=NEXT_DAY)])
     world.publish()
     wide = table(ORDERS, {"id": INT, "v": INT, "note": text()})
@@ -260,7 +260,7 @@ def test_a_new_column_comes_into_all_partitions_with_the_table(world: World, mon
 def test_a_change_table_without_the_property_of_its_table_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was made by a version that did not write it."""
+    """An earlier version, which did not write the property, created the table."""
     with monkeypatch.context() as patch:
         patch.setattr(change_publication, "_TABLE", "pidts.unknown")
         world.write((1, 10), logged=[inserted(world, 10, 1)])
@@ -274,7 +274,7 @@ def test_a_change_table_without_the_property_of_its_table_goes_on(
 
 
 def test_days_of_another_task_stay(world: World) -> None:
-    """A task that was refused a change table has a record of it, too."""
+    """A task whose change table was refused has a record of the table, too."""
     now = int(datetime.now(UTC).timestamp())
     times = [now - 86_400 * days for days in (9, 0)]
     world.write((1, 10), logged=[inserted(world, 10 * (1 + n), n, time=time) for n, time in enumerate(times)])
@@ -305,7 +305,7 @@ def test_a_change_table_belongs_to_the_first_of_two_names_also_after_a_break(
 
 
 def test_a_day_that_comes_back_after_its_end_leaves_again(world: World) -> None:
-    """A metastore has carried out late what a killed publisher has asked for."""
+    """The metastore has executed late what a killed publisher had requested."""
     world.keep_changes(86_400 * 3)
     now = int(datetime.now(UTC).timestamp())
     world.write((1, 10), logged=[inserted(world, 10, 1, time=now)])
@@ -387,7 +387,7 @@ def test_a_column_never_gets_the_name_of_another_one(world: World) -> None:
 
 
 def test_changes_alone_are_published_as_seldom_as_tables(world: World) -> None:
-    """No table is whole yet: a publication every two seconds would make a file each."""
+    """No table is complete yet. A publication every two seconds would write a file each time."""
     turns = PublishingTurns()
     assert turns.is_due(world.parts[0], world.session)
     world.session.begin()

@@ -1,4 +1,4 @@
-"""A publication that is broken off at any step, with a real metastore: what it names is always a complete state."""
+"""A publication that is interrupted at any step, with a real metastore: the metastore always names a complete state."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_puts_it_righ
     world.publish()
     assert world.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
     assert world.session.published.of("to-hive")[ORDERS].lsn == third
-    world.publish()  # notes what nobody needs
+    world.publish()  # # writes records that nobody needs
     assert world.folders() > 1, "readers that have begun keep their files"
     now[0] += 3700
     world.publish()
@@ -73,7 +73,7 @@ def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_puts_it_righ
 def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The warehouse's database comes from a backup: its record knows an earlier folder."""
+    """The warehouse's database comes from a backup, so its record names an earlier folder."""
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
     world.write((1, 1))

@@ -1,4 +1,4 @@
-"""Iceberg tables of a warehouse in a real Hive metastore, read back by pyiceberg through that metastore alone."""
+"""Iceberg tables of a warehouse in a real Hive metastore, which pyiceberg reads through this metastore alone."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class World:
             return publish(session, self.catalog, whole=whole)
 
     def there(self, name: TableName = A) -> list[dict[str, Any]] | None:
-        """The rows that a reader finds; None if it finds no table."""
+        """Returns the rows that a reader finds; None if it finds no table."""
         try:
             found = self.reader.load_table((name.schema, name.name)).scan().to_arrow()
         except NoSuchTableError:
@@ -133,7 +133,7 @@ def test_rows_and_schema_changes_arrive(world: World) -> None:
 def test_a_broken_publication_is_completed_by_the_next_one(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
-    """One table has other rows, one is new, and one is dropped."""
+    """One table has new rows, one table is new, and one is dropped."""
     c = TableName("shop", "c")
     world.create(B)
     world.write((1, 1))

@@ -1,4 +1,6 @@
-"""Changes of merged shards, by several workers, of a log that has images in part: each is in the change table once."""
+"""Changes of merged shards, by several workers, from a log with partial row images: the change table has each change
+once.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
 
 
 def changes(world: World) -> list[dict[str, Any]]:
-    """What a reader of the published files finds, in the order of the log."""
+    """Returns what a reader of the published files finds, in log order."""
     folder = world.warehouse / "hive-changes" / "pidts_meta" / world.database / "orders_changes"
     rows = [row for path in folder.rglob("[!.]*.parquet") for row in pq.read_table(path, partitioning=None).to_pylist()]
     return sorted(rows, key=lambda row: (row["pidts_lsn"], row["pidts_op"]))

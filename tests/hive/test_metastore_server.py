@@ -1,4 +1,4 @@
-"""A metastore that other programs use, too: what a killed publisher has left in it, and names that others have given."""
+"""A metastore that other programs use, too: what a killed publisher has left in it, and names that others have used."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def killed(world: World, address: str, place: str, call: int, when: str) -> int:
-    """Lets a process publish that is killed; returns the number of its JVM, where that is frozen."""
+    """Runs a process that publishes and is killed; returns the number of its JVM, if the JVM is frozen."""
     file = world.parts[0].path
     file.write_text(TASK.replace("warehouse: warehouse}", f"warehouse: warehouse, metastore: '{address}'}}"))
     command = [sys.executable, str(PUBLISHER), str(file), place, str(call), when]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     said = file.parent / "said"
-    with said.open("w") as output:  # not a pipe: the frozen JVM has it, too, and would keep it open
+    with said.open("w") as output:  # # Not a pipe: the frozen JVM would keep it open.
         done = subprocess.run(command, stdout=output, stderr=output, env=path, timeout=120, check=False)
     assert done.returncode == -signal.SIGKILL, said.read_text()[-3000:]
     found = re.search(r"^jvm (\d+)$", said.read_text(), re.MULTILINE)
@@ -57,7 +57,7 @@ def killed(world: World, address: str, place: str, call: int, when: str) -> int:
 
 
 def change(world: World) -> None:
-    """Publishes a row, then commits rows of two days, a new column among them, which wait."""
+    """Publishes a row. Then commits rows of two days, one of them with a new column, which wait for a publication."""
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     world.publish()
     wide = table(ORDERS, {"id": INT, "v": INT, "note": text()})
@@ -68,7 +68,7 @@ def change(world: World) -> None:
 
 
 def look(world: World) -> None:
-    """Every change is there once, and each partition has all columns."""
+    """Checks that every change exists once, and that each partition has all columns."""
     last = world.write((4, 40), logged=[inserted(world, 50, 4)])
     world.publish()
     assert seen(world, ("pidts_op", "id", "v", "note")) == [
@@ -100,7 +100,7 @@ def look(world: World) -> None:
 def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
     world: World, metastore: str, place: str, call: int, when: str
 ) -> None:
-    """`test_change_tables.py` breaks off at all of these points, in one process."""
+    """In `test_change_tables.py`, one process is interrupted at all of these points."""
     change(world)
     killed(world, metastore, place, call, when)
     look(world)
@@ -130,7 +130,7 @@ def test_nobody_publishes_before_the_last_call_of_a_killed_publisher_has_ended(
 
 
 def test_a_late_switch_is_refused(world: World) -> None:
-    """The metastore carries out what a killed publisher has asked for, after another one has published."""
+    """After another publisher has published, the metastore executes what the killed publisher had requested."""
     world.write((1, 10))
     world.publish()
     before = world.store.table("shop", "orders")

@@ -1,4 +1,4 @@
-"""A task from a real MariaDB whose published tables are in an object store; a reader finds them by a metastore."""
+"""A task from a real MariaDB whose published tables are in an object store. A reader finds them through a metastore."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 class StoreWorld(World):
-    """A warehouse whose tables are in an object store; new processes find it by their environment."""
+    """A warehouse whose tables are in an object store. New processes find the store by their environment."""
 
     files: str
 
@@ -47,12 +47,12 @@ class StoreWorld(World):
 
     @contextmanager
     def store(self) -> Iterator[Metastore]:
-        """A connection of its own to the metastore."""
+        """Opens another connection to the metastore."""
         with (self.folder / "lock").open("w") as lock, connected(self.metastore, Path(), lock.fileno()) as found:
             yield found
 
     def published(self, name: str) -> list[tuple[Any, ...]]:
-        """The rows of a published table, by the address in the metastore."""
+        """Returns the rows of a published table, which the metastore's address leads to."""
         with self.store() as store:
             found = store.table(self.database, name)
         assert found is not None
@@ -61,7 +61,7 @@ class StoreWorld(World):
         return [tuple(row.values()) for row in pa.concat_tables(parts).sort_by("id").to_pylist()]
 
     def here(self, name: str) -> list[tuple[Any, ...]]:
-        """The rows of the source."""
+        """Returns the rows of the source."""
         return list(self.sql(f"SELECT * FROM {name} ORDER BY id"))
 
 
@@ -108,7 +108,7 @@ def test_a_run_that_is_killed_again_and_again_publishes_whole_states(world: Stor
         run = world.start()
         until = time.monotonic() + 12 + 3 * round_
         while time.monotonic() < until:
-            # Both columns change in one transaction: a state between two transactions has equal numbers.
+            # # Both columns change in one transaction: between two transactions, they have equal numbers.
             world.sql("UPDATE t SET a = a + 1, b = b + 1")
             time.sleep(0.2)
         run.send_signal(signal.SIGKILL)

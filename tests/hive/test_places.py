@@ -1,4 +1,4 @@
-"""Where the files of published tables are: each warehouse has its own folders, also in a store that it shares."""
+"""Where the files of published tables are: each warehouse has folders of its own, also in a shared store."""
 
 from __future__ import annotations
 

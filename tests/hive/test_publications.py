@@ -1,4 +1,4 @@
-"""A task from a real MariaDB into Hive: what a separate Spark reads through the metastore."""
+"""A task from a real MariaDB into Hive, and what a separate Spark reads through the metastore."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SALES_CHANGES = [
     ["truncate", None, None, None, None, None],
     ["insert", 10, None, None, "7.50", "last"],
 ]
-"""The changes of `change_sales` as the change table has them."""
+"""The changes of `change_sales`, as the change table has them."""
 
 
 def change_sales(world: World) -> None:
@@ -53,7 +53,7 @@ def change_sales(world: World) -> None:
 
 
 def look_at_changes(world: World, reader: Reader) -> None:
-    """The change table has every change once, in the order of the log."""
+    """Checks that the change table has every change once, in log order."""
     name = f"{world.database}.sales_changes"
     rows = reader.rows(
         "SELECT pidts_op, id, buyer, CAST(price AS STRING), CAST(price__decimal_14_2 AS STRING), note "
@@ -98,7 +98,7 @@ def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: World) -> No
     )
     world.run()
     with world.reader() as reader:
-        # Spark's own reader of Parquet, then Hive's, which takes days before 1582 for those of another calendar.
+        # # First Spark's own reader of Parquet, then Hive's reader, which uses another calendar for days before 1582.
         for form, oldest in (("true", "0001-01-01"), ("false", "0001-01-03")):
             reader.ask("set", "spark.sql.hive.convertMetastoreParquet", form)
             (kinds,) = reader.rows(

@@ -1,4 +1,4 @@
-"""Hive tables in an object store: a metastore and a Spark that reach it by Hadoop's own file system for S3."""
+"""Hive tables in an object store: metastore and Spark use Hadoop's own file system for S3."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def jars() -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    """A store without folders: Hadoop takes the folders of the other one for files."""
+    """A store without folders: Hadoop would take the folders of the other store for files."""
     (tmp_path / "store").mkdir()
     with store_server(tmp_path / "store", "transient") as found:
         yield found
@@ -81,7 +81,7 @@ def test_spark_reads_states_and_changes_in_an_object_store(world: StoreWorld, st
         world.sql("INSERT INTO orders (customer, note) VALUES ('Dan', 'new')")
         world.run()
         later = rows.replace("buyer", "customer").replace("AS STRING)", "AS STRING), note")
-        for form in ("true", "false"):  # Spark's own reader of Parquet, then Hive's
+        for form in ("true", "false"):  # # First Spark's own reader of Parquet, then Hive's reader.
             reader.ask("set", "spark.sql.hive.convertMetastoreParquet", form)
             assert reader.rows(later) == [
                 [1, "Ann", "9.00", "none"],

@@ -1,4 +1,4 @@
-"""Trino reads published tables and change tables through the metastore, and the warehouse by its catalog."""
+"""Trino reads published tables and change tables through the metastore, and the warehouse through its catalog."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, metastore: str) -> I
 
 
 def catalogs(world: World) -> dict[str, dict[str, str]]:
-    """The catalogs as `docs/start/` has them, and one with what Trino does by itself."""
+    """Returns the catalogs of `docs/start/`, and one catalog with Trino's defaults."""
     files = {"fs.hadoop.enabled": "true"}
     plain = {"connector.name": "hive", "hive.metastore.uri": world.metastore, **files}
     lake = {
@@ -75,7 +75,7 @@ def of_kinds(where: str, **forms: str) -> str:
 
 
 def of_source(world: World) -> list[list[Any]]:
-    """The rows of `kinds` in the form of Trino: no zero and partial dates, and all digits of a second."""
+    """Returns the rows of `kinds` in Trino's form: without zero and partial dates, and with all digits of a second."""
     found = world.sql(of_kinds("kinds", text="CHAR", moment="DATETIME(6)", hex="HEX", number="+0"))
     return [[None if str(value).startswith(("0000-00", "2026-00")) else value for value in row] for row in found]
 
@@ -134,7 +134,7 @@ def test_trino_reads_what_the_source_has(world: World) -> None:
         assert days == [["2030-03-17 17:46:40.000000", 9]]
         names = {row[0] for row in trino.rows(f"SHOW TABLES FROM {hive}")}
         assert names == {"orders", "keyless", "kinds", "sales", "orders_changes", "keyless_changes", "kinds_changes", "sales_changes"}  # fmt: skip
-        # By itself, Trino takes moments for those of its own zone, and cuts them to milliseconds.
+        # # By default, Trino reads moments in its own time zone, and cuts them to milliseconds.
         shifted = trino.rows(
             f"SELECT CAST(d AS VARCHAR), CAST(z AS VARCHAR) FROM plain.{world.database}.kinds WHERE id = 1"
         )

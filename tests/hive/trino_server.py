@@ -1,4 +1,4 @@
-"""A Trino of one node on loopback, which reads tables through a Hive metastore; `mvn` gets it."""
+"""A Trino of one node on loopback, which reads tables through a Hive metastore; `mvn` downloads it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
     "-Djdk.attach.allowAttachSelf=true",
-    "-Duser.timezone=Asia/Tokyo",  # not UTC, in which the files have moments
+    "-Duser.timezone=Asia/Tokyo",  # # not UTC, which the files use
 )
 
 
@@ -65,7 +65,7 @@ class Trino:
             return dict(json.load(answer))
 
     def is_ready(self) -> bool:
-        """Whether the server runs queries: it says that it has started before it knows its own node."""
+        """Whether the server runs queries. It reports that it has started before it knows its own node."""
         try:
             return self.rows("SELECT node_id FROM system.runtime.nodes") == [["tests"]]
         except (OSError, AssertionError):
@@ -74,7 +74,7 @@ class Trino:
 
 @contextmanager
 def trino_server(folder: Path, catalogs: Mapping[str, Mapping[str, str]]) -> Iterator[Trino]:
-    """Starts a server with these catalogs: their names and properties."""
+    """Starts a server. `catalogs`: the names of the catalogs and their properties."""
     java, home = java_for_trino(), installation()
     url = f"http://127.0.0.1:{free_port()}"
     (folder / "catalog").mkdir(parents=True)
@@ -116,7 +116,7 @@ def write(file: Path, properties: Mapping[str, str]) -> None:
 
 
 def java_for_trino() -> Path:
-    """Returns a Java that this Trino runs on; skips the test if there is none."""
+    """Returns a Java with which this Trino runs; skips the test if there is none."""
     for java in sorted(Path("/usr/lib/jvm").glob("*/bin/java")):
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
         found = re.search(r'version "(\d+)', said)
@@ -126,7 +126,7 @@ def java_for_trino() -> Path:
 
 
 def installation() -> Path:
-    """Returns the folder of the server, which has only the plugins that the tests use."""
+    """Returns the folder of the server, with only those plugins that the tests use."""
     found = packages(PACKAGES, FOLDER)
     home = found / "server"
     if not home.exists():

@@ -1,4 +1,4 @@
-"""Every error that ends a command or halts a table says what to do now."""
+"""Every error that ends a command or halts a table says what the reader can do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {
 
 
 def silent(source: str) -> list[int]:
-    """The lines that make an error without advice, of a kind that has none either."""
+    """Returns the lines that make an error without advice, of a class that has no advice either."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     named = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in KINDS and node.args]
     return [

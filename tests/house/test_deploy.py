@@ -1,4 +1,4 @@
-"""What is in `deploy/` fits the tree: the unit as systemd itself checks it, the container file by its form."""
+"""The files in `deploy/` fit the tree: systemd itself checks the unit, and the container file has the right form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSTRUCTIONS = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPO
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The container file's instructions, each with its continued lines."""
+    """Returns the container file's instructions, each with its continued lines."""
     text = re.sub(r"\\\n", " ", (DEPLOY / "Containerfile").read_text("utf-8"))
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
@@ -26,7 +26,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if program is None:
         pytest.skip("systemd-analyze is not here")
     unit = tmp_path / "pidts.service"
-    # It also looks for the program, which is installed on the operator's machine only.
+    # # systemd also looks for the program, which is installed only on the operator's machine.
     unit.write_text((DEPLOY / "pidts.service").read_text("utf-8").replace("/opt/pidts/bin/pidts", "/bin/true"), "utf-8")
     done = subprocess.run([program, "verify", unit], capture_output=True, text=True, timeout=60, check=False)
     complaints = [line for line in done.stderr.splitlines() if "pidts.service" in line]

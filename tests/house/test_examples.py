@@ -1,4 +1,4 @@
-"""Property tests look at fresh examples in each run, and any of these runs can be repeated."""
+"""Property tests try new examples in each run, and each of these runs can be repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The import rules catch an offender. That they hold is what `./test` checks before the tests."""
+"""The import rules detect violations. `./test` checks before the tests that there are none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _lint(root: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_task_does_not_load_the_data_source() -> None:
-    """What is wrong with `format("binlog")` must not stop a task that does not use it."""
+    """An error of `format("binlog")` must not stop a task that does not use it."""
     loaded = "[name for name in sys.modules if name.startswith('pidts.spark.binlog')]"
     code = f"import sys, pidts.spark.stream; print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -82,7 +82,7 @@ FORBIDDEN = [
 
 
 def _write(tree: Path, cases: list[tuple[str, str]]) -> list[str]:
-    """Each line in a module of its own; their names."""
+    """Writes each line into a module of its own; returns the names of the modules."""
     for number, (importer, line) in enumerate(cases):
         (tree / "src" / "pidts" / importer / f"work{number}.py").write_text(line + "\n")
     return [f"pidts.{importer}.work{number} " for number, (importer, _) in enumerate(cases)]

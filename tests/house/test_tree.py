@@ -1,4 +1,4 @@
-"""The tree keeps its own rules: what it may name, how it is laid out, and that nothing unpinned gets in."""
+"""The tree follows its own rules: which names it may have, how it is laid out, and that all packages are pinned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "pidts"
 
 
 def _tracked() -> Iterator[Path]:
-    """The files that are committed or would be; in a clone without git's history, all files."""
+    """Returns the files that are committed or that git would add; in a tree without git's history, all files."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         capture_output=True,
@@ -38,8 +38,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         yield f"{path.relative_to(ROOT)}:{number}", line
 
 
-# Where a package comes from is the affair of each machine's own settings; and a path of one machine is nobody else's.
-# A path counts if it is not inside a longer path or a word.
+# # Where a machine gets packages from is its own setting, and a path of one machine is of no use on another. A path
+# counts if it is not inside a longer path or a word.
 FORBIDDEN = re.compile(
     r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|repo1?\.maven|crates\.io|deb\.debian\.org|archive\.ubuntu\.com"
     r"|--(?:extra-)?index-url|(?<![\w./-])/(?:work|home)/\w"
@@ -86,7 +86,7 @@ def test_what_a_run_and_the_tests_share_has_one_version() -> None:
     for path in (ROOT / "requirements").glob("*.txt"):
         text = path.read_text("utf-8")
         here: dict[str, set[str]] = {}
-        # A package may have one pin for each of several Pythons.
+        # # A package may have one pin for each version of Python.
         for package, version in re.findall(r"^([a-z0-9-]+)(?:\[[\w,]+\])?==(\S+)", text, re.MULTILINE):
             here.setdefault(package, set()).add(version)
         for package, versions in here.items():

@@ -1,4 +1,4 @@
-"""A folder for warehouses of many commits, and a clock that a test moves on."""
+"""A folder for warehouses with many commits, and a clock that tests set."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def memory_path() -> Iterator[Path]:
-    """A folder in memory, where the system has such: a hundred commits wait for the disk a thousand times."""
+    """Returns a folder in memory, if the system has one: a hundred commits wait for the disk a thousand times."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of all of Python, in its only element."""
+    """Replaces the time of all Python code by the only element of a list."""
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
     return now

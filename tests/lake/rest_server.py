@@ -1,4 +1,4 @@
-"""Iceberg's own REST catalog, from the jars of its tests and the web server that PySpark brings.
+"""Iceberg's own REST catalog, from the jars of its tests and the web server of PySpark.
 
 `rest_server.py PORT FOLDER JARS` serves on loopback until its input ends. Its tables are in an SQLite database in the
 folder.

@@ -1,4 +1,4 @@
-"""Schema changes that alter values on the source, which writes none of them to the log."""
+"""Schema changes that alter values on the source, whose log has no events of these rows."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def altered(folder: Path, columns: str, values: tuple[object, ...], action: str)
 
 @pytest.mark.parametrize(("column", "value", "action"), REFUSED, ids=[one[2] for one in REFUSED])
 def test_what_only_the_source_knows_halts(tmp_path: Path, column: str, value: object, action: str) -> None:
-    """A value that the source has changed, or may have, is never left as it was."""
+    """A value that the source has changed, or may have changed, never stays as it was."""
     with pytest.raises(Halted) as caught:
         altered(tmp_path, column, (value,), action)
     assert caught.value.code == "ddl-not-translatable"
@@ -111,7 +111,7 @@ def test_what_only_the_source_knows_halts(tmp_path: Path, column: str, value: ob
 
 @pytest.mark.parametrize(("column", "value", "action"), KEPT, ids=[one[2] for one in KEPT])
 def test_what_stays_goes_through(tmp_path: Path, column: str, value: object, action: str) -> None:
-    """A change under which the values stay is made."""
+    """A change that alters no values is made."""
     assert altered(tmp_path, column, (value,), action) == [{"id": 1, "v": value}]
 
 
@@ -123,7 +123,7 @@ def test_what_the_source_surely_makes_of_a_value_is_made_here(
 
 
 def test_a_generated_column_whose_base_changes_halts(tmp_path: Path) -> None:
-    """The source computes it anew."""
+    """The source computes the column anew."""
     with pytest.raises(Halted) as caught:
         altered(tmp_path, "v DECIMAL(10,2), g INT AS (length(v))", (Decimal("1.50"), 4), "MODIFY v DECIMAL(12,3)")
     assert caught.value.code == "ddl-not-translatable"

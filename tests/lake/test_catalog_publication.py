@@ -1,4 +1,6 @@
-"""Tables of a warehouse in the catalog of a real PostgreSQL or MariaDB, read back by pyiceberg through that catalog alone."""
+"""Tables of a warehouse in the catalog of a real PostgreSQL or MariaDB, which pyiceberg reads through this catalog
+alone.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def move(*words):
 catalog.move = move
 publish(IcebergTarget(warehouse).connect(), catalog(host, int(port), user, database, "lake", password))
 """
-"""A publisher that is killed when the next states are recorded, and when the server has them."""
+"""The publisher is killed when the next states are recorded, or when the server has them."""
 
 Rows = list[tuple[int, int]]
 
@@ -84,7 +86,7 @@ class World:
 
     @cached_property
     def reader(self) -> SqlCatalog:
-        """The catalog of another program, which would make the server's tables if they were missing."""
+        """Returns the catalog of another program. It would create the server's tables if they were missing."""
         server = self.server
         address = f"{server.user}:{server.password}@{server.host}:{server.port}/{self.database}"
         scheme = "postgresql+psycopg" if server.kind == "postgres" else "mysql+pymysql"
@@ -106,12 +108,12 @@ class World:
         self.session.execute(json.dumps(step))
 
     def publish(self, *, whole: bool = False) -> bool:
-        """Publishes by a session of its own, as another process would."""
+        """Publishes with a session of its own, as another process would."""
         with closing(self.target.connect()) as session:
             return publish(session, self.catalog, whole=whole)
 
     def rows(self, name: TableName = A) -> Rows | None:
-        """The rows that a reader of the server's catalog finds; None if it finds no table."""
+        """Returns the rows that a reader finds through the server's catalog; None if it finds no table."""
         try:
             found = self.reader.load_table((name.schema, name.name)).scan().to_arrow()
         except NoSuchTableError:
@@ -119,7 +121,7 @@ class World:
         return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
     def sql(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Runs a statement at the server."""
+        """Runs a statement on the server."""
         with closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(statement, values)
             found = list(cursor.fetchall()) if cursor.description else []
@@ -273,14 +275,14 @@ def test_a_table_of_somebody_else_is_not_replaced(world: World) -> None:
 
 
 def test_a_table_that_is_none_of_iceberg_is_not_replaced() -> None:
-    """A metastore has tables of Hive, too: they have no metadata file, and neither has a table without a record."""
+    """A metastore has tables of Hive, too. They have no metadata file, and neither has a table without a record."""
     said = step(Move(A, "file:///w/shop/a/metadata/00000001-x.metadata.json"), "")
     assert isinstance(said, str)
     assert "no Iceberg table" in said
 
 
 def test_each_catalog_of_a_warehouse_has_a_place_of_its_own() -> None:
-    """The records of a place are compared with the tables of one catalog, and other tables are dropped there."""
+    """The records of a catalog are compared with the tables there, and other tables are dropped there."""
     assert HiveCatalog("thrift://h:1", "lake").place != HiveCatalog("thrift://h:1", "other").place
     assert RestCatalog("https://h", catalog="lake").place != RestCatalog("https://h", catalog="other").place
 
@@ -305,7 +307,7 @@ def test_a_task_that_publishes_again_takes_its_former_tables_over(world: World) 
 
 
 def test_a_late_transaction_of_a_killed_publisher_changes_nothing(world: World) -> None:
-    """The server still works on it: the next publication waits for its outcome."""
+    """The server still executes the transaction: the next publication waits for its outcome."""
     world.write((1, 1))
     world.publish()
     place = world.catalog.place
@@ -372,7 +374,7 @@ def test_an_error_of_the_server_leaves_the_record_and_names_no_password(world: W
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
-    """Lets a process end at one call of a function: before it, or after its effect."""
+    """Ends the process at one call of a function: before it, or after its effect."""
     real: Callable[..., Any] = getattr(owner, name)
     calls = 0
 

@@ -1,4 +1,4 @@
-"""A Spark cluster compares a warehouse with its source, and finds what one process finds, in the same order."""
+"""A Spark cluster compares a warehouse with its source. It finds what one process finds, in the same order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def world(
     in_one_session: InOneSession,
     cluster: Cluster,
 ) -> Iterator[World]:
-    """Two tables that differ: their keys are numbers, and texts, which a warehouse orders in another way."""
+    """Two tables that differ. Their keys are numbers, and texts, which a warehouse orders in another way."""
     made = World(mariadb, tmp_path_factory.mktemp("lake"), run_sql)
     conf = {
         "spark.executor.memory": "512m",
@@ -68,9 +68,9 @@ def world(
         made.sql(f"ANALYZE TABLE {table}")
     made.run()
     in_one_session(mariadb, made.database, "SET sql_log_bin = 0", *LOSSES)
-    # Other tests write to the same log: only a task that runs shows that the tables have no change in it.
+    # # Other tests write to the same log, so a run of the task has to show that the log has no changes of the tables.
     run = made.start()
-    # Small tables have many spans, each of which is a task's work.
+    # # Small tables have many spans, each of which is the work of one Spark task.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules["pidts.verify.compare"], "_MANY_ROWS", 1)
         patch.setattr("pidts.verify.spans._PARTS", 1)
@@ -88,7 +88,7 @@ def parts(world: World) -> tuple[TaskConfig, ...]:
 
 @pytest.fixture(scope="module")
 def alone(world: World) -> Report:
-    """The report of one process."""
+    """Returns the report of one process."""
     report = compare_task(*load_parts(world.file), examples=50)
     (item, word) = report.tables
     assert (item.missing, item.extra, item.different) == (2, 3, 6)
@@ -153,7 +153,7 @@ def applications(cluster: Cluster) -> set[str]:
 
 
 def executors(cluster: Cluster) -> list[int]:
-    """The processes of the cluster's executors."""
+    """Returns the processes of the cluster's executors."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -34,7 +34,7 @@ def target(memory_path: Path) -> IcebergTarget:
 
 
 def forget_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empties the caches, as in a process that has just begun."""
+    """Empties the caches, as they are in a new process."""
     from pidts.target.iceberg import files, snapshot
 
     for module in (files, snapshot):
@@ -95,13 +95,14 @@ def test_all_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_disk_that_takes_no_more_is_tried_again(target: IcebergTarget, request: pytest.FixtureRequest) -> None:
-    """At any byte: the system refuses files that grow beyond a limit, as a full disk would."""
+    """The write fails at any byte: the system refuses files that grow beyond a limit, as a full disk would."""
     with closing(target.connect()) as session:
         create(session, KEYED)
         (row,) = session.meta.checkpoints.claim("t", "s", 1, checkpoint(100))
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     failures = []
-    # The database makes its further files with its first session: without one, it would fail before any other file.
+    # # The database creates further files with its first session. Without a session, it would fail before any other
+    # file.
     request.addfinalizer(target.connect().close)
     for limit in (1, 600, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 7000, 10_000):
         with closing(target.connect()) as session:
@@ -154,7 +155,7 @@ def test_the_copy_of_a_table_without_a_key_locks_nobody_out(
 
 
 def append(target: IcebergTarget, number: int, branch: str) -> None:
-    """As another program adds a row to a branch."""
+    """Adds a row to a branch, as another program does."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("lake", uri=f"sqlite:///{target.warehouse}/catalog.db")
@@ -207,7 +208,7 @@ def test_a_tag_on_a_branch_that_was_dropped_keeps_its_files(target: IcebergTarge
         create(session, KEYED)
     committed(target, clock, *range(10))
     manage(target, "create_branch", current(target), "side")
-    committed(target, clock, *range(10, 26))  # the small files become one: the branch alone needs them
+    committed(target, clock, *range(10, 26))  # # The small files become one file: only the branch needs them.
     append(target, 99, "side")
     kept = current(target, "side")
     manage(target, "create_tag", kept, "audit")
@@ -218,13 +219,13 @@ def test_a_tag_on_a_branch_that_was_dropped_keeps_its_files(target: IcebergTarge
 
 
 def gone_back(target: IcebergTarget, clock: list[float]) -> None:
-    """Makes a table of which another program has made an early snapshot, of rows 0 to 13, the current one again."""
+    """Makes an early snapshot the current one, as another program does: the table then has the rows 0 to 13."""
     with closing(target.connect()) as session:
         create(session, KEYED)
     committed(target, clock, *range(14))
     early = current(target)
     manage(target, "create_tag", early, "early")
-    committed(target, clock, *range(14, 20))  # the small files become one
+    committed(target, clock, *range(14, 20))  # # The small files become one file.
     manage(target, "set_current_snapshot", early)
     manage(target, "remove_tag", "early")
 
@@ -240,7 +241,7 @@ def test_files_of_a_snapshot_that_another_program_went_back_to_stay(target: Iceb
 def test_files_of_a_snapshot_that_another_program_went_back_to_and_wrote_on_stay(
     target: IcebergTarget, clock: list[float]
 ) -> None:
-    """The newest snapshot is the current one then, as if nobody had gone back."""
+    """The newest snapshot is then the current one, as if no program had gone back."""
     gone_back(target, clock)
     append(target, 99, "main")
     committed(target, clock, 100, 101, 102, 103, 104, 105)

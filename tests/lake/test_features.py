@@ -14,7 +14,7 @@ from tests.lake.test_warehouse import World
 from pidts.sandbox import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore:Merge on read")
-"""pyiceberg, which changes rows as another program here, writes files anew instead."""
+"""pyiceberg, which changes rows here as another program, writes files anew instead of adding deletes."""
 
 
 @pytest.fixture

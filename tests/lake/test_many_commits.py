@@ -1,4 +1,4 @@
-"""Many small commits: the table stays what it is to be, and its files stay few, for our reader and for others."""
+"""Many small commits: the table has the right rows, and few files, for PiDTS and for other readers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read(target: IcebergTarget, structure: Table) -> list[tuple[Any, ...]]:
 
 
 def read_by_others(target: IcebergTarget) -> list[tuple[Any, ...]]:
-    """As pyiceberg's own catalog reads the table, without any code of ours."""
+    """Reads the table with pyiceberg's own catalog, without any code of PiDTS."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("lake", uri=f"sqlite:///{target.warehouse}/catalog.db")
@@ -57,7 +57,7 @@ def read_by_others(target: IcebergTarget) -> list[tuple[Any, ...]]:
 
 
 def files(target: IcebergTarget) -> list[tuple[int, int]]:
-    """The rows and the bytes of each data file that a reader opens."""
+    """Returns the rows and the bytes of each data file that a reader opens."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("lake", uri=f"sqlite:///{target.warehouse}/catalog.db")
@@ -109,7 +109,7 @@ def test_what_writes_small_files_anew_may_be_any_kind_of_change(target: IcebergT
 def test_any_history_is_what_the_source_has_and_its_files_stay_few(
     target: IcebergTarget, monkeypatch: pytest.MonkeyPatch, seed: str
 ) -> None:
-    # Nothing is kept for readers here, so that what is removed too early is missed.
+    # # Nothing is kept for readers here, so a file that is removed too early is missed.
     monkeypatch.setattr("pidts.target.iceberg.publish.KEPT_SECONDS", -3600)
     monkeypatch.setattr("pidts.target.iceberg.catalog.KEPT_SECONDS", -3600)
     chance, model = random.Random(seed), {}
@@ -138,7 +138,7 @@ def test_any_history_is_what_the_source_has_and_its_files_stay_few(
 def test_a_commit_merges_no_more_small_files_than_it_may(
     target: IcebergTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy leaves many files that are small, and the changes after it do not wait until all of them are merged."""
+    """A copy leaves many small files. The changes after the copy do not wait until all of them are merged."""
     structure = table(NAME, {"id": INT, "v": INT})
     with closing(target.connect()) as session:
         create(session, structure)
@@ -178,7 +178,7 @@ def test_a_reader_that_began_before_finds_its_files(target: IcebergTarget) -> No
 def test_a_break_at_any_file_leaves_all_of_a_batch_or_nothing(
     target: IcebergTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two tables and the checkpoint: each wait for the disk is a place where the process may end."""
+    """The batch changes two tables and the checkpoint. The process may end at each write to the disk."""
     one, two = (table(TableName("shop", name), {"id": INT, "v": INT}) for name in ("one", "two"))
     with closing(target.connect()) as session:
         for structure in (one, two):
@@ -225,7 +225,7 @@ def test_a_break_at_any_file_leaves_all_of_a_batch_or_nothing(
 
 
 def all_snapshots(target: IcebergTarget) -> list[int]:
-    """The number of rows of each snapshot that the table names; each must be readable."""
+    """Returns the number of rows of each snapshot that the table names; each snapshot must be readable."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("lake", uri=f"sqlite:///{target.warehouse}/catalog.db")
@@ -323,7 +323,7 @@ def keyless(kinds: dict[str, ColumnType]) -> Table:
 def counted(
     structure: Table, *, upserts: Sequence[Sequence[Any]] = (), deletes: Sequence[Sequence[Any]] = ()
 ) -> NetChange:
-    """A change of a table without a key: each of these rows is removed once."""
+    """Returns a change of a table without a key: each of these rows is removed once."""
     counts = Counts(inserted=len(upserts), deleted=len(deletes))
     times = pa.array([1] * len(deletes), pa.int64())
     return NetChange(structure, rows(structure, *deletes), rows(structure, *upserts), counts, times=times)
