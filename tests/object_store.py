@@ -1,6 +1,6 @@
-"""A server of S3 on loopback, with its objects in a folder, for the files of warehouses.
+"""An S3 server on loopback with its objects in a folder, for the files of warehouses.
 
-It is S3Proxy, which checks signatures as other servers do. `mvn` gets it.
+It is S3Proxy, which checks signatures as other servers do. `mvn` downloads it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOGGING = """\
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """A server, and the variables by which programs find it."""
+    """A server, and the environment variables by which programs find it."""
 
     environment: dict[str, str]
     process: int
@@ -54,11 +54,11 @@ class ObjectStore:
         return f"s3://{name}"
 
     def silence(self) -> None:
-        """Makes the server answer nothing until `wake`."""
+        """Stops all answers of the server until `wake`."""
         os.kill(self.process, signal.SIGSTOP)
 
     def wake(self) -> None:
-        """Lets the server answer again, also what was asked meanwhile."""
+        """Lets the server answer again, also the requests that came meanwhile."""
         os.kill(self.process, signal.SIGCONT)
 
 
@@ -78,14 +78,17 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 
 @contextmanager
 def store_server(folder: Path, provider: str = "filesystem-nio2") -> Iterator[ObjectStore]:
-    """Starts a store. `filesystem-nio2` has real folders; `transient` has only objects, in memory, like Amazon's."""
+    """Starts a store.
+
+    `filesystem-nio2` has real folders; `transient` has only objects, in memory, as Amazon's store does.
+    """
     (folder / "objects").mkdir()
     variables = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}",
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "tests",
         "AWS_SECRET_ACCESS_KEY": "of-tests",
-        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # this server does not know the newest checksum
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # # This server does not support the newest checksum.
     }
     (folder / "properties").write_text(
         f"s3proxy.endpoint={variables['AWS_ENDPOINT_URL']}\n"
@@ -115,7 +118,7 @@ def store_server(folder: Path, provider: str = "filesystem-nio2") -> Iterator[Ob
                 patch.setenv(name, value)
             from pidts.target.iceberg import files
 
-            # This process may have read the variables before.
+            # # This process may already have read the variables.
             patch.setattr(files.IO, "properties", files.store_settings())
             files.IO.fs_by_scheme.cache_clear()  # type: ignore[attr-defined] - it is an lru_cache
             yield ObjectStore(variables, server.pid)

@@ -1,4 +1,4 @@
-"""A task from a real MariaDB into a warehouse whose files are in an object store, from which pyiceberg reads them."""
+"""A task from a real MariaDB into a warehouse whose files are in an object store, which pyiceberg reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 class StoreWorld(World):
-    """A warehouse whose files are in an object store; new processes find it by their environment."""
+    """A warehouse whose files are in an object store. New processes find the store by their environment."""
 
     store: ObjectStore
     files: str
@@ -48,7 +48,7 @@ class StoreWorld(World):
         return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
 
     def there(self, table: str, order: str = "id") -> list[dict[str, Any]]:
-        """The rows of a table, as a reader of Iceberg sees them that has the address of the store."""
+        """Returns the rows of a table, as a reader of Iceberg sees them that has the address of the store."""
         place, variables = self.folder / "warehouse", self.store.environment
         where = {"s3.endpoint": variables["AWS_ENDPOINT_URL"], "s3.region": variables["AWS_REGION"]}
         catalog = SqlCatalog("lake", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}", **where)
@@ -71,7 +71,7 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, object_store: Object
 
 
 def objects(world: StoreWorld) -> set[str]:
-    """The names of all objects."""
+    """Returns the names of all objects."""
     root = world.files.removeprefix("s3://")
     store = files.IO.fs_by_scheme("s3", root.partition("/")[0])
     found = store.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True))
@@ -177,7 +177,7 @@ def test_files_that_nobody_needs_are_swept(world: StoreWorld, monkeypatch: pytes
         sweep(session)
         assert objects(world) == before
         now[0] += ORPHAN_SECONDS + 10
-        assert sweep(session) == 2  # the orphan, and the folder of the dropped table
+        assert sweep(session) == 2  # # the file without a table, and the folder of the dropped table
     assert {each for each in before if "/gone-" in each}
     assert not {each for each in objects(world) if "/gone-" in each}
     assert not files.exists(orphan)

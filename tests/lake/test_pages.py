@@ -1,4 +1,4 @@
-"""Reads of the rows after a key, and of rows with neighbouring keys, in files that are sorted by key and others."""
+"""Reads the rows after a key, and rows with neighbouring keys, from files that are sorted by key and from others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def target(memory_path: Path) -> IcebergTarget:
 
 
 def looked_at(monkeypatch: pytest.MonkeyPatch, name: str, which: int) -> list[int]:
-    """Notes how many rows each call of a function of `open_table` gets."""
+    """Records how many rows each call of a function of `open_table` gets."""
     counts: list[int] = []
     usual = getattr(open_table, name)
 
@@ -46,7 +46,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, name: str, which: int) -> list[in
 
 
 def appended_unsorted(target: IcebergTarget, found: list[tuple[int, int, int]]) -> None:
-    """As another program adds a file, which is not sorted by the key."""
+    """Adds a file that is not sorted by the key, as another program does."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("lake", uri=f"sqlite:///{target.warehouse}/catalog.db")
@@ -87,7 +87,7 @@ def test_pages_of_a_table_are_its_rows_in_the_order_of_their_keys(
 
 
 def test_parts_of_a_table_are_its_rows(target: IcebergTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of committed files, without removed ones, and those of the open transaction."""
+    """The parts have the rows of committed files without removed rows, and the rows of the open transaction."""
     monkeypatch.setattr(open_table, "ROW_GROUP", 1000)
     filled(target, KEYED)
     with closing(target.connect()) as session:

@@ -1,4 +1,4 @@
-"""Places of removed rows, joined from several files of them."""
+"""The places of removed rows, joined from several files that name such places."""
 
 from __future__ import annotations
 

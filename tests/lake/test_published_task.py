@@ -47,14 +47,14 @@ class Published(World):
             catalog.engine.dispose()
 
     def demand_equal(self, table: str) -> None:
-        """The server's catalog has the source's columns and rows, in this order."""
+        """Checks that the server's catalog has the source's columns and rows, in this order."""
         names = [name for name, *_ in self.sql(f"SHOW COLUMNS FROM {table}")]
         found = self.there(table)
         assert all(list(row) == names for row in found)
         assert [tuple(row.values()) for row in found] == self.here(table)
 
     def until(self, is_true: Callable[[], bool]) -> None:
-        """Waits until something is true."""
+        """Waits until the condition is true."""
         end = time.monotonic() + SECONDS
         while not is_true():
             assert time.monotonic() < end, (self.folder / "log").read_text()[-3000:]
@@ -109,7 +109,7 @@ def test_rows_and_schema_changes_arrive_in_the_servers_catalog(world: Published)
 
 @pytest.mark.long
 def test_a_run_that_is_killed_leaves_a_servers_catalog_that_can_be_read_and_is_completed(world: Published) -> None:
-    """Two tables change in the same transactions; the kills come at any point of commits and publications."""
+    """Two tables change in the same transactions. The process is killed at any point of commits and publications."""
     chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
     for name in ("t", "u"):
         world.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT NOT NULL)")

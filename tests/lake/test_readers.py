@@ -1,4 +1,4 @@
-"""Readers of other makers read a warehouse that rows were removed from and whose columns have changed."""
+"""Readers of other makers read a warehouse whose rows were removed and whose columns have changed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ROWS = "[(3, 0, 7), (5, 5, 5), (100, 3, 7)]"
 class Lake:
     folder: Path
     location: str
-    """The table's metadata file."""
+    """Returns the table's metadata file."""
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_duckdb_reads_the_rows_that_are_there(lake: Lake) -> None:
 
 @pytest.mark.spark
 def test_spark_reads_the_rows_that_are_there_by_iceberg_s_own_catalog(lake: Lake) -> None:
-    """On the oldest Spark, since Iceberg's classes are made for one version of Spark, and there are none for 4.3."""
+    """The test uses the oldest Spark: Iceberg's classes are made for one version of Spark, and there are none for 4.3."""
     folder = packages(ROOT / "requirements" / "readers" / "pom.xml", ROOT / ".venv-readers-java")
     jars = ",".join(map(str, sorted(folder.glob("*.jar"))))
     assert read(SPARK, environment_of("4.0"), str(lake.folder), jars) == ROWS

@@ -1,4 +1,4 @@
-"""Tables of a warehouse in a real REST catalog, Iceberg's own, read back by pyiceberg through that catalog alone."""
+"""Tables of a warehouse in a real REST catalog, Iceberg's own, which pyiceberg reads through this catalog alone."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class World:
         self.session.execute(json.dumps(step))
 
     def rename(self, column: str, to: str) -> None:
-        """Gives the second column another name."""
+        """Renames the second column."""
         after = replace(table(A, {"id": INT, to: INT}), columns=(Column("id", INT, nullable=False), Column(to, INT)))
         self.run(
             alter=after.to_json(), known=["id", column], kept={"id": "id", to: column}, unfillable=[], executed_at=0
@@ -85,7 +85,7 @@ class World:
             return publish(session, self.catalog, whole=whole)
 
     def there(self, name: TableName = A) -> list[dict[str, Any]] | None:
-        """The rows that a reader finds; None if it finds no table."""
+        """Returns the rows that a reader finds; None if it finds no table."""
         try:
             found = self.reader.load_table((name.schema, name.name))
         except NoSuchTableError:
@@ -126,7 +126,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of all of Python, which begins now: the server compares times with its own."""
+    """Replaces the time of all Python code.
+
+    It begins with the present time, because the server compares times with its own.
+    """
     now = [time.time()]
     monkeypatch.setattr("time.time", lambda: now[0])
     return now
@@ -202,7 +205,7 @@ def test_a_schema_that_was_current_before_arrives(world: World) -> None:
 def test_a_broken_publication_is_completed_by_the_next_one(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
-    """One table has other rows, one is new, one is dropped, and one is another table of the same name."""
+    """One table has new rows, one table is new, one is dropped, and one is another table of the same name."""
     c, d = TableName("shop", "c"), TableName("shop", "d")
     world.create(B)
     world.create(d)
@@ -229,7 +232,7 @@ def test_a_broken_publication_is_completed_by_the_next_one(
 
 
 def test_a_late_call_of_a_killed_publisher_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a late commit nor a late creation, also if only the schema has changed since."""
+    """This is true for a late commit and for a late creation, and also if only the schema has changed since."""
     world.write((1, 1))
     assert world.publish()
     with world.catalog._client() as client:
@@ -308,7 +311,7 @@ def test_a_table_of_somebody_else_is_not_replaced(world: World) -> None:
 
 
 def test_expired_snapshots_go_and_the_server_removes_no_file_of_the_warehouse(world: World) -> None:
-    """The server removes metadata files that leave a table's log: those of the warehouse are not in it."""
+    """The server removes metadata files that leave a table's log. The warehouse's metadata files are not in this log."""
     first = world.write((1, 0))
     files = set(Path(first.removeprefix("file://")).parent.iterdir())
     assert world.publish()

@@ -1,4 +1,4 @@
-"""Files that the catalog of a server needs stay, however far the warehouse is ahead of it."""
+"""Files that a server's catalog needs stay, however much later the state of the warehouse is."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def commit(session: IcebergSession, key: int, value: int) -> str:
 
 
 def hours(session: IcebergSession, clock: list[float], count: int) -> None:
-    """Lets time go by, with commits, of which each removes what is old enough, and a sweep."""
+    """Lets hours pass, with commits, each of which removes files that are old enough, and with a sweep."""
     for number in range(count):
         clock[0] += HOUR
         commit(session, 1, 1000 + number)
@@ -54,7 +54,7 @@ def hours(session: IcebergSession, clock: list[float], count: int) -> None:
 
 
 def rows(location: str) -> list[tuple[int, int]]:
-    """The rows that a reader finds by a metadata file."""
+    """Returns the rows that a reader finds by a metadata file."""
     found = StaticTable.from_metadata(location).scan().to_arrow()
     return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
@@ -88,7 +88,7 @@ def test_the_state_of_a_server_stays_readable_until_an_hour_after_its_next_state
 
 
 def test_a_schema_change_keeps_the_metadata_file_of_a_server(target: IcebergTarget, clock: list[float]) -> None:
-    """Both metadata files have the same snapshots: sequence numbers alone would not tell them apart."""
+    """Both metadata files have the same snapshots, so sequence numbers alone would not distinguish them."""
     with closing(target.connect()) as session:
         shown = commit(session, 1, 1)
         ServerRecord(session).put(PLACE, NAME, Entry(metadata=shown))

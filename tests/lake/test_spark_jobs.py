@@ -1,4 +1,6 @@
-"""Two workers change a warehouse in jobs of a Spark cluster: the copy, then changes, a killed run between them."""
+"""Two workers change a warehouse in jobs of a Spark cluster: first the copy, then changes, with a killed run in
+between.
+"""
 
 from __future__ import annotations
 

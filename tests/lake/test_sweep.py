@@ -1,4 +1,4 @@
-"""Files that nobody needs are removed, and no other file, wherever a sweep breaks off."""
+"""Files that nobody needs are removed, and no other files, wherever a sweep is interrupted."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_file_that_was_noted_and_is_committed_later_stays(
     with closing(target.connect()) as session:
         create(session, KEYLESS)
         session.begin()
-        session.load(KEYLESS, rows(KEYLESS, (1, 1)))  # its file is written, and nobody names it
+        session.load(KEYLESS, rows(KEYLESS, (1, 1)))  # # Its file is written, and no metadata names it.
         swept(target)
         clock[0] += DAY
         session.commit()
@@ -113,7 +113,7 @@ def test_a_file_that_was_noted_and_is_committed_later_stays(
 def test_rows_whose_file_was_removed_before_their_commit_are_not_lost(
     target: IcebergTarget, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the process was frozen for more than a day between the file and COMMIT."""
+    """The process is frozen for more than a day between writing the file and its COMMIT."""
     monkeypatch.setattr("pidts.target.iceberg.session._LOADED_BYTES", 1)
     with closing(target.connect()) as session:
         create(session, KEYLESS)
@@ -178,7 +178,7 @@ def test_a_warehouse_is_swept_by_each_of_its_paths(
 
 
 def test_what_is_registered_by_another_path_stays(target: IcebergTarget, clock: list[float], tmp_path: Path) -> None:
-    """A table that an orphan's table shares its folder with, under another catalog's name and the other path."""
+    """Two tables share a folder: one was left behind, the other is registered in another catalog, by another path."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     (tmp_path / "other").symlink_to(target.warehouse)
@@ -276,7 +276,7 @@ def test_a_sweep_may_break_off_anywhere(
 def test_any_history_of_ours_and_others_keeps_every_named_snapshot(
     target: IcebergTarget, clock: list[float], monkeypatch: pytest.MonkeyPatch, seed: str
 ) -> None:
-    """With no grace at all: what is removed too early is missed."""
+    """Files are removed without delay, so a file that is removed too early is missed."""
     monkeypatch.setattr(sweeping, "ORPHAN_SECONDS", -1)
     chance = random.Random(seed)
     with closing(target.connect()) as session:

@@ -1,6 +1,6 @@
 """A task from a real MariaDB into a warehouse, and what other programs read there.
 
-What is read is read by pyiceberg's own catalog: nothing of the product takes part in it.
+pyiceberg's own catalog reads the tables, without any code of PiDTS.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
             return loaded_programs().start(["run", str(self.file), "--json", *more], log, log)
 
     def run(self) -> None:
-        """Runs until the target has what the source has."""
+        """Runs until the target has all rows of the source."""
         done = self.start("--until-synced").wait(SECONDS)
         assert done == 0, (self.folder / "log").read_text()[-3000:]
 
     def verified(self) -> dict[str, Any]:
-        """What `pidts verify` says."""
+        """Returns the output of `pidts verify`."""
         done = self.pidts("verify", "--json")
         assert done.stdout, done.stderr[-2000:]
         return json.loads(done.stdout)  # type: ignore[no-any-return]
@@ -80,7 +80,7 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
         return loaded_programs().text([*command.split(), str(self.file), *more], SECONDS)
 
     def there(self, table: str, order: str = "id") -> list[dict[str, Any]]:
-        """The rows of a table, as any reader of Iceberg sees them."""
+        """Returns the rows of a table, as any reader of Iceberg sees them."""
         from pyiceberg.catalog.sql import SqlCatalog
 
         place = self.folder / "warehouse"
@@ -92,7 +92,7 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
         return rows.sort_by(order).to_pylist()  # type: ignore[no-any-return]
 
     def has(self, table: str, number: int) -> bool:
-        """Whether a row is there, as any reader sees it; a run may be about to make the table."""
+        """Whether a reader sees this row; the run may not have created the table yet."""
         from pyiceberg.exceptions import NoSuchTableError
 
         if not (self.folder / "warehouse" / "catalog.db").exists():
@@ -103,7 +103,7 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
             return False
 
     def here(self, table: str) -> list[tuple[Any, ...]]:
-        """The rows of the source."""
+        """Returns the rows of the source."""
         return list(self.sql(f"SELECT * FROM {table} ORDER BY id"))
 
 
@@ -148,7 +148,7 @@ def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: 
 
 
 def test_a_copy_without_spark_makes_few_snapshots(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warehouse takes more rows than a server before Spark is worth its start."""
+    """For a warehouse, a copy starts Spark only for more rows than for a server."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     monkeypatch.setenv("JAVA_HOME", str(world.folder / "no-java"))
@@ -159,11 +159,11 @@ def test_a_copy_without_spark_makes_few_snapshots(world: World, monkeypatch: pyt
     table = catalog.load_table((world.database, "t"))
     catalog.engine.dispose()
     assert len(table.scan().to_arrow()) == 150_000
-    assert len(table.metadata.snapshots) <= 16  # a slow machine reads fewer rows at once, but 10,000 at least
+    assert len(table.metadata.snapshots) <= 16  # # A slow machine reads fewer rows at once, but at least 10,000.
 
 
 def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world: World) -> None:
-    """Each run has committed something before it is killed, at any point of a later commit."""
+    """Each run has committed something before it is killed at any point of a later commit."""
     chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
     world.sql("CREATE TABLE accounts (id INT PRIMARY KEY, v INT NOT NULL)")
     world.sql("INSERT INTO accounts VALUES " + ", ".join(f"({number}, 0)" for number in range(500)))

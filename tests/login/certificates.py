@@ -1,4 +1,4 @@
-"""An authority of our own, and what it signs."""
+"""A certificate authority of the tests, and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Pair:
 
 
 class Authority:
-    """Files in one folder: `ca.pem`, and a pair for each that was signed."""
+    """Files in one folder: `ca.pem`, and a certificate and a key for each signed name."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

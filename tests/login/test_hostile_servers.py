@@ -1,4 +1,4 @@
-"""Whoever answers at a server's address may send anything: it ends in an error of ours, soon, and shows nothing raw."""
+"""A hostile server may send anything: the login soon ends with an error of PiDTS, which shows nothing unprintable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OK = b"\0\0\0\2\0\0\0"
 
 
 class Line:
-    """One client, packet by packet."""
+    """The connection to one client, packet by packet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket, self._file, self._number = sock, sock.makefile("rb"), 0
@@ -34,7 +34,7 @@ class Line:
         return self._file.read(int.from_bytes(head[:3], "little"))
 
     def greet(self, plugin: bytes = b"mysql_native_password") -> None:
-        # Protocol 4.1, secure connection, plugins, multiple results and statements; no TLS.
+        # # The flags: protocol 4.1, secure connection, plugins, multiple results and statements; no TLS.
         low, high = struct.pack("<H", 0x8200), struct.pack("<H", 0x000B)
         head = b"\n8.0.0\0" + struct.pack("<I", 7) + b"12345678\0" + low + b"\x2d" + struct.pack("<H", 2) + high
         self.send(head + bytes([21]) + bytes(10) + b"123456789012\0" + plugin + b"\0")
@@ -43,7 +43,7 @@ class Line:
     def let_in(self) -> None:
         self.greet()
         self.send(OK)
-        # The driver does not look at the answer to its first statement.
+        # # The driver ignores the answer to its first statement.
         self.receive()
         self.send(OK)
         self.receive()
@@ -93,7 +93,9 @@ PLAYS = [
 
 @contextmanager
 def hostile(play: Play) -> Iterator[int]:
-    """The port of a server that plays this to its first client, and then waits for it to hang up."""
+    """Returns the port of a server that sends these packets to its first client, and then waits until the client
+    closes.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:

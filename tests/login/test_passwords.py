@@ -1,4 +1,4 @@
-"""A password is proved in whatever way the account asks for, shown to nobody, and given to no stranger."""
+"""A password is proved by the method that the account requires, is never shown, and is never sent to a wrong server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pidts.task.config.task_file import load_task
 from pidts.task.run.replicator_process import ReplicatorProcess
 
 PASSWORD = "pä€ss'w\"ord"
-"""In latin1 and in UTF-8 not the same bytes."""
+"""A password with different bytes in latin1 and in UTF-8."""
 
 
 def account(server: Server, run_sql, name: str, how: str) -> SourceConfig:
@@ -33,7 +33,7 @@ def account(server: Server, run_sql, name: str, how: str) -> SourceConfig:
 
 @pytest.mark.parametrize("mode", [Mode.DISABLED, Mode.REQUIRED])
 def test_caching_sha2_with_and_without_tls(mysql97: Server, run_sql, mode: Mode) -> None:
-    """Twice, since the server remembers a password that it has seen."""
+    """The login runs twice, since the server remembers a password that it has checked."""
     config = replace(account(mysql97, run_sql, "sha2", "WITH caching_sha2_password BY %s"), tls=Tls(mode))
     for _ in range(2):
         session = connect(config)
@@ -77,7 +77,7 @@ def test_a_stranger_who_asks_for_the_password_in_clear_text_does_not_get_it(plug
 
 
 def ask_for_it(listener: socket.socket, plugin: bytes, heard: bytearray) -> None:
-    """A server that offers no TLS and sends whoever logs in to another plugin."""
+    """Starts a server without TLS that asks every client for another plugin."""
     client, _ = listener.accept()
     capabilities = 0x000FA6DF & ~0x800
     hello = b"\x0a8.0.0\0" + (7).to_bytes(4, "little") + b"12345678\0" + (capabilities & 0xFFFF).to_bytes(2, "little")
@@ -102,7 +102,7 @@ def test_a_malformed_url_does_not_show_its_password(url: str) -> None:
 
 
 def test_a_password_is_in_no_argument_no_log_and_no_status(mariadb: Server, tmp_path: Path) -> None:
-    """Neither the right one nor, in the error that ends it, a wrong one."""
+    """This is true for the right password, and for a wrong one in the error with which the run ends."""
     for number, (user, password) in enumerate([(mariadb.user, mariadb.password), ("nobody", "hunter2-secret")]):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""How much encryption is asked of a server, and what happens where it is not given."""
+"""How much encryption a task demands from a server, and what happens if the server does not provide it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def pair(authority: Authority) -> Pair:
-    """For the address, not for the name `localhost`."""
+    """A certificate for the address, but not for the name `localhost`."""
     return authority.sign("server", hosts=("db.example",), addresses=("127.0.0.1",))
 
 
@@ -145,7 +145,7 @@ def test_a_server_without_tls_is_refused_where_tls_is_demanded(mysql56: Server, 
 
 
 def test_a_handshake_that_fails_is_never_answered_by_going_on_in_plain(authority: Authority, pair: Pair) -> None:
-    """The server has a certificate and a version of TLS that is not allowed any more."""
+    """The server has a certificate, and a version of TLS that is not allowed any more."""
     files = (f"--ssl-ca={authority.ca}", f"--ssl-cert={pair.cert}", f"--ssl-key={pair.key}")
     with sandbox.start_mariadb(options=(*files, "--tls-version=TLSv1.1")) as old:
         assert refused(source(old, "preferred")).code == "tls-failed"
@@ -179,7 +179,9 @@ def test_mysql_s_own_certificates_and_a_server_that_lets_nobody_in_without_tls(m
 
 
 def test_the_log_is_complete_over_tls(server: Server, authority: Authority, run_sql) -> None:
-    """Events of all sizes: several in one record of TLS, one over many of them, one over several packets."""
+    """The events have all sizes: several fit into one TLS record, one needs many records, and one needs several
+    packets.
+    """
     run_sql(server, "SET GLOBAL max_allowed_packet = 67108864")
     config = source(server, "verify_identity", authority.ca)
     session = connect(config)

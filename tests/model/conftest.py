@@ -1,4 +1,4 @@
-"""Properties have no deadline: the machine may be busy."""
+"""Property tests have no deadline, since the machine may be busy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dates that no calendar has travel among those that are real, and come out as they went in."""
+"""Dates that are in no calendar are stored among real dates, and are read unchanged."""
 
 from __future__ import annotations
 

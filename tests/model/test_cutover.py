@@ -1,4 +1,4 @@
-"""The record of a cutover is read by the version before, and reads what that wrote."""
+"""The previous version can read the record of a cutover, and this version can read the previous version's record."""
 
 from __future__ import annotations
 

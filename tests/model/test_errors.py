@@ -1,4 +1,4 @@
-"""Errors have a code, a place and a remedy, and survive the way to another process."""
+"""Errors have a code, a place and advice, and keep them when they are sent to another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change events: the images show what happened, and it can be undone."""
+"""The images of a change event show what happened, and the change can be reversed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GTIDs and sets of them: texts as servers write them, and the algebra of sets."""
+"""GTIDs and sets of GTIDs: the servers' texts, and the algebra of sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One column of images, of slices and of images that are missing."""
+"""One column of images: of slices of batches, and of batches in which images are missing."""
 
 from __future__ import annotations
 

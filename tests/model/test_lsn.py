@@ -1,4 +1,4 @@
-"""Lsn: one order in three forms, and the same place as the server's own position."""
+"""An Lsn has the same order in all three forms, and is the same place as the server's position."""
 
 from __future__ import annotations
 

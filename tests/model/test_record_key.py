@@ -1,4 +1,4 @@
-"""The text of a record's key in the meta tables is the one that earlier versions wrote, and leads back to the key."""
+"""The text of a record's key in the meta tables is the text that earlier versions wrote, and gives the key again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Structures survive JSON, name their rows, and know their Arrow form."""
+"""Structures are read from JSON unchanged, have an identity for their rows, and an Arrow form."""
 
 from __future__ import annotations
 

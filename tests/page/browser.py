@@ -1,4 +1,4 @@
-"""A headless Chromium as a test uses it: what is on the page, by what a reader sees or a screen reader says."""
+"""A headless Chromium: a test finds parts of the page by what a reader sees, or by what a screen reader says."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from selenium.webdriver.remote.webelement import WebElement
 SECONDS = 120.0
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 TAKES_PICTURES = os.environ.get("PIDTS_SCREENSHOTS") == "1"
-"""With it, a test replaces the pictures in docs/images; otherwise the tree stays as it is."""
+"""If this variable is set, the test replaces the pictures in docs/images. Otherwise the tree does not change."""
 
 
 def programs() -> tuple[str, str] | None:
-    """The paths of the browser and of its driver; None if one of them is not installed."""
+    """Returns the paths of the browser and of its driver; None if one of them is not installed."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     return (browser, driver) if browser and driver else None
@@ -55,7 +55,7 @@ class Browser:
         self.driver.quit()
 
     def look(self, width: int = 1200, height: int = 800, *, dark: bool = False) -> None:
-        """The size of the window, and whether the reader's system is dark."""
+        """Sets the size of the window, and whether the reader's system is dark."""
         self._command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
@@ -69,7 +69,7 @@ class Browser:
         self.driver.get(f"{self.url}/#/{view}")
 
     def go(self, view: str) -> None:
-        """Changes to another view as a link does: nothing is loaded anew."""
+        """Changes to another view as a link does, without loading the page again."""
         self.run("location.hash = arguments[0]", f"#/{view}")
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -79,12 +79,12 @@ class Browser:
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def one(self, css: str) -> WebElement:
-        """The element, as soon as it is there."""
+        """Returns the element as soon as it exists."""
         self.until(lambda: self.all(css), f"{css} is there")
         return self.all(css)[0]
 
     def text(self, css: str = "main") -> str:
-        """What a reader sees of this part; empty if it is not there."""
+        """Returns the text that a reader sees of this part; empty if the part does not exist."""
         return self.run("return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText).join('\\n')", css)
 
     def click(self, css: str, text: str = "") -> None:
@@ -121,28 +121,30 @@ class Browser:
                 if condition():
                     return
             except (StaleElementReferenceException, ElementClickInterceptedException):
-                pass  # it was redrawn in between
+                pass  # # It was redrawn meanwhile.
             assert time.monotonic() < deadline, (
                 f"not within {seconds:.0f} s: {says}. The page: {self.text('body')[:3000]}"
             )
-            time.sleep(0.2)  # each look costs the processor some milliseconds, here and in the browser
+            time.sleep(0.2)  # # Each look takes some milliseconds of processor time, here and in the browser.
 
     def overflow(self) -> int:
         """The pixels by which the page is wider than the window."""
         return self.run("return document.documentElement.scrollWidth - innerWidth")
 
     def nameless(self) -> list[str]:
-        """The elements to use that a screen reader has no name for."""
+        """Returns the controls for which a screen reader has no name."""
         found = self.all("main a, main button, main input, main select, main textarea, main summary, nav a")
         return [one.get_attribute("outerHTML") for one in found if not one.accessible_name.strip()]
 
     def complaints(self) -> list[str]:
-        """The errors that the browser has logged since the last call: of scripts, or of what the policy forbids."""
+        """Returns the errors that the browser has logged since the last call: of scripts, and of what the policy
+        forbids.
+        """
         lines = self.driver.get_log("browser")
         return [one["message"] for one in lines if one["level"] == "SEVERE" and one["source"] != "network"]
 
     def picture(self, name: str, height: int = 0) -> None:
-        """Replaces a picture of the documentation, if that is asked for; its upper part alone, if a height is given."""
+        """Replaces a picture of the documentation, if that is requested; only its upper part if a height is given."""
         if not TAKES_PICTURES:
             return
         self.run("document.activeElement?.blur()")

@@ -23,7 +23,10 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
-    """The window, in its usual size and in light. No script may fail in it, and nothing may be forbidden by the policy."""
+    """Returns the window, in its usual size and light.
+
+    No script may fail in it, and the policy may forbid nothing that it does.
+    """
     chromium.look()
     chromium.complaints()
     yield chromium

@@ -74,7 +74,7 @@ pidts: {{on-divergence: lock}}
         self.service.wait_for_stage(SCHEMA, "sync")
 
     def arrives(self, table: str) -> None:
-        """Waits until the target has what the source has."""
+        """Waits until the target has all rows of the source."""
         query = f"SELECT id, name, amount FROM {SCHEMA}.{table} ORDER BY id"
         wait_for(lambda: self.on_source(query) == self.on_target(query), lambda: self.service.task(SCHEMA))
 
@@ -83,8 +83,8 @@ pidts: {{on-divergence: lock}}
 def shop(
     mariadb: Server, postgres: Server, run_sql: RunSql, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shop]:
-    """A service without tasks, and servers with a small shop."""
-    run_sql(mariadb, f"DROP DATABASE IF EXISTS {SCHEMA}")  # other tests on this server may have left theirs
+    """Starts a service without tasks, and servers with a small shop."""
+    run_sql(mariadb, f"DROP DATABASE IF EXISTS {SCHEMA}")  # # Other tests on this server may have left their tables.
     run_sql(mariadb, f"CREATE DATABASE {SCHEMA}")
     run_sql(postgres, f"DROP DATABASE IF EXISTS {SCHEMA} WITH (FORCE)")
     run_sql(postgres, f"CREATE DATABASE {SCHEMA}")
@@ -105,7 +105,7 @@ def shop(
 
 @pytest.fixture(scope="module")
 def synced(shop: Shop, chromium: Browser) -> Shop:
-    """The task of the shop, made by pasting its file into the page, in sync."""
+    """Returns the task of the shop, made by pasting its file into the page, when it is in sync."""
     chromium.look()
     chromium.open("", shop.service.url)
     chromium.sees("There is no task yet")
@@ -184,7 +184,7 @@ def test_tables_are_shown_by_their_names_whatever_these_are(browser: Browser, sy
 
 
 def test_a_task_that_halts_before_ones_eyes_is_mended_from_the_page(browser: Browser, synced: Shop) -> None:
-    """The overview was opened before, and nothing is loaded anew."""
+    """The overview was opened before the halt, and the page is not loaded again."""
     browser.open("", synced.service.url)
     browser.sees("in sync", ".tasks")
     assert browser.all(".attention") == []
@@ -198,7 +198,7 @@ def test_a_task_that_halts_before_ones_eyes_is_mended_from_the_page(browser: Bro
     browser.click("[data-decision=skip]")
     browser.sees("the target does not run it", ".says")
     browser.picture("decision")
-    assert synced.service.task(SCHEMA)["halted"] == 1  # a preview has done nothing
+    assert synced.service.task(SCHEMA)["halted"] == 1  # # The preview has done nothing.
     browser.click("button", "Cancel")
     browser.click("[data-decision=replace]")
     browser.write(".preview textarea", f"DROP VIEW {SCHEMA}.extras; ALTER TABLE {SCHEMA}.orders DROP COLUMN extra")
@@ -317,7 +317,7 @@ def test_the_page_says_when_the_service_is_gone_and_goes_on_with_the_next(browse
     browser.run("window.notLoadedAnew = true")
     synced.service.kill()
     browser.sees("The service does not answer", "#gone")
-    browser.sees("in sync", ".tasks")  # what was known stays readable
+    browser.sees("in sync", ".tasks")  # # The last known state stays readable.
     synced.service.start()
     browser.sees("live", "header")
     browser.until(lambda: not browser.one("#gone").is_displayed(), "the notice goes")
@@ -363,7 +363,7 @@ def test_each_view_can_be_used_by_keyboard_and_screen_reader(browser: Browser, s
 
 @pytest.mark.long
 def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) -> None:
-    """No task runs here: the test writes the report that a run with so many tables makes."""
+    """No task runs: the test writes the report that a run with so many tables would write."""
     name = "many"
     made, _ = shop.service.call("POST", "/api/tasks?start=false", shop.file(name))
     assert made == 201
@@ -397,7 +397,7 @@ def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) ->
 
 @pytest.mark.long
 def test_a_task_that_was_cut_over_is_over_and_needs_nobody(browser: Browser, shop: Shop) -> None:
-    """No cutover is made here: the test writes what the process of such a task has left."""
+    """No cutover runs: the test writes the records that the process of such a task leaves."""
     name = "over"
     assert shop.service.call("POST", "/api/tasks?start=false", shop.file(name))[0] == 201
     what = f"task {name} was cut over at 2026-03-01 02:10:44 UTC to postgresql; PiDTS has made source shop-1 read-only for it"
@@ -446,7 +446,7 @@ def test_a_service_with_a_token_asks_for_it(browser: Browser, tmp_path: Path) ->
         browser.picture("login", 420)
         browser.write("input[name=token]", TOKEN)
         browser.click("button", "Log in")
-        browser.sees("New task", "h1")  # the view that was asked for
+        browser.sees("New task", "h1")  # # the view that was requested
         browser.go("")
         browser.sees("There is no task yet")
         assert TOKEN not in browser.run("return document.cookie")
@@ -462,7 +462,7 @@ def number(browser: Browser, name: str) -> int:
 
 @contextmanager
 def writing(shop: Shop) -> Iterator[None]:
-    """The shop is written to as long as the block lasts."""
+    """Writes to the shop as long as the block lasts."""
     over = threading.Event()
 
     def write() -> None:

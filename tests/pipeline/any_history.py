@@ -1,8 +1,9 @@
-"""Histories of one table of the target, and the runs that bring them there.
+"""Random histories of one target table, and runs that carry them to the target.
 
-The oracle knows nothing of keys and batches: it keeps rows in a list, takes away the first that equals a before image
-and appends the after image. The target checks every row that it writes against all that are there. After each crash
-the log is cut anew from the place of the slowest worker, and workers that were ahead leave out what they have.
+The oracle has no keys and no batches. It keeps rows in a list, removes the first row that equals a before image, and
+appends the after image. The target compares every row that it writes with all existing rows. After each crash, the log
+is cut anew from the place of the slowest worker, and workers that were ahead leave out the changes that they have
+written.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SHARDS = (TableName("shop", "cart_1"), TableName("shop", "cart_2"))
 
 Row = dict[str, Any]
 Change = tuple[int, Op, Row | None, Row | None]
-"""Of which of the source's tables, op, before, after."""
+"""The number of the source's table, the operation, the before image, the after image."""
 
 
 def table_of(identity: dict[str, ColumnType], *unique: str, **others: ColumnType) -> Table:
@@ -66,7 +67,7 @@ POOL: dict[ColumnType, tuple[Any, ...]] = {
 
 
 def known_to_task(table: Table, keeps_keys: bool) -> Table:
-    """Returns the structure on the source: without `keeps_keys`, the target alone has the further unique keys."""
+    """Returns the structure on the source. Without `keeps_keys`, only the target has the further unique keys."""
     return table if keeps_keys else replace(table, keys=table.keys[: len(table.identity) > 0])
 
 
@@ -77,7 +78,7 @@ class Server:
         self.table, self.rows = table, list(rows)
 
     def fits(self) -> bool:
-        """Returns whether a server would allow these rows together."""
+        """Returns whether a server would accept these rows together."""
         for key in self.table.keys:
             values = [[_folded(self.table.column(name), row[name]) for name in key.columns] for row in self.rows]
             values = [value for value in values if None not in value]
@@ -86,10 +87,10 @@ class Server:
         return True
 
     def change(self, before: Row | None, after: Row | None) -> bool:
-        """Makes the change, if a server would allow it."""
+        """Makes the change, if a server would accept it."""
         kept = list(self.rows)
         if before is not None:
-            del self.rows[[repr(row) for row in self.rows].index(repr(before))]  # 0.0 is not -0.0 here
+            del self.rows[[repr(row) for row in self.rows].index(repr(before))]  # # Here, 0.0 differs from -0.0.
         if after is not None:
             self.rows.append(after)
         if not self.fits():
@@ -107,11 +108,13 @@ Wish = tuple[str, int, int, tuple[int, ...], int, int]
 
 KINDS = ("insert", "insert", "insert", "set", "set", "set", "delete", "swap", "swap", "swap", "twin", "give", "take")
 WORDS = ("insert", "set", "set", "delete", "respell", "respell", "respell")
-"""Of which rows are seldom in a batch together: their keys get other words, which are the same key."""
+"""How rarely a batch has two changes of one row: the keys are then written with other letters, which are equal keys."""
 
 
 def wishes(chance: random.Random, transactions: int, kinds: Sequence[str] = KINDS) -> list[list[Wish]]:
-    """Drawn by a plain generator: hypothesis itself prefers short lists of small numbers, in which little happens."""
+    """Draws wishes with a plain generator: hypothesis itself prefers short lists of small numbers, in which little
+    happens.
+    """
     few = lambda: chance.randrange(4)  # noqa: E731
     many = lambda: (chance.choice(kinds), few() % 2, chance.randrange(12), (few(), few(), few(), few(), few()))  # noqa: E731
     return [[(*many(), few() + few(), few()) for _ in range(chance.randrange(1, 7))] for _ in range(transactions)]
@@ -119,20 +122,22 @@ def wishes(chance: random.Random, transactions: int, kinds: Sequence[str] = KIND
 
 @dataclass
 class History:
-    """The transactions of the source, and its rows after each of them."""
+    """The transactions of the source, and its rows after each transaction."""
 
     table: Table
-    """With all keys that hold, on the source or on the target alone."""
+    """The structure with all keys that hold, on the source or on the target alone."""
     shards: int
     structure: Table
-    """As the source has it."""
+    """The structure on the source."""
     minimal: bool = False
-    """Images are those of MINIMAL: the key before the change, the changed columns after it. Updates of keys are logged in full."""
+    """Whether the log has MINIMAL images: the key before the change, and the changed columns after it. Updates of keys
+    are logged in full.
+    """
     transactions: list[list[Change]] = field(default_factory=list)
     states: list[list[Row]] = field(default_factory=lambda: [[]])
 
     def play(self, transactions: Sequence[Sequence[Wish]]) -> None:
-        """Plays transactions; one that would leave a row in two of the merged tables is rolled back."""
+        """Runs the transactions. A transaction that would leave a row in two of the merged tables is rolled back."""
         servers = [Server(self.table) for _ in range(self.shards)]
         for transaction in transactions:
             tried = [Server(self.table, server.rows) for server in servers]
@@ -167,7 +172,7 @@ class History:
         elif what == "set":
             steps = [(mine, Op.UPDATE, old, {**old, changed.name: value})]
         elif what == "swap":
-            # As an application has to do it: one row steps aside.
+            # # An application has to do this: one row gets another value first.
             second, name = mine.rows[to % len(mine.rows)], changed.name
             aside = {**old, name: None if changed.nullable else POOL[changed.type][2]}
             if second is not old:
@@ -176,7 +181,7 @@ class History:
                     (mine, Op.UPDATE, second, {**second, name: old[name]}),
                     (mine, Op.UPDATE, aside, {**aside, name: second[name]}),
                 ]
-        elif self.shards > 1:  # the row moves to the other table, there first or here first
+        elif self.shards > 1:  # # The row moves to the other table. Either the INSERT or the DELETE comes first.
             new = {**old, changed.name: value} if to % 2 else dict(old)
             steps = [(other, Op.INSERT, None, new), (mine, Op.DELETE, old, None)]
             if what == "take":
@@ -187,7 +192,7 @@ class History:
             yield servers.index(server), op, before, after
 
     def decoded(self, first: int, last: int, slices: int) -> Iterator[list[ChangeBatch]]:
-        """Returns transactions `first` to `last` as the decoder does: for each slice, one batch a table."""
+        """Returns transactions `first` to `last` as the decoder does: for each slice, one batch of each table."""
         count = max(1, -(-(last - first) // slices))
         for begin in range(first, last, count):
             rows: dict[int, list[tuple[Lsn, Change]]] = {}
@@ -231,12 +236,15 @@ class History:
 
     @staticmethod
     def end(number: int) -> Lsn:
-        """Returns where a transaction ends; its rows are after the end of the one before."""
+        """Returns the Lsn at which a transaction ends.
+
+        The Lsns of its rows are after the end of the transaction before it.
+        """
         return Lsn(0, 1, 100 * (number + 1))
 
 
 class Shuffled(ValuesSession):
-    """Writes the rows of a change in any order."""
+    """Writes the rows of a change in random order."""
 
     chance: random.Random
 
@@ -261,7 +269,10 @@ class ShuffledTarget(ValuesTarget):
 
 
 def bag(rows: Sequence[Row]) -> list[str]:
-    """In no order; without a key the rows with 0.0 and -0.0 are the same to a server, and it may keep either."""
+    """Returns the rows without an order.
+
+    If a table has no key, a server treats rows with 0.0 and -0.0 as equal, and may keep either.
+    """
     return sorted(
         str({name: value + 0.0 if isinstance(value, float) else value for name, value in row.items()}) for row in rows
     )
@@ -271,7 +282,7 @@ _numbers = itertools.count()
 
 
 class Run:
-    """The target of one task and its way there; every `attempt` is a new process."""
+    """The target of one task; every `attempt` is a new process that continues."""
 
     def __init__(
         self, history: History, workers: int, chance: random.Random, *, folds: bool, is_long: bool, split: int | None
@@ -287,7 +298,7 @@ class Run:
         session.close()
 
     def attempt(self) -> None:
-        """Runs from the claim to the end of the log, which is cut in the way that is drawn."""
+        """Runs from the claim to the end of the log, which is cut at random."""
         history = self.history
         first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
         session = self.target.connect()
@@ -311,7 +322,7 @@ class Run:
                     self.apply(committer, Commit(tuple(checkpoints), tuple(moved)), worker, blobs[worker])
                 begin, checkpoints = end, moved
                 if any(checkpoint.lsn > history.end(end - 1) for checkpoint in checkpoints):
-                    continue  # a worker is still ahead of the others
+                    continue  # # One worker is still ahead of the others.
                 self.look(end)
 
     def look(self, end: int) -> None:
@@ -319,12 +330,12 @@ class Run:
         assert bag(self.rows()) == bag(self.history.states[end])
 
     def writing(self) -> ApplyRules:
-        """Returns the rules that the task has for its writing."""
+        """Returns the rules with which the task writes."""
         merged = frozenset({self.history.structure.name}) if self.history.shards > 1 else frozenset()
         return ApplyRules(source="s", merged=merged)
 
     def apply(self, committer: Committer, commit: Commit, worker: int, blobs: list[Blob]) -> None:
-        """Applies a commit as a whole, or like one that is too long: slice by slice, or some rows at a time."""
+        """Applies a batch at once, or as one that is too large: slice by slice, or some rows at a time."""
         if not self.is_long:
             apply(committer, commit, worker, blobs)
             return
@@ -336,7 +347,10 @@ class Run:
         return list(self.target.store.content(NAME).values())
 
     def to_the_end(self, crashes: Sequence[int]) -> None:
-        """Runs to the end in several processes, each of which dies after a number of the target's points."""
+        """Runs to the end of the log in several processes.
+
+        Each of them dies after a number of points of the target's transactions.
+        """
         for points in crashes:
             self.target.store.hook = Crashes([points])
             with suppress(CrashError):

@@ -9,11 +9,11 @@ _Found = TypeVar("_Found")
 
 
 class CrashError(BaseException):
-    """Stands for the death of the process: no code catches this."""
+    """Simulates the death of the process: no code catches this error."""
 
 
 class Crashes:
-    """A hook of the target in memory: it lets each process die after the number of points that is given for it."""
+    """A hook of the target in memory. Each process dies after the number of points that is given for it."""
 
     def __init__(self, after: Iterable[int]) -> None:
         self._after: Iterator[int] = iter(after)
@@ -33,7 +33,7 @@ class Crashes:
 
 
 def survive(run: Callable[[], _Found]) -> _Found:
-    """Repeats `run` until it comes to its end without a crash."""
+    """Repeats `run` until it ends without a crash."""
     while True:
         try:
             return run()

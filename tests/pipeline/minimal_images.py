@@ -1,4 +1,4 @@
-"""What a log under `binlog_row_image=MINIMAL` holds: the key of the old row, and of an update what has changed."""
+"""Makes images as `binlog_row_image=MINIMAL` logs them: the key of the old row, and the changed columns of the new one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Row = Mapping[str, Any]
 
 
 def minimal(batch: ChangeBatch, which: Callable[[Lsn], bool] = lambda _: True) -> ChangeBatch:
-    """Returns a batch with full images as it would be read from such a log; `which` chooses the changes by place."""
+    """Returns a batch with full images in the form in which such a log has it.
+
+    `which` chooses the changes by their index.
+    """
     table, names = batch.table, batch.table.arrow.names
 
     def held(op: int, before: Row | None, after: Row | None) -> list[list[str]]:

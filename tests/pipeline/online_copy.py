@@ -1,8 +1,8 @@
-"""A task that copies tables while their source goes on, with the source, the log and the target in memory.
+"""A task that copies tables while their source changes, with source, log and target in memory.
 
-It does what the driver and Spark's tasks do: batches, schema changes beside them, and readings that are loaded as soon
-as they are done. Between any two of its steps the source may go on, and a task that was believed dead may load once
-more what it has in its hands.
+It does what the driver and Spark's tasks do: batches, schema changes beside them, and chunks that are loaded as soon as
+they are read. Between any two of its steps, the source may change. A process that was believed dead may load once more
+the rows that it has read.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ Row = dict[str, Any]
 
 
 class CrashError(Exception):
-    """Stands for the death of the process."""
+    """Simulates the death of the process."""
 
 
 class Server(ValuesSource):
-    """A source with tables that have no key, and with statements whose meaning a task knows."""
+    """A source with tables without keys, and with statements that a task can interpret."""
 
     def __init__(self, tables: list[Table]) -> None:
         super().__init__(tables)
@@ -127,9 +127,9 @@ class Task:
         rules: Rules | None = None,
         origins: Sequence[str] = (),
     ) -> None:
-        """`defers`: the target makes unique keys when all rows are there.
+        """`defers`: the target creates unique keys when all rows exist.
 
-        `origins` are the zones in which transactions were made: each has one of them.
+        `origins`: the zones in which the transactions were made; each transaction has one of them.
         """
         self.origins = origins
         self.rules = rules or Rules()
@@ -170,7 +170,7 @@ class Task:
         session.close()
 
     def run(self) -> PlanState:
-        """Runs one process from the claim until nothing is left to do."""
+        """Runs one process from the claim until there is nothing left to do."""
         session = self.target.connect()
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         if self.joining:
@@ -184,7 +184,7 @@ class Task:
         running: dict[Lsn, Mapping[TableName, Table | None]] = {}
         done: set[Lsn] = set()
         joint = merged(self.rules, self.structures)
-        # Nobody else writes here, so no row may be found that differs.
+        # # Only the task writes here, so no row may differ.
         halts = OnDivergence.HALT
         self.writing = ApplyRules(task="t", source="s", filters=self.rules, merged=joint, on_divergence=halts)
         with Committer(self.target, "t", "s", self.epoch, rules=self.writing, sleep=lambda _: None) as committer:
@@ -215,7 +215,10 @@ class Task:
                 state, workers = end, moved
 
     def _join(self, session: ValuesSession, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
-        """Records in one commit that tables are known and have to be copied: a crash in between would omit them."""
+        """Records in one commit that the tables are known and have to be copied.
+
+        A crash between two commits would omit the copy.
+        """
         tables = {name: self.server.structures[name] for name in self.joining}
         since = self.server.received
         self._make(tables, before_copy=self.defers)
@@ -249,7 +252,7 @@ class Task:
         return Work(WorkKind.ROWS, frozenset(ours), origin=origin) if ours else Work(WorkKind.NOTHING)
 
     def _go_on(self) -> None:
-        """Lets the source go on."""
+        """Lets the source change."""
         self.between()
         if self.zombies and self.chance.random() < 0.3:
             hook, self.target.store.hook = self.target.store.hook, None
@@ -279,7 +282,8 @@ class Task:
             if table is not None:
                 with suppress(
                     Halted
-                ):  # rows that are ahead may have a unique value twice; it is tried again at the end
+                    # # Rows of a later place in the log may have a unique value twice. The key is tried again at the end.
+                ):
                     self._finish(table)
         renamed = dict(self.server.works[due].renamed)
         change = SchemaChange(statement=statement, text=text, before=before, after=changed, structures=changed)
@@ -409,7 +413,10 @@ class Task:
         )
 
     def _read_whole(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
-        """Reads a table in one attempt or two: either may load first or be taken, and both may wake up once more."""
+        """Reads a table in one attempt or two.
+
+        Either of them may load the rows first, and both may continue after the other.
+        """
         attempts = [self._whole_attempt(table, low)]
         if self.chance.random() < 0.5 and self._fits(table):
             attempts.append(self._whole_attempt(table, self.server.received))
@@ -419,7 +426,7 @@ class Task:
         return StagedChunk(request, Lsn.parse(high), rows, None, None, is_last=True, low=Lsn.parse(begin))
 
     def _whole_attempt(self, table: Table, low: Lsn) -> Callable[[], str]:
-        """Begins an attempt that holds a snapshot, and returns how it goes on."""
+        """Begins an attempt that has a snapshot, and returns its remaining steps."""
         found = self.server.rows(table.name)
         self._go_on()
         reported = json.dumps([str(low), str(self.server.received), len(found)])

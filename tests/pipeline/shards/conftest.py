@@ -1,4 +1,4 @@
-"""What stories of shards begin with, unless their module says otherwise."""
+"""The settings with which stories of shards begin, unless their module has other settings."""
 
 from __future__ import annotations
 

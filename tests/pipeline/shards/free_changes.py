@@ -1,7 +1,7 @@
-"""Shards that change as each of them likes, columns' defaults and keys too, and that are made anew; what must hold then.
+"""Shards that make any changes, also of defaults and keys, and that are created anew; and what must be true then.
 
-Somebody may have to wait. What is looked at is that the target has each row as its shard has it at the place that it
-has come to, in all columns that it has there, and no other row; and that each waiting shard is reported.
+Some shards may have to wait. The target must have each row as its shard has it at the place that the shard has reached,
+in all columns that it has there, and no other rows. Each waiting shard must be reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POOL = {
     "d": ("BIGINT DEFAULT 4", "INT"),
     "e": ("INT",),
 }
-"""Columns that shards add; mostly all do it alike."""
+"""Columns that shards add, mostly in the same way."""
 WAITING = (
     "shard-awaits",
     "shards-disagree",
@@ -34,7 +34,7 @@ WAITING = (
     "ddl-awaits-tables",
     "rename-moves-rows",
 )
-"""What may keep one of them for a while."""
+"""The events that may keep a shard from continuing."""
 
 
 def tinkered(chance: Random, table: Table) -> str:
@@ -62,7 +62,7 @@ def _form(chance: Random, name: str) -> str:
 
 
 def happens_to_one(shards: Shards) -> None:
-    """A shard changes, is dropped, created anew or renamed, or another shard is created."""
+    """Changes, drops, creates anew or renames a shard, or creates another one."""
     chance, shard = shards.chance, shards.chance.choice(shards.everyone)
     kind = chance.choice(("change",) * 6 + ("create", "drop", "anew", "anew", "empty", "rename"))
     mates = [one for one in shards.everyone if one.group is shard.group]
@@ -87,7 +87,7 @@ def happens_to_one(shards: Shards) -> None:
 
 def _made(shards: Shards, beside: Shard, name: TableName, like: Table) -> Shard:
     shard = shards._add(beside.source, name)
-    shard.has_unique = False  # rows that were left behind may have the same values there
+    shard.has_unique = False  # # Rows that were left behind may have the same values there.
     beside.source.say(create_table(like, name))
     return shard
 
@@ -118,7 +118,7 @@ def _rows(world: World, name: TableName) -> Iterator[Row]:
 
 
 def _left(world: World, name: TableName, *, certain: bool) -> Iterator[Row]:
-    """Returns the rows that no transaction has removed; no transaction has touched those that are `certain`."""
+    """Returns the rows that no transaction has removed. No transaction has changed those that are `certain`."""
     for left in world.shards.left:
         source, group = left.shard.source, left.shard.group
         destination = world.rules[source.name].routes.destination(left.name)
@@ -137,7 +137,7 @@ def _of(world: World, group: object) -> list[Shard]:
 
 
 def check_told(world: World) -> None:
-    """Checks that each shard that is not at the end of its log has a record of what it waits for."""
+    """Checks that each shard that is not at the end of its log has a record that says what it waits for."""
     for name, source in world.shards.sources.items():
         place = world.place(name)
         with closing(world.target.connect()) as session:

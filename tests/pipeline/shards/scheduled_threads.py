@@ -1,9 +1,9 @@
-"""Threads that run one at a time, each up to where it would wait, in an order that a test draws.
+"""Threads that run one at a time, each until it would wait, in an order that a test draws.
 
-Code that is driven so gets `Threading` and `Time` in the place of the modules `threading` and `time`. Every wait in it
-hands over to whoever is drawn next, and may return before its time: a condition may be woken for nothing, and a pause
-may be short. So equal seeds give equal runs, a crash stops all of it at one known point, and what was left half done by
-a process that is gone can go on while the next one is at work already.
+The tested code gets `Threading` and `Time` in place of the modules `threading` and `time`. Each wait gives control to a
+thread that is drawn, and may return early: a condition may wake up without a reason, and a pause may be short. So equal
+seeds give equal runs, and a crash stops all threads at one known point. Work that a dead process has left unfinished
+can go on while the next process runs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _me = threading.local()
 
 
 class GoneError(BaseException):
-    """Raised in a thread whose process is gone."""
+    """Raised in a thread whose process is dead."""
 
 
 class Fiber:
-    """One of the threads of which one runs at a time."""
+    """A thread. Only one of these threads runs at a time."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self.name, self._work = name, work
@@ -34,7 +34,7 @@ class Fiber:
         self._thread.start()
 
     def step(self) -> None:
-        """Lets the thread run up to where it waits; raises the error that ended it."""
+        """Lets the thread run until it waits. Raises the error that has ended the thread."""
         self._go.release()
         self._back.acquire()
         if self.is_done:
@@ -44,14 +44,14 @@ class Fiber:
             raise error
 
     def pause(self) -> None:
-        """Hands over to the scheduler; the thread itself calls this."""
+        """Gives control to the scheduler; the thread itself calls this."""
         self._back.release()
         self._go.acquire()
         if self.is_gone:
             raise GoneError(self.name)
 
     def end(self) -> None:
-        """Ends the thread as if its process had been killed where it waits."""
+        """Ends the thread at its wait, as if its process had been killed."""
         self.is_gone = True
         while not self.is_done:
             with suppress(GoneError):
@@ -70,17 +70,17 @@ class Fiber:
 
 
 class Scheduler:
-    """All threads of one process, and those that an earlier process has left behind."""
+    """All threads of one process, and the threads that an earlier process has left behind."""
 
     def __init__(self, chance: random.Random, left: Iterable[Fiber] = ()) -> None:
         self.chance = chance
         self.now = 0.0
         self.fibers: list[Fiber] = []
         self.left = [fiber for fiber in left if not fiber.is_done]
-        """They are fenced off, and may fail in any way."""
+        """Threads of an earlier process. They are fenced, and may fail in any way."""
 
     def spawn(self, name: str, work: Callable[[], object]) -> Fiber:
-        """Makes a thread, which begins at its first step."""
+        """Makes a thread, which begins with its first step."""
         fiber = Fiber(name, work)
         self.fibers.append(fiber)
         return fiber
@@ -90,7 +90,7 @@ class Scheduler:
         self._step(self.chance.choice([*self.fibers, *self.left]))
 
     def round(self) -> None:
-        """Steps all threads once, in any order; those that are added meanwhile wait for the next round."""
+        """Steps all threads once, in any order. Threads that are added meanwhile wait for the next round."""
         self.now += 0.5
         fibers = [*self.fibers, *self.left]
         for fiber in self.chance.sample(fibers, len(fibers)):
@@ -108,7 +108,7 @@ class Scheduler:
                     fibers.remove(fiber)
 
     def wait(self, seconds: float | None) -> None:
-        """Hands over to another thread; less time passes than was asked for, or more."""
+        """Gives control to another thread. Less or more time passes than the caller has asked for."""
         self.now += self.chance.choice((0.0, 0.2, 1.0)) * min(1.0 if seconds is None else seconds, 10.0)
         fiber = getattr(_me, "fiber", None)
         if fiber is not None:
@@ -123,7 +123,7 @@ class Scheduler:
 
 
 class Time:
-    """Stands in for the module `time`."""
+    """Replaces the module `time`."""
 
     def __init__(self, scheduler: Callable[[], Scheduler]) -> None:
         self._scheduler = scheduler
@@ -139,7 +139,7 @@ class Time:
 
 
 class Threading:
-    """Stands in for the module `threading`: threads are interrupted only where they wait, so locks have nothing to do."""
+    """Replaces the module `threading`. Threads are interrupted only where they wait, so locks have nothing to do."""
 
     def __init__(self, scheduler: Callable[[], Scheduler]) -> None:
         self._scheduler = scheduler
@@ -228,7 +228,7 @@ class Event:
 
 
 class Lock:
-    """A lock that stays locked while its holder waits for something else."""
+    """A lock that stays locked while the thread that has it waits for something else."""
 
     def __init__(self, scheduler: Callable[[], Scheduler], *, again: bool = False) -> None:
         self._scheduler, self._again = scheduler, again

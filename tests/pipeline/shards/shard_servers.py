@@ -1,7 +1,7 @@
-"""Shards on servers in memory: what they do, what each of them held at every moment, and what merging them must give.
+"""Shards on servers in memory: their changes, the rows that each had at every moment, and the result of merging them.
 
-The oracle knows nothing of locks, arrivals and batches. It keeps each shard's rows and structure behind every entry of
-its server's log, takes each at one place of the log, and puts them together.
+The oracle has no locks, arrivals and batches. It keeps each shard's rows and structure after every entry of its
+server's log, takes each shard at one place of the log, and joins them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LETTERS = ("t", "u")
 
 
 def rules_of(source: str, *, keyed: bool = False) -> Rules:
-    """`shard_*.t_*` goes to `all.t`, `shard_*.u_*` in `all.u`; other tables stay alone.
+    """Returns rules that route `shard_*.t_*` to `all.t`, and `shard_*.u_*` to `all.u`. Other tables are not merged.
 
-    `keyed`: columns of the target's key have the shard from which a row comes.
+    `keyed`: columns of the target's key have the name of the shard from which a row comes.
     """
     names = ("of_table", "of_schema", "of_source") if keyed else ()
     extracts = [Extract("(.*)", name) for name in names]
@@ -33,7 +33,7 @@ def rules_of(source: str, *, keyed: bool = False) -> Rules:
 
 
 POOL = {"a": "INT", "b": "INT DEFAULT 2", "c": "INT NOT NULL DEFAULT 3", "d": "BIGINT DEFAULT 4", "e": "INT"}
-"""Columns that shards add, each when it likes."""
+"""Columns that shards add at any time."""
 
 BASE = "CREATE TABLE {t} (id INT NOT NULL PRIMARY KEY, v INT, u INT, UNIQUE KEY uu (u))"
 
@@ -47,23 +47,24 @@ def created(text: str, name: TableName) -> Table:
 
 @dataclass
 class Version:
-    """A version of a group's structure, and the statement that leads to it from the version before."""
+    """A version of a shard group's structure, and the statement that makes it from the version before."""
 
     text: str
     table: Table
-    """Under any name."""
+    """The structure, under any name."""
     renamed: Rename = field(default_factory=dict)
 
 
 class Group:
-    """The schema changes of all shards of one group, in one order; each shard makes them at its own time."""
+    """The schema changes of all shards of one shard group, in one order. Each shard makes them at its own time."""
 
     def __init__(self, target: TableName, chance: random.Random) -> None:
         self.target, self._chance = target, chance
         self.versions = [Version("", created(BASE, target))]
         self._numbers = iter(range(1, 1000))
         self.is_strict = False
-        """Whether no shard comes late to it. Then defaults change, too, which the rows of a late shard would have met.
+        """Whether no shard joins the group late. Then defaults change, too: the rows of a late shard would have got
+        other values.
         """
 
     def next(self) -> None:
@@ -71,7 +72,7 @@ class Group:
         self.say(*self._drawn(self.versions[-1].table))
 
     def say(self, text: str, renamed: Rename | None = None) -> None:
-        """Adds the version that this statement leads to."""
+        """Adds the version that this statement makes."""
         before = self.versions[-1].table
         after = apply(classify(text.format(t=self.target), "all"), {self.target: before}, {})[self.target]
         assert after is not None
@@ -128,25 +129,26 @@ class Group:
 
 @dataclass(eq=False)
 class Shard:
-    """One of the tables that are merged."""
+    """One of the merged tables."""
 
     source: ShardSource
     name: TableName
     group: Group
     base: int
-    """What its keys and unique values begin with: no other shard's do."""
+    """The prefix of its keys and unique values, which no other shard has."""
     version: int = 0
     ends: dict[int, Lsn] = field(default_factory=dict)
-    """Up to which place of the log it had which version."""
+    """For each version of its structure, the place of the log up to which it had this version."""
     names: list[TableName] = field(default_factory=list)
-    """All structures that it ever had."""
+    """All structures that it has had."""
     is_gone: bool = False
     is_late: bool = False
-    """It came with a structure that others may not have then: as long as its rows have a place it waits for nobody."""
+    """Whether it began with a structure that others may not have then. It waits for no other shard while its rows fit.
+    """
     had: set[str] = field(default_factory=set)
-    """All columns that it ever had."""
+    """All columns that it has had."""
     has_unique: bool = True
-    """Whether its rows have values that no other has."""
+    """Whether its rows have values that no other shard has."""
 
     @property
     def table(self) -> Table:
@@ -157,7 +159,7 @@ class Shard:
         return self.source.rows(self.name)
 
     def alter(self) -> None:
-        """Takes the shard to the group's next version, which may be a new one."""
+        """Alters the shard to the group's next version, which may be a new one."""
         if self.version + 1 == len(self.group.versions):
             self.group.next()
         self.ends[self.version] = self.source.received
@@ -166,7 +168,7 @@ class Shard:
         self.source.say(version.text.format(t=self.name), version.renamed)
 
     def tinker(self, chance: random.Random, others: Collection[str]) -> None:
-        """Changes this shard alone, whatever others do; a former column comes again when no shard has it any more."""
+        """Changes only this shard. A former column can be added again when no shard has it any more."""
         own = [column.name for column in self.table.columns if column.name not in ("id", "v", "u")]
         new = [name for name in POOL if name not in own and (name not in self.had or name not in others)]
         made = [f"ADD COLUMN {name} {POOL[name]}" for name in new] * 2
@@ -179,7 +181,7 @@ class Shard:
     def changes(
         self, chance: random.Random, others: Collection[int] = ()
     ) -> Iterator[tuple[Op, Row | None, Row | None]]:
-        """Returns what one transaction does here: changes of one to three rows."""
+        """Returns the changes of one transaction: of one to three rows."""
         rows = {row["id"]: row for row in self.rows}
         plain = [column.name for column in self.table.columns if column.name not in {"id", "u"}]
         for _ in range(chance.randrange(1, 4)):
@@ -210,7 +212,7 @@ class Shard:
         return made | {"id": key, "u": unique if self.has_unique and unique not in taken else None}
 
     def _swapped(self, old: Row, rows: dict[int, Row], chance: random.Random) -> Iterator[Any]:
-        """Lets two rows swap a unique value: one of them takes a third value in between."""
+        """Lets two rows swap a unique value: one of them gets a third value in between."""
         other = rows[chance.choice([key for key in rows if key != old["id"]])]
         aside = {**old, "u": None}
         yield Op.UPDATE, old, aside
@@ -227,12 +229,12 @@ class Left:
     shard: Shard
     name: TableName
     lsn: Lsn
-    """They are what is left if the shard has come so far."""
+    """The rows that stay if the shard has reached this place."""
     version: int
     rows: list[Row]
 
     def carried(self) -> Iterator[Row]:
-        """Returns the rows with all columns that they come to have."""
+        """Returns the rows with all columns that they get in the course of time."""
         for row in self.rows:
             more = dict(row)
             for version in self.shard.group.versions[self.version + 1 :]:
@@ -244,7 +246,9 @@ class Shards:
     """All servers and their histories."""
 
     def __init__(self, layout: Mapping[str, Sequence[str]], chance: random.Random, *, keyed: bool = False) -> None:
-        """`layout` names each server's tables: those of one letter are one group, but `alone` ones are none.
+        """`layout` names each server's tables.
+
+        Tables with the same letter are one group; `alone` tables belong to none.
 
         `keyed`: all shards have the same keys.
         """
@@ -255,7 +259,7 @@ class Shards:
         self.loners: list[Shard] = []
         self.left: list[Left] = []
         self.creates = True
-        """Whether tables come now and then."""
+        """Whether tables are created in the course of time."""
         self._fresh = itertools.count(10)
         for source, names in layout.items():
             tables = [TableName(*name.split(".")) for name in names]
@@ -274,7 +278,7 @@ class Shards:
 
     @property
     def everyone(self) -> list[Shard]:
-        """Returns all shards that are there."""
+        """Returns all shards that exist."""
         return [shard for shard in (*self.shards, *self.loners) if not shard.is_gone]
 
     @property
@@ -287,14 +291,14 @@ class Shards:
         return next(one for one in (*self.shards, *self.loners) if (one.source.name, str(one.name)) == (source, name))
 
     def create(self, source: str, name: TableName, version: int) -> Shard:
-        """Makes a new shard with one of its group's versions."""
+        """Creates a new shard with one of its group's versions."""
         shard = self._add(self.sources[source], name, version)
         shard.is_late = version > 0
         self.sources[source].say(create_table(shard.group.versions[version].table, name))
         return shard
 
     def empty(self, shard: Shard) -> None:
-        """Makes a TRUNCATE; later rows have other keys, so that they do not meet those that stay on the target."""
+        """Makes a TRUNCATE. Later rows have other keys, so that they do not collide with those that stay on the target."""
         self._leave(f"TRUNCATE TABLE {shard.name}", shard)
         shard.base = 100 * next(self._fresh)
 
@@ -305,7 +309,7 @@ class Shards:
             shard.is_gone = True
 
     def _leave(self, text: str, *shards: Shard) -> None:
-        """Takes the rows away without an event; those on the target stay."""
+        """Removes the rows without an event. Those on the target stay."""
         rows = {shard: shard.rows for shard in shards}
         lsn = shards[0].source.say(text).transaction.lsn
         self.left += [Left(shard, shard.name, lsn, shard.version, rows[shard]) for shard in shards]
@@ -323,12 +327,12 @@ class Shards:
             shards[0].source.commit(*(step for step in steps if step[1]))
 
     def _elsewhere(self, shard: Shard) -> set[int]:
-        """Returns the keys that rows have taken along to another shard."""
+        """Returns the keys with which rows have moved to another shard."""
         others = [one for one in self.everyone if one.group is shard.group and one is not shard]
         return set() if self.keyed else {row["id"] for one in others for row in one.rows}
 
     def move(self) -> None:
-        """Moves a row to another shard of the same server; it is there first, or leaves here first."""
+        """Moves a row to another shard of the same server. Either the INSERT or the DELETE comes first."""
         pairs = [
             (one, other)
             for one, other in itertools.permutations(self.everyone, 2)
@@ -341,11 +345,11 @@ class Shards:
             one.source.commit(*self.chance.sample(steps, 2))
 
     def step(self, ddl: float) -> None:
-        """Lets something happen on one of the servers."""
+        """Makes a random change on one of the servers."""
         chance = self.chance
         shard = chance.choice(self.everyone)
         if chance.random() < ddl:
-            # Nobody gets far ahead of the others for ever, but some do for a while.
+            # # No shard stays far ahead of the others for ever, but some do for a while.
             if shard.version - self.reached(shard.group) < 3:
                 shard.alter()
         elif chance.random() < ddl / 2:
@@ -355,7 +359,7 @@ class Shards:
             self.write(shard, *chance.sample(beside, min(len(beside), chance.randrange(3))))
 
     def tinker(self) -> None:
-        """Lets one shard change in a way of its own."""
+        """Lets one shard make a change that the others do not make."""
         shard = self.chance.choice(self.everyone)
         others = {column.name for one in self.everyone if one.group is shard.group for column in one.table.columns}
         shard.tinker(self.chance, others)
@@ -367,8 +371,8 @@ class Shards:
         fresh = TableName(f"shard_{chance.randrange(1, 4)}", f"{letter}_{next(self._fresh)}")
         match chance.choice(("create", "create", "drop", "empty", "rename", "comment")):
             case "create":
-                # One that its own server's tables have not left behind: the group cannot be further than these.
-                # Nor one that looks like an earlier version, of which nobody could say how far it is.
+                # # A column that the server's own tables still have: the group cannot be at a later version. No
+                # structure that equals an earlier version, because nobody could say which version the shard has.
                 mates = [one for one in self.everyone if (one.source, one.group) == (shard.source, shard.group)]
                 last = max(one.version for one in self.everyone if one.group is shard.group)
                 version = chance.randrange(min(one.version for one in mates), last + 1)
@@ -384,7 +388,7 @@ class Shards:
                 shard.source.say(f"ALTER TABLE {shard.name} COMMENT = 'x'")
 
     def reached(self, group: Group) -> int:
-        """Returns the version that all shards of the group have reached; one that is gone does not count."""
+        """Returns the version that all existing shards of the group have reached."""
         found = [one.version for one in self.everyone if one.group is group]
         return min(found) if found else max(one.version for one in self.shards if one.group is group)
 
@@ -393,6 +397,6 @@ class Shards:
         return shard.ends.get(self.reached(shard.group), shard.source.received)
 
     def level(self) -> None:
-        """Lets all shards make the changes that others of their group have made, in any order."""
+        """Lets all shards make the changes that other shards of their group have made, in any order."""
         while behind := [one for one in self.everyone if one.version < len(one.group.versions) - 1]:
             self.chance.choice(behind).alter()

@@ -1,4 +1,6 @@
-"""A server in memory that remembers every table at every place of its log, and fills new columns as a server does."""
+"""A server in memory that keeps every table as it was at every place of its log, and fills new columns as a server
+does.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from pidts.schema import apply, classify
 
 Row = dict[str, Any]
 Rename = Mapping[str, str]
-"""A column's new name, and the one that it had."""
+"""A column's new name and its old name."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A table of a source behind an entry of the log."""
+    """A table of a source, as it is after an entry of the log."""
 
     lsn: Lsn
     table: Table | None
@@ -26,7 +28,7 @@ class Moment:
 
 
 class ShardSource(ValuesSource):
-    """Fills new columns as a server does, and remembers every table at every place."""
+    """Fills new columns as a server does, and keeps every table as it was at every place."""
 
     def __init__(self, name: str, tables: Sequence[Table]) -> None:
         super().__init__(tables, log_base=name)
@@ -56,7 +58,7 @@ class ShardSource(ValuesSource):
         return entry
 
     def at(self, name: TableName, lsn: Lsn) -> Moment | None:
-        """Returns the table as it was behind everything up to this place."""
+        """Returns the table as it was after everything up to this place."""
         return next((moment for moment in reversed(self.moments.get(name, [])) if moment.lsn <= lsn), None)
 
     def _remember(self, names: Any) -> None:
@@ -74,7 +76,7 @@ def filled(table: Table, row: Row, renamed: Rename) -> Row:
 
 
 def fill(column: Column) -> Any:
-    """Returns the value that a row gets in a column that it knows nothing of; all are numbers."""
+    """Returns the value that a row gets in a column that the row lacks; all values are numbers."""
     if column.default is not None:
         return int(column.default.strip("'"))
     return None if column.nullable else 0

@@ -1,4 +1,4 @@
-"""A history of shards that a test writes step by step, while the task runs in between for as long as the test likes."""
+"""A history of shards that a test writes step by step. Between the steps, the task runs as long as the test wants."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class Story(World):
             self.shards.groups[group].say(text)
 
     def write(self, *names: str, times: int = 1) -> None:
-        """Makes one transaction for each of these shards, or for all."""
+        """Makes one transaction for each of these shards, or for all shards."""
         for _ in range(times):
             for shard in [self[name] for name in names] or [*self.shards.shards, *self.shards.loners]:
                 self.shards.write(shard)
 
     def alter(self, *names: str) -> None:
-        """Makes the next planned change; then writes rows of the new structure."""
+        """Makes the next planned change, and then writes rows with the new structure."""
         for name in names:
             self[name].alter()
             self.write(name)
 
     def finish_and_check(self) -> None:
-        """Runs the task until nothing is left to do, and checks that each table is at its right place."""
+        """Runs the task until there is nothing left to do, and checks that each table is at its right place."""
         self.finish()
         self.check_places()
 
@@ -68,22 +68,22 @@ class Story(World):
         return [f"{shard.source.name}: {shard.name}" for shard in self.shards.everyone if shard in self.shards.shards]
 
     def locks(self) -> tuple[ShardLock, ...]:
-        """Returns the locks that the process knows."""
+        """Returns the shard locks of the process."""
         return self.groups.locks()
 
     def halts(self, source: str) -> list[Halt]:
-        """Returns the halts of a source that everybody can read on the target."""
+        """Returns the halts of a source, as the target's records show them."""
         with closing(self.target.connect()) as session:
             return session.meta.halts.read("t", source)
 
     def order(self, name: str, kind: OrderKind, *statements: str) -> None:
-        """Gives an operator's order about the schema change before which a shard waits."""
+        """Gives an operator's ddl command for the schema change before which a shard waits."""
         source, _, table = name.partition(": ")
         (halt,) = (halt for halt in self.halts(source) if table in map(str, halt.tables))
         self.give(source, halt.lsn, kind, *statements)
 
     def give(self, source: str, lsn: Lsn, kind: OrderKind, *statements: str) -> None:
-        """Gives an order, whether or not anybody waits for it."""
+        """Gives a ddl command, even if no shard waits for it."""
         with closing(self.target.connect()) as session:
             session.meta.orders.give("t", source, DdlOrder(lsn=lsn, kind=kind, statements=statements))
 

@@ -1,8 +1,8 @@
-"""A task of several sources in one process, driven step by step over servers and a target in memory.
+"""A task of several sources in one process, run step by step with servers and a target in memory.
 
-What runs is the product's own: planner, stream, threads of schema changes, decisions of the group, decoding, rules,
-reduce, committer. Taken away are Spark, which would only call the same functions elsewhere, and the relay's files, in
-whose place the source's own log is read. Its threads run one at a time: see `scheduled_threads`.
+The code is PiDTS's own: planner, stream, threads of schema changes, decisions of the shard group, decoding, rules,
+reduce, committer. It lacks Spark, which would only call the same functions elsewhere, and the relay's files: the
+source's own log is read in their place. Its threads run one at a time: see `scheduled_threads`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ from .shard_servers import Shards, rules_of
 from .shard_source import Row, ShardSource, fill
 
 MEMORY = Path("/dev/shm")
-"""Where files need no disk: making and removing them took two fifths of the time of these tests."""
+"""A folder in memory, if there is one: creating and removing files took two fifths of the time of these tests."""
 _numbers = itertools.count()
 _worlds: dict[Path, World] = {}
 Places = Callable[[ShardSource, TableName], Lsn]
 
 
 class MemoryRelay:
-    """Stands in for a reader of the relay."""
+    """Replaces a reader of the relay."""
 
     def __init__(self, relay: Path, source_id: str) -> None:
         self._source = _worlds[relay].shards.sources[source_id]
@@ -103,7 +103,7 @@ def _decoded(
     early_filter_of: EarlyFilterOf,
     **_: Any,
 ) -> list[ChangeBatch]:
-    """Decodes rows, and checks that the task knows the structures under which they were written."""
+    """Decodes rows, and checks that the task knows the structures with which they were written."""
     source, extent = read
     begin = replace(source.start, log_index=extent.segment, offset=extent.offset)
     batches = source.decode(begin, replace(begin, offset=extent.end), structures)
@@ -130,7 +130,7 @@ def driven() -> Iterator[None]:
         patch.setattr(decoding, "log_format", lambda _: None)
         patch.setattr(due_change, "ddl_event", lambda _, entry: _query(entry))
         try:
-            with capture_logs():  # to write them out takes longer than all the rest
+            with capture_logs():  # # Writing them takes longer than everything else.
                 yield
         finally:
             for world in [*_worlds.values()]:
@@ -149,20 +149,20 @@ def _scheduler() -> Scheduler:
 
 @dataclass
 class Settings:
-    """How the task is set up."""
+    """The settings of the task."""
 
     workers: int = 1
     mode: str = "pessimistic"
     transactional_ddl: bool = True
     limits: Limits = field(default_factory=lambda: Limits(transactions=3, idle_entries=1))
     presumes: bool = False
-    """Whether the record says which tables a source has that has not begun."""
+    """Whether the record names the tables of a source that has not begun."""
     rules: Rules | None = None
     """The rules of every source, in place of the usual ones."""
 
 
 class World:
-    """Servers, a target, and one process after another that brings the servers' rows to the target."""
+    """Servers, a target, and one process after another that carries the servers' rows to the target."""
 
     def __init__(self, shards: Shards, settings: Settings, chance: random.Random) -> None:
         self.shards, self.settings, self.chance = shards, settings, chance
@@ -178,12 +178,12 @@ class World:
         self._last = ""
         self._anew: set[str] = set()
         self.looks = False
-        """Whether what others can see is checked after each transaction."""
+        """Whether the records that others can read are checked after each transaction."""
         self.interrupts = False
-        """Whether others go on in the middle of transactions."""
+        """Whether other threads continue in the middle of transactions."""
         self.streams: dict[str, TaskStream] = {}
         self.moves = 0
-        """Counts all progress, whoever makes it."""
+        """The number of steps of progress of all threads."""
         self.deaths = 0
         self.scheduler = Scheduler(chance)
         _worlds[self.relay] = self
@@ -207,7 +207,7 @@ class World:
         self.target.store.hook = self._at
 
     def _together(self) -> dict[TableName, Table]:
-        """Returns what several of the tables that are there at first are merged into."""
+        """Returns the merged tables of several tables that exist at first."""
         target_table = [self.rules[one.source.name].target_table(one.table) for one in self.shards.shards]
         names = [table.name for table in target_table]
         return {table.name: table for table in target_table if names.count(table.name) > 1}
@@ -221,7 +221,10 @@ class World:
         self._folder.cleanup()
 
     def start(self, left: Iterable[Fiber] = ()) -> None:
-        """Starts a new process; `left` are threads of a process that does not know yet that another has taken over."""
+        """Starts a new process.
+
+        `left`: threads of a process that has not noticed yet that another process has taken over.
+        """
         if not left:
             self.scheduler.end()
         self.scheduler = Scheduler(self.chance, left)
@@ -235,7 +238,7 @@ class World:
         self.start([*self.scheduler.fibers, *self.scheduler.left])
 
     def go(self, steps: int) -> None:
-        """Takes some steps, each of a thread that is drawn; a process that dies is followed by another one."""
+        """Takes some steps, each of a thread that is drawn. If a process dies, another one follows."""
         for _ in range(steps):
             self._surviving(self.scheduler.step)
 
@@ -253,7 +256,7 @@ class World:
     def _surviving(self, work: Any) -> None:
         try:
             work()
-        except (CrashError, Fenced):  # one that was to be fenced off may have begun just then
+        except (CrashError, Fenced):  # # A thread that will be fenced may have begun just then.
             self.moves += 1
             self.deaths += 1
             self.start()
@@ -262,11 +265,11 @@ class World:
         return self.moves, self.target.store.commits, len(self.scheduler.fibers)
 
     def crash_after(self, points: int | None) -> None:
-        """Lets the process die at one of the next points of the target's transactions; None: it lives on."""
+        """Lets the process die at one of the next points of the target's transactions; None: it does not die."""
         self._dies = Crashes(() if points is None else [points])
 
     def crash_at(self, point: str) -> None:
-        """Lets the process die the next time that it comes to a point of this name."""
+        """Lets the process die when it next reaches a point of this name."""
         self._last = point
 
     def _at(self, point: str) -> None:
@@ -280,11 +283,11 @@ class World:
             self.scheduler.wait(0)
 
     def begin_anew(self, source: str) -> None:
-        """Ends one source's attempt and begins another one, as after trouble with its server."""
+        """Ends one source's attempt and begins another one, as after an error of its server."""
         self._anew.add(source)
 
     def _part(self, source: str) -> None:
-        """Makes all attempts of one source."""
+        """Runs all attempts of one source."""
         while source in self.down:
             self.scheduler.wait(1)
         process = self.scheduler
@@ -303,7 +306,7 @@ class World:
         while True:
             try:
                 return self._stream(source)
-            except Transient:  # another one's transaction is open
+            except Transient:  # # The transaction of another thread is open.
                 self.scheduler.wait(1)
 
     def _attempt(self, source: str, task: TaskStream) -> None:
@@ -350,7 +353,7 @@ class World:
         return replace(rules, keyed=frozenset(names))
 
     def place(self, source: str) -> PlanState:
-        """Returns what is durable of the state of a source."""
+        """Returns the durable state of a source."""
         rows = [row for row in self.target.store.checkpoints.values() if row.source == source]
         return Workers.claimed(tuple(rows))[1] if rows else PlanState(self.firsts[source].lsn)
 
@@ -359,7 +362,7 @@ class World:
         return list(self.target.store.content(name).values())
 
     def merged(self, name: TableName, places: Places) -> list[Row]:
-        """Returns the rows that a table must hold: of each shard those that it had at the place that it has come to."""
+        """Returns the rows that a table must have: for each shard, the rows at the place that the shard has reached."""
         stored = self.target.store.tables[name].table
         found: list[Row] = []
         for source in self.shards.sources.values():
@@ -387,9 +390,10 @@ class World:
         return found
 
     def check(self) -> None:
-        """Checks that every table is what merging gives, of the changes that have come.
+        """Checks that every table is the result of merging the changes that were read.
 
-        A column that had another column's name for a moment has that column's values before its shards say so.
+        If a column for a moment had the name of another column, it has that column's values before its own shards write
+        them.
         """
         renamed = {new for group in self.shards.all_groups for version in group.versions for new in version.renamed}
         states = {name: self.place(name) for name in self.shards.sources}
@@ -398,7 +402,9 @@ class World:
             assert in_order(self.content(name), renamed) == in_order(rows, renamed), name
 
     def check_places(self) -> None:
-        """Checks, when nothing is left to do, that each table is where it has to wait for others, or at the end of the log."""
+        """Checks, when nothing is left to do, that each table is at the place where it has to wait for others, or at
+        the end of the log.
+        """
         places: dict[tuple[str, TableName], Lsn] = {}
         for shard in (*self.shards.shards, *self.shards.loners):
             place = self.place(shard.source.name)
@@ -413,7 +419,9 @@ class World:
             assert in_order(self.content(name)) == in_order(rows), name
 
     def check_whole(self) -> None:
-        """Checks, when nothing is left to do, that the target has each column of each shard, and each row with its shard's columns."""
+        """Checks, when nothing is left to do, that the target has all columns of each shard, and each row with its
+        shard's columns.
+        """
         for name in self.target.store.tables:
             mine = [shard for shard in self.shards.everyone if shard.group.target == name]
             columns = {column.name for column in self.target.store.tables[name].table.columns}
