@@ -1,10 +1,10 @@
-"""Any history, cut anywhere, by any number of workers, broken off anywhere, ends like a replay row by row.
+"""Any history, in any batches, with any number of workers, and interrupted anywhere, ends like a replay row by row.
 
-Drawn besides: one table of the source or two that are merged, between which rows move; images in FULL or MINIMAL; a
-target that folds case or not, and has the source's unique keys or more; batches written whole, slice by slice, or with
-a checkpoint every few rows; the order of workers, and of the rows inside each statement.
+The tests also vary: one table of the source, or two merged tables between which rows move; FULL or MINIMAL images; a
+target that ignores case or not, with the source's unique keys or more; batches written at once, slice by slice, or with
+a checkpoint every few rows; the order of workers, and of the rows in each statement.
 
-PIDTS_EXAMPLES=2000 looks longer.
+PIDTS_EXAMPLES=2000 tries more histories.
 """
 
 from __future__ import annotations
@@ -64,6 +64,6 @@ def test_the_target_ends_as_a_replay_row_by_row(
     table = TABLES[kind]
     history = History(table, shards, known_to_task(table, keeps_keys), minimal)
     history.play(wishes(chance, transactions))
-    # A part of a transaction may lack where a row has gone that leaves one of the merged tables.
+    # # If a row leaves one of the merged tables, a part of a transaction may lack the place to which it has moved.
     run = Run(history, workers, chance, folds=folds, is_long=is_long, split=split if shards == 1 else None)
     run.to_the_end(crashes)

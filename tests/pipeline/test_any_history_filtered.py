@@ -1,6 +1,6 @@
-"""Any history of a table some of whose changes a filter drops ends as a server would have it that never got those.
+"""A filter drops some changes of a table: any history ends as on a server that never got these changes.
 
-The oracle goes by keys alone: an INSERT makes a row, an UPDATE finds one or changes nothing, a DELETE removes it.
+The oracle uses only keys: an INSERT makes a row, an UPDATE changes a row or nothing, a DELETE removes a row.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def rules_of(filters: list[str], column: str) -> Rules:
 
 @dataclass
 class Filtered(History):
-    """Returns the row that the target must have for a source's row."""
+    """Makes the row that the target must have from a row of the source."""
 
     filters: list[str] = field(default_factory=list)
     column: str = "v"
-    """By which some are chosen; if images are logged in part, a column that all of them have."""
+    """The column on which the filter decides; if images are logged in part, a column that all images have."""
     rules: Rules = field(default_factory=Rules)
 
     def expect(self) -> None:
@@ -92,10 +92,10 @@ def test_the_target_ends_as_a_replay_of_what_passes(
     workers: int, transactions: int, filters: list[str], minimal: bool, split: int | None, crashes: list[int], seed: int
 ) -> None:
     chance = random.Random(seed)
-    # A partial image adds to the row on the target: the result is known only if that row is the source's.
+    # # A partial image is added to the row on the target. So the result is known only if that row is the source's row.
     minimal = minimal and workers == 1 and "some deletes" not in filters
     column = "a" if minimal else "v"
-    if workers > 1:  # then rows that move are left out below: an update that reaches two workers brings its row
+    if workers > 1:  # # Rows that move are then left out below: an update that concerns two workers writes its row.
         filters = sorted({*filters, "some inserts"})
     history = Filtered(TABLE, 1, TABLE, minimal, filters=filters, column=column, rules=rules_of(filters, column))
     history.play(wishes(chance, transactions))

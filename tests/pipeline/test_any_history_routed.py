@@ -1,4 +1,4 @@
-"""Any history of a table that lands under another name, with mapped values and extracted columns, ends like a replay."""
+"""Any history of a table with another name on the target, mapped values and extracted columns ends like a replay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RULES = Rules(
 
 
 class Routed(History):
-    """Its rows pass the rules as soon as they are decoded."""
+    """A source whose rows pass the rules as soon as they are decoded."""
 
     def decoded(self, first: int, last: int, slices: int) -> Iterator[list[ChangeBatch]]:
         for batches in super().decoded(first, last, slices):

@@ -1,7 +1,8 @@
-"""Rows of one table that the target refuses, over a source and a target in memory.
+"""The target refuses rows of one table, with a source and a target in memory.
 
-Any history of two tables, any cut into batches, any number of workers, a crash at any named point: the other table goes
-on, each table is what it was on the source at its place, and when the cause is gone both end as the source.
+Histories of two tables, batches, the number of workers, and crashes at named points are random. The other table
+continues. Each table is as it was on the source at the table's place. When the cause is removed, both tables become
+equal to the source's tables.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class _Session:
 
 @dataclass
 class World:
-    """The source, the target and the runs of a task, one after the other; each run forgets its halts when it dies."""
+    """The source, the target and the runs of a task, one after the other. A run forgets its halts when it dies."""
 
     workers: int
     limits: Limits
@@ -93,7 +94,7 @@ class World:
         return self.source.entries(at, to)
 
     def run(self) -> set[TableName]:
-        """Runs until nothing is left to do, and returns the tables that have halted."""
+        """Runs until there is nothing left to do, and returns the tables that have halted."""
         halted: set[TableName] = set()
         while True:
             try:
@@ -131,7 +132,7 @@ class World:
         committer.close()
 
     def check_visible(self) -> None:
-        """With one worker each table is as it was on the source at the place in its checkpoint."""
+        """Checks that each table, with one worker, is as it was on the source at the place in the checkpoint."""
         if self.workers == 1 and self.target.store.checkpoints:
             (row,) = self.target.store.checkpoints.values()
             state = PlanState.from_checkpoint(row.lsn, row.copy)
@@ -152,7 +153,7 @@ steps = st.lists(st.tuples(st.sampled_from(["a", "b", "ab"]), st.integers(0, 3),
 
 
 def play(world: World, step: tuple[str, int, int]) -> None:
-    """One transaction, of one of the tables or both; the value that is refused comes to the second one alone."""
+    """Makes one transaction, of one of the tables or of both. Only the second table gets the refused value."""
     letters, key, value = step
     done = []
     for name in (A, B):

@@ -1,7 +1,8 @@
-"""Planner, reduce and committer over a source and a target in memory: no server, no Spark, milliseconds.
+"""Planner, reduce and committer with a source and a target in memory: no server, no Spark, in milliseconds.
 
-Any history, any cut into batches, any number of workers, a full copy beside it, and a crash at any named point of the
-target's transactions: the target ends as the source, and a counter that only grows on the source never shrinks on it.
+Histories, batches, the number of workers, a full copy meanwhile, and crashes at named points of the target's
+transactions are random. The target becomes equal to the source, and a counter that only grows on the source never
+becomes smaller on the target.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ numbers = itertools.count()
 
 
 class Pipeline:
-    """What the driver does, with the log and the rows in memory; every `run` is a new process."""
+    """Does what the driver does, with log and rows in memory. Every `run` is a new process."""
 
     def __init__(
         self, source: ValuesSource, target: ValuesTarget, workers: int, limits: Limits, *, copy: bool, order=list
@@ -59,7 +60,7 @@ class Pipeline:
         )
 
     def run(self, *, between=lambda: None) -> None:
-        """Runs from the claim until nothing is left to do; `between` lets the source continue meanwhile."""
+        """Runs from the claim until there is nothing left to do. `between` lets the source change meanwhile."""
         session = self.target.connect()
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         structures = session.meta.structures.load("t", OfSource("s"))
@@ -89,7 +90,7 @@ class Pipeline:
         return self.source.entries(at, to)
 
     def schema_change(self, due, structures, epoch):
-        """Returns what the change leaves, or nothing where an earlier run has made it."""
+        """Makes the schema change, unless an earlier run has made it."""
         runner = DdlRunner(self.target, "t", "s", epoch, sleep=lambda _: None)
         if runner.is_done(due):
             return {}
@@ -113,7 +114,7 @@ class Pipeline:
             apply(committer, commit, worker, blobs[worker])
 
     def read(self, request, table, between):
-        """Reads rows, all of which wait: nothing is loaded ahead."""
+        """Reads rows. All of them wait for a batch: none is loaded in advance."""
         if request.phase is Phase.FINISH:
             return StagedChunk(request, self.source.received, 0, None, None, is_last=True), None
         everything = self.source.select_rows(table, None, 1_000_000)
@@ -141,7 +142,7 @@ steps = st.lists(
 
 
 def play(source: ValuesSource, step) -> None:
-    """Makes one transaction that the source allows: insert, update, delete, key change, swap, or two at once."""
+    """Makes one transaction that the source allows: insert, update, delete, change of a key, swap, or two of them."""
     kind, one, two, slot = step
     table = source.structures[NAME]
     rows = {row["id"]: row for row in source.rows(NAME)}
@@ -173,7 +174,7 @@ def play(source: ValuesSource, step) -> None:
 
 
 class ClockedSource(ValuesSource):
-    """A source in which each value of `counter` is larger than all before it."""
+    """A source on which each value of `counter` is larger than all values before it."""
 
     def clock(self) -> int:
         self.ticks = getattr(self, "ticks", 0) + 1

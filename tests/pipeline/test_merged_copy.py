@@ -1,4 +1,6 @@
-"""Tables that become one are copied while rows come, go and move between them: the target ends with the rows of all."""
+"""Merged tables are copied while rows are inserted, deleted and moved between them: the target ends with the rows of
+all.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ LANDS = TableName("all", "t")
 
 
 class World:
-    """The source. Without extracted columns in the key, no two tables have rows with one key or unique value."""
+    """The source. If the key has no extracted columns, no two tables have rows with the same key or unique value."""
 
     def __init__(self, chance: random.Random, steps: int, *, keyed: bool, is_minimal: bool) -> None:
         self.server = (Minimal if is_minimal else Server)([*SHARDS, ALONE])
@@ -133,7 +135,9 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
 def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(
     rows, steps, chunk, size, workers, crashes, is_minimal, seed
 ):
-    """Each table is copied again into a table with rows of all, of which some are missing, wrong or extra."""
+    """Each table is copied again into a target table with rows of all tables, some of which are missing, wrong or
+    extra.
+    """
     chance, target = random.Random(seed), new_target()
     world = World(chance, steps, keyed=True, is_minimal=is_minimal)
     for _ in range(rows):

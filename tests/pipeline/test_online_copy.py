@@ -1,12 +1,12 @@
-"""A full copy beside a history that goes on: whatever happens when, the target ends as the source.
+"""A full copy during a history: whatever happens at whatever time, the target becomes equal to the source.
 
-Drawn: tables with unique values, without any, without a key, one that joins later, one that is repaired; transactions
-over several tables with inserts, updates, deletes, changed keys and swapped unique values; columns that come and go,
-tables that are renamed; the sizes of chunks and batches, the number of workers and their order; how long a schema
-change takes; crashes at any point of the target's transactions, those of loads among them; tasks believed dead that
-load once more what they have read.
+The tests vary: tables with unique values, without them, without a key, a table that joins later, a table that is
+repaired; transactions over several tables with inserts, updates, deletes, changed keys and swapped unique values;
+columns that are added and dropped, tables that are renamed; the sizes of chunks and batches, the number of workers and
+their order; how long a schema change takes; crashes at any point of the target's transactions, also of loads; processes
+believed dead that load once more the rows that they have read.
 
-PIDTS_EXAMPLES=2000 looks longer.
+PIDTS_EXAMPLES=2000 tries more histories.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Changes = list[tuple[Op, Row | None, Row | None]]
 
 
 def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
-    """Draws a possible change of one table in its present state."""
+    """Draws a change that one table may make in its present state."""
     table, rows = server.structures[name], server.rows(name)
     new = {column.name: chance.choice(IDS) for column in table.columns}
     if not table.identity:
@@ -93,7 +93,7 @@ def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
 
 
 def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
-    """Returns whether a server would allow it: no key and no unique value twice, after each of the changes."""
+    """Returns whether a server would accept the changes: after each of them, no key and no unique value occurs twice."""
     table, rows = server.structures[name], server.rows(name)
     for _, before, after in changes:
         if before is not None:
@@ -109,14 +109,14 @@ def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
 
 
 class World:
-    """The source, to which a number of things happen."""
+    """The source, on which changes of all kinds happen."""
 
     def __init__(self, chance: random.Random, steps: int, *, ddl: bool) -> None:
         self.server, self.chance, self.left, self.ddl = Server(list(TABLES)), chance, steps, ddl
         self.columns = 0
 
     def step(self) -> None:
-        """Lets something happen, or nothing."""
+        """Makes a random change, or none."""
         while self.left and self.chance.random() < 0.4:
             self.left -= 1
             self.happen()
@@ -171,7 +171,7 @@ def crash_after(target: ValuesTarget, points: int) -> None:
 
 
 def diverged(target: ValuesTarget, server: Server, chance: random.Random) -> None:
-    """Makes rows of FIXED wrong, missing or too many."""
+    """Makes rows of FIXED wrong, missing or extra."""
     stored = target.store.tables[FIXED.name]
     rows = [tuple(row.values()) for row in server.rows(FIXED.name) if chance.random() < 0.7]
     rows += [(number, None, chance.choice(IDS)) for number in chance.sample(range(12), 4)]
@@ -229,10 +229,10 @@ def test_the_target_ends_as_the_source(
     task.slow_ddl = chance.random() < 0.5
     diverged(target, world.server, chance)
     with pytest.MonkeyPatch.context() as patch:
-        if is_long:  # as if each batch were large, and each transaction too much for one piece
+        if is_long:  # # as if each batch were large, and each transaction too large for one part
             patch.setattr(settlement, "_ONE_PIECE_BYTES", -1)
             patch.setattr(applying, "PART_BYTES", 1)
-        if looks:  # as if a filter kept rows away: updates of rows that the copy has not brought yet are left out
+        if looks:  # # As if a filter left rows out: updates of rows that the copy has not read yet are left out.
             patch.setattr(ApplyRules, "keeps_away", lambda *_: True)
         joins = chance.randrange(len(crashes) + 2)
         for number, points in enumerate([*crashes, None, None]):
@@ -261,7 +261,7 @@ def test_the_target_ends_as_the_source(
 @pytest.mark.parametrize("table", [ORDERS, BAG], ids=["key", "no key"])
 @pytest.mark.parametrize("mode", [CopyMode.NEW, CopyMode.REPAIR])
 def test_a_copy_comes_to_its_end_while_two_zones_write_all_the_time(table, mode):
-    """Each window has a change of another zone: a batch, which names one zone, ends inside the window."""
+    """Each window has a change of another zone. A batch with this change names one zone, and ends inside the window."""
     if mode is CopyMode.REPAIR and not table.identity:
         pytest.skip("a table without a key is copied whole")
     server, target, chance = Server([table, PLAIN]), new_target(), random.Random(7)
@@ -301,7 +301,7 @@ def test_a_copy_comes_to_its_end_while_two_zones_write_all_the_time(table, mode)
 
 
 def test_a_row_that_is_deleted_between_its_reading_and_its_writing_stays_away():
-    """A copy that writes its rows at any later time would bring the row back."""
+    """If a copy wrote its rows at any later time, it would restore the deleted row."""
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
     task = Task(server, target, {ORDERS.name: CopyMode.NEW})
@@ -309,7 +309,7 @@ def test_a_row_that_is_deleted_between_its_reading_and_its_writing_stays_away():
 
     def load_late(*given: object, **about: object) -> bool:
         if (number := next(deleted, None)) is not None:
-            server.delete(ORDERS.name, (number,))  # it has been read, and now it goes before it is written
+            server.delete(ORDERS.name, (number,))  # # The row has been read, and is deleted before it is written.
         return attempt(*given, **about)
 
     attempt, task._attempt = task._attempt, load_late
@@ -361,7 +361,7 @@ def test_a_crash_between_a_load_and_its_settling_loses_nothing_and_brings_nothin
 
 @pytest.mark.parametrize("defers", [True, False])
 def test_a_unique_value_may_be_taken_by_a_row_that_was_loaded_ahead_of_the_log(defers):
-    """The table changes, so the chunk is given up; the log up to that change meets the row."""
+    """The table changes, so the chunk is given up. The log up to this change collides with the row."""
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": 1, "slot": 0, "value": 0}, {"id": 2, "slot": 5, "value": 0})
     happened = iter(range(2))
@@ -384,7 +384,7 @@ def test_a_unique_value_may_be_taken_by_a_row_that_was_loaded_ahead_of_the_log(d
 
 @pytest.mark.parametrize("ids", [(1, 2), (2, 1)])
 def test_a_unique_value_that_a_row_had_only_while_it_was_read_is_free_for_another(ids):
-    """Neither row has changed its value between the begin and the end of the batch, and they meet on the target."""
+    """Neither row has changed its value between the begin and the end of the batch, and they collide on the target."""
     new, old = ids
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": old, "slot": 3, "value": 0})
@@ -432,7 +432,9 @@ def test_rows_of_a_table_without_a_key_are_read_again_until_nothing_happens_mean
 
 @pytest.mark.parametrize("seed", range(30))
 def test_whichever_attempt_at_a_table_without_a_key_comes_first_its_snapshot_is_the_one_that_counts(seed):
-    """Its rows and the place of the log that goes with them: any other place has a change twice, or never."""
+    """Its rows count together with its place in the log: with any other place, a change would be applied twice, or
+    never.
+    """
     chance = random.Random(seed)
     server, target = Server([BAG]), new_target()
     row = {"id": 0, "slot": 0, "value": 0}

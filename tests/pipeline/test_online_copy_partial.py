@@ -1,7 +1,8 @@
-"""A full copy beside a history in MINIMAL images: at the end the target equals the source.
+"""A full copy during a history in MINIMAL images: at the end, the target equals the source.
 
-A row that gets another key is logged in part. If neither the log nor the copy has the rest for certain, its key is
-read again. So all comes to its end, whatever is read when, with crashes at any point of the target's transactions.
+A row that gets another key is logged in part. If neither the log nor the copy certainly has its other columns, its key
+is read again. So the copy ends, whatever is read at whatever time, with crashes at any point of the target's
+transactions.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from .values_source import ValuesSource
 
 
 class Minimal(Server):
-    """A source whose log holds the key of a row before a change, and of an update what has changed."""
+    """A source whose log has the key of a row before a change, and the changed columns of an update."""
 
     def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
         return [minimal(batch) for batch in ValuesSource.decode(self, after, until, structures)]
 
 
 class Moving(World):
-    """A source in which rows often get other keys, and others take the keys that they have left."""
+    """A source on which rows often get other keys, and other rows get their former keys."""
 
     def __init__(self, chance: random.Random, steps: int) -> None:
         super().__init__(chance, steps, ddl=False)
@@ -66,7 +67,7 @@ class Moving(World):
         if self.chance.random() < 0.3:
             moved["slot"] = self.chance.choice(SLOTS[:4])
         came: Row = {**old, "value": self.chance.choice(IDS)}
-        if self.server.structures[name].secondary_unique and self.chance.random() < 0.5:  # `slot` is unique
+        if self.server.structures[name].secondary_unique and self.chance.random() < 0.5:  # # `slot` is unique.
             came["slot"] = None
         changes: Changes = [(Op.UPDATE, old, moved)]
         changes += [(Op.INSERT, None, came)] if self.chance.random() < 0.5 else []
@@ -74,7 +75,7 @@ class Moving(World):
             self.server.commit((name, changes))
 
 
-# Rows were lost here while rows that were loaded were kept over several batches.
+# # Rows were lost here while loaded rows were kept over several batches.
 @example(
     rows=36,
     steps=58,
@@ -139,7 +140,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
                 world.step()
             state = task.run()
         except Halted as error:
-            # When the table's copy is done, nothing gives the row to the worker of its new key.
+            # # When the table's copy is done, nothing sends the row to the worker of its new key.
             copying = {str(name) for name, copy in task.end.copy.items() if not copy.done}
             if "two workers" not in error.what or error.where.table in copying:
                 raise
@@ -156,7 +157,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
 
 @pytest.mark.parametrize("to", [1, 3])
 def test_a_row_that_was_read_behind_its_move_does_not_halt(to: int) -> None:
-    """It was at 2 when the window began; the copy, from there to 4, has read it at its new key."""
+    """The row was at 2 when the window began. The copy, from there to 4, has read it at its new key."""
     server, target = Minimal([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": 2, "slot": 0, "value": 5}, {"id": 4, "slot": 1, "value": 6})
     changes = iter([((2,), {"id": to}), ((to,), {"value": 7})])
@@ -173,7 +174,7 @@ def test_a_row_that_was_read_behind_its_move_does_not_halt(to: int) -> None:
 
 
 def test_where_two_workers_would_part_a_row_behind_the_copy_none_of_them_writes() -> None:
-    """Then they are at one place, and their number can be changed, as the message says."""
+    """Both workers are then at one place, and their number can be changed, as the message says."""
     server, target = Minimal([PLAIN]), new_target()
     rows = [{"id": key, "slot": 0, "value": key} for key in range(8)]
     server.insert(PLAIN.name, *rows)
@@ -192,7 +193,10 @@ def test_where_two_workers_would_part_a_row_behind_the_copy_none_of_them_writes(
 
 
 def test_a_row_of_a_broken_off_reading_is_not_taken_for_what_it_has_become() -> None:
-    """An update of it was left out, since it is to be read again; then it leaves for a key that was read already."""
+    """An update of the row was left out, because the row is to be read again.
+
+    Then the row gets a key that was read already.
+    """
     server, target = Minimal([ORDERS]), new_target()
     server.insert(ORDERS.name, *({"id": key, "slot": key, "value": key} for key in (3, 4, 6)))
     wider = replace(ORDERS, columns=(*ORDERS.columns, Column("more", INT)))

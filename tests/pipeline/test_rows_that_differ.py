@@ -1,6 +1,6 @@
-"""Rows of the target that are not what the source says they were are found, and none else.
+"""Rows of the target that differ from the source's rows are found, and no other rows.
 
-The model goes event by event: it holds the target's rows by key, and knows nothing of batches, Arrow or net changes.
+The model handles one event after the other. It has the target's rows by key, and no batches, Arrow or net effects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Watching(Run):
 
 
 class Hostile(Watching):
-    """A task to whose target somebody else writes, so that it need not equal the source."""
+    """A task to whose target other programs write, so that the target need not equal the source."""
 
     def look(self, end: int) -> None:
         del end
@@ -65,7 +65,7 @@ def test_where_nobody_else_writes_no_row_differs(
     shards: int,
     seed: int,
 ) -> None:
-    """This holds for any history, any cut into batches, and any number of crashes."""
+    """This is true for any history, any batches, and any number of crashes."""
     chance = random.Random(seed)
     history = History(TABLES[kind], shards, known_to_task(TABLES[kind], keeps_keys), minimal)
     history.play(wishes(chance, transactions))
@@ -77,7 +77,7 @@ Key = tuple[Any, ...]
 
 
 def key_of(history: History, row: Row, *, folds: bool = False) -> Key:
-    """Returns the key of a row in a target that ignores case, or in one that does not."""
+    """Returns the key of a row, in a target that ignores case or in one that does not."""
     return folded(tuple(row[name] for name in history.table.identity), folds=folds)
 
 
@@ -86,7 +86,7 @@ def folded(key: Key, *, folds: bool) -> Key:
 
 
 def logged(history: History, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None]:
-    """Returns the images of a change with the columns that the log holds."""
+    """Returns the images of a change with the columns that the log has."""
     key = history.table.identity
     if not history.minimal or before is None or (after and any(before[name] != after[name] for name in key)):
         return before, after
@@ -110,7 +110,7 @@ def events(history: History, changes: list[Change], *, folds: bool = False) -> l
 
 
 def fits(row: Row | None, image: Row | None) -> bool:
-    """Returns whether this is the row of an image, as far as the image has columns."""
+    """Returns whether this is the row of an image, in the columns that the image has."""
     if row is None or image is None:
         return row is image
     return all(row[name] == value for name, value in image.items())
@@ -131,7 +131,7 @@ class Model:
     def take(self, key: Key, before: Row | None, after: Row | None) -> None:
         """Applies an event, or finds that its row differs."""
         row = self.rows.get(key)
-        moves = row is None and is_respelled(before, after)  # as from any key without a row: it arrives
+        moves = row is None and is_respelled(before, after)  # # As from a key without a row: the row is inserted.
         if not moves and not fits(row, before) and not fits(row, after):
             self.diverged.append(key)
         elif after is None:
@@ -143,7 +143,7 @@ class Model:
 def written_by_somebody_else(
     run: Run, chance: random.Random, model: Model, table: Table, *, folds: bool = False, removes: float = 0.3
 ) -> None:
-    """Inserts, changes or removes a row, unless a unique key forbids it."""
+    """Inserts, changes or removes a row as another program, unless a unique key forbids it."""
     stored = run.target.store.tables[NAME]
     row = {c.name: chance.choice(POOL[c.type][: 3 + c.nullable]) for c in table.columns}
     key = key_of(run.history, row, folds=folds)
@@ -201,7 +201,7 @@ class Locking(Hostile):
 
 
 class LockingModel(Model):
-    """A model that keeps locks, too."""
+    """A model that also has locks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,9 +266,9 @@ def test_locks_are_those_that_a_row_by_row_model_keeps(
     rounds: int,
     seed: int,
 ) -> None:
-    """Somebody writes between any two stretches of the log, processes die, and people resolve locks in between.
+    """Between any two parts of the log, another program writes, processes die, and people resolve locks.
 
-    To a target that overlooks case, 'x' and 'X' are one key, whoever writes it in which words.
+    For a target that ignores case, 'x' and 'X' are the same key, whichever program writes it in which spelling.
     """
     compared_with_the_model(
         kind,
@@ -320,7 +320,10 @@ def test_locks_of_rows_that_are_gone_are_those_of_the_model_in_whatever_words(
 
 
 def test_an_image_that_shows_more_than_those_before_it_is_compared() -> None:
-    """The log of UPDATE x SET v = 2 has b and v only. UPDATE x SET b = 'X', in the same batch, says that w was 2, but it is 1."""
+    """The log of UPDATE x SET v = 2 has only b and v.
+
+    UPDATE x SET b = 'X', in the same batch, says that w was 2, but it is 1.
+    """
     compared_with_the_model("text key", 10, 2, is_long=False, split=None, minimal=True, rounds=2, seed=8401815)
 
 
@@ -376,7 +379,7 @@ def compared_with_the_model(
 
 
 def broken_off(run: Locking, chance: random.Random, ids: set[str], take: Take) -> None:
-    """Resolves locks in a process that may die on the way; another one tries again, and finds what is left."""
+    """Resolves locks in a process that may die. Another process tries again, with what is left."""
     run.target.store.hook = Crashes([chance.randrange(12)])
     with suppress(CrashError):
         run.resolve(ids, take)
@@ -405,7 +408,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
     crashes: list[int],
     seed: int,
 ) -> None:
-    """This holds even if rows swap unique values meanwhile."""
+    """This is true even if rows swap unique values meanwhile."""
     if kind.startswith("no key"):
         return
     chance = random.Random(seed)
@@ -417,7 +420,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
     run = Locking(history, workers, chance, folds=False, is_long=is_long, split=None)
     run.attempt()
     stored = run.target.store.tables[NAME]
-    for _ in range(writes):  # rows that the source has or had, with any values that no unique key forbids
+    for _ in range(writes):  # # rows that the source has or had, with any values that no unique key forbids
         known = list(stored.rows.items())
         if not known:
             continue
@@ -446,7 +449,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
         if halted.code != "target-refused":
             raise
         run.target.forget()
-        return  # a row that no change of the log concerns has a unique value of the source
+        return  # # A row that no change of the log concerns has a unique value of the source.
     while locks := run.locks():
         heads = {one.id for one in locks if not one.needs or one.needs not in {other.id for other in locks}}
         assert heads

@@ -1,8 +1,8 @@
-"""A source in memory: its log, its rows and its positions, for driving a whole pipeline without a server.
+"""A source in memory: its log, its rows and its positions, for a whole pipeline without a server.
 
-Transactions are given as plain Python rows and laid out in an imaginary log, one event per table and transaction step,
-so that Lsns, extents and the chain of `prev_lsn` behave as those of a server. What the relay's reader and the decoder
-give for a real source, `entries` and `decode` give here.
+Transactions are given as plain Python rows and placed in an imaginary log, with one event for each table and step of a
+transaction. So Lsns, extents and the chain of `prev_lsn` are like those of a server. `entries` returns what the relay's
+reader returns for a real source, and `decode` what the decoder returns.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ class ValuesSource:
 
     @property
     def received(self) -> Lsn:
-        """The end of the log."""
+        """Returns the end of the log."""
         return self._entries[-1].transaction.lsn if self._entries else self._start
 
     @property
     def position(self) -> Position:
-        """Returns the same as the server names it."""
+        """Returns the same place as the server names it."""
         return self.received.position(self.log_base)
 
     @property
     def structures(self) -> dict[TableName, Table]:
-        """Returns the structures as they are now."""
+        """Returns the present structures."""
         return dict(self._structures)
 
     def commit(self, *steps: Step) -> LogEntry:
-        """One transaction; each step is one rows event."""
+        """Makes one transaction; each step is one rows event."""
         begin = self._lsn()
         self._offset += _EVENT
         for name, changes in steps:
@@ -87,20 +87,20 @@ class ValuesSource:
         return self._append(begin, row_events=len(steps), tables=tables)
 
     def insert(self, name: TableName, *rows: Row) -> LogEntry:
-        """A transaction of inserts into one table."""
+        """Inserts rows into one table, in one transaction."""
         return self.commit((name, [(Op.INSERT, None, row) for row in rows]))
 
     def delete(self, name: TableName, *keys: Sequence[Any]) -> LogEntry:
-        """A transaction that deletes rows of one table by their identity."""
+        """Deletes rows of one table by their identity, in one transaction."""
         return self.commit((name, [(Op.DELETE, self._rows[name][tuple(key)], None) for key in keys]))
 
     def update(self, name: TableName, key: Sequence[Any], **values: Any) -> LogEntry:
-        """A transaction that changes one row."""
+        """Changes one row, in one transaction."""
         before = dict(self._rows[name][tuple(key)])
         return self.commit((name, [(Op.UPDATE, before, {**before, **values})]))
 
     def ddl(self, statement: str, structures: Mapping[TableName, Table | None], schema: str = "") -> LogEntry:
-        """A statement and the structures that it leaves; None for a table that is gone.
+        """Runs a statement. `structures` are the structures after it; None for a table that is gone.
 
         Rows keep the values of columns that stay; new columns are NULL.
         """
@@ -125,7 +125,7 @@ class ValuesSource:
         return self._append(begin)
 
     def entries(self, after: Lsn | None = None, until: Lsn | None = None) -> Iterator[LogEntry]:
-        """Returns the log's index behind an Lsn, up to and with another one."""
+        """Returns the log's index after an Lsn, up to and including another Lsn."""
         begin, end = (
             default if lsn is None else bisect_right(self._entries, lsn, key=lambda entry: entry.transaction.lsn)
             for lsn, default in ((after, 0), (until, len(self._entries)))
@@ -133,9 +133,9 @@ class ValuesSource:
         return iter(self._entries[begin:end])
 
     def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
-        """The changes of (after, until]: one batch per table and structure, in log order.
+        """Returns the changes of (after, until]: one batch for each table and structure, in log order.
 
-        Only tables in `structures` where it is given.
+        If `structures` is given, only its tables are decoded.
         """
         grouped: dict[tuple[TableName, int], tuple[Table, list[tuple[Lsn, Change]]]] = {}
         begin = bisect_right(self._events, after, key=lambda event: event.lsn)
@@ -149,7 +149,7 @@ class ValuesSource:
         return [_batch(table, rows) for table, rows in grouped.values()]
 
     def select_rows(self, table: Table, where_after: Sequence[Any] | None, limit: int) -> pa.Table:
-        """Returns up to `limit` rows after a key, in the order of the identity, as they are now."""
+        """Returns up to `limit` present rows after a key, in the order of the identity."""
         ordered = sorted(self._rows[table.name].items())
         found = [row for key, row in ordered if where_after is None or key > tuple(where_after)]
         return pa.Table.from_pylist([dict(row) for row in found[:limit]], schema=table.arrow)
@@ -159,7 +159,7 @@ class ValuesSource:
         return last_key(rows, table)
 
     def rows(self, name: TableName) -> list[dict[str, Any]]:
-        """Returns everything in a table now, by identity."""
+        """Returns the present rows of a table, by identity."""
         return [dict(row) for _, row in sorted(self._rows[name].items())]
 
     def _lsn(self) -> Lsn:

@@ -1,4 +1,6 @@
-"""Changes that give columns other values without saying so by the structure: no shard's rows get another's."""
+"""Changes that give a column other values although the structure stays the same: no shard's rows get the values of
+another.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ TRADED = "CHANGE COLUMN c d INT DEFAULT 7, CHANGE COLUMN d c INT DEFAULT 7"
 
 
 def begun(story: MakeStory, mode: str) -> Story:
-    """Returns a history in which both shards have c and d, with values in them."""
+    """Returns a history in which both shards have c and d, with values in both columns."""
     world = story(TWO, mode=mode)
     world.looks = False
     for name in (A, B):
@@ -138,7 +140,7 @@ def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(
 @pytest.mark.parametrize("index", ["", ", ADD INDEX i (c)"])
 @pytest.mark.parametrize("transactional", [True, False])
 def test_of_two_columns_the_one_that_went_meanwhile_is_added(index: str, transactional: bool) -> None:
-    """The shard that is behind waits for nobody: the other one has passed this change long ago."""
+    """The shard that lags waits for no other shard, since the other one has passed this change long ago."""
     steps = ("ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT DEFAULT 8" + index, "ADD COLUMN e INT", "DROP COLUMN d")
     with stories(mode="optimistic", transactional_ddl=transactional) as make_story:
         world = make_story(TWO)

@@ -1,4 +1,4 @@
-"""A row that moves from a shard to one that lacks a column: nothing is left of its value in the first shard."""
+"""A row moves from a shard to another shard that lacks a column: the row loses its value in this column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDER = "ADD COLUMN c INT"
 
 @pytest.fixture(params=[1, 9])
 def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
-    """Begins histories with each transaction in a batch of its own, and with many in one."""
+    """Begins histories: with each transaction in a batch of its own, and with many transactions in one batch."""
     with stories(mode="optimistic", limits=Limits(transactions=request.param, idle_entries=1)) as make_story:
         yield make_story
 
@@ -43,7 +43,7 @@ def values(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def ends(world: Story, name: str) -> None:
-    """Checks, when nothing is left to do, that the row has in c what its shard has, which is nothing."""
+    """Checks, when nothing is left to do, that the row has no value in c, as in its shard."""
     world.finish()
     assert world.waiting() == []
     assert values(world.content(T)) == values(world[name].rows) == [None]
@@ -71,7 +71,7 @@ def test_its_old_shard_waits(story: MakeStory, first: str, *, apart: bool) -> No
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
 def test_its_old_shard_has_dropped_what_others_still_have(story: MakeStory, first: str) -> None:
-    """Nobody waits, and both shards have the same structure."""
+    """No shard waits, and both shards have the same structure."""
     world = begun(story)
     for name in (FIRST, SECOND):
         say(world, name, WIDER)

@@ -1,4 +1,4 @@
-"""A default that changes on the target while some shard lacks the column: its rows keep no value that it never had."""
+"""A default changes on the target while a shard lacks the column: the shard's rows keep no value that they never had."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def begun(story: MakeStory, mode: str) -> Story:
 
 
 def come(world: Story) -> str:
-    """Makes a shard with rows and with the structure that the others had at first."""
+    """Makes a shard with rows, which has the structure that the others had at first."""
     name = f"one: {world.shards.create('one', TableName('shard_2', 't_7'), 0).name}"
     world.write(name, times=3)
     world.finish()
@@ -83,7 +83,7 @@ def test_a_late_shard_adds_what_the_others_have_changed(story: MakeStory, *, res
 
 
 def test_a_late_shard_adds_what_the_others_are_about_to_change(story: MakeStory) -> None:
-    """It comes to the same structure as the others, but not with the same values."""
+    """The late shard gets the same structure as the others, but not the same values."""
     world = begun(story, "pessimistic")
     said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
     late = come(world)

@@ -1,4 +1,4 @@
-"""A table that is dropped or made anew leaves its rows on the target, and nothing of them stays in those that come."""
+"""A table that is dropped or created anew leaves its rows on the target. Later rows get none of their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ C = "ALTER TABLE shard_1.t_1 ADD COLUMN c INT DEFAULT 7"
 
 
 def begun(story: MakeStory, mode: str, *, keyed: bool) -> Story:
-    """Returns a history in which all shards have c with values in it, and row 7 is in A alone."""
+    """Returns a history in which all shards have c with values, and only A has row 7."""
     world = story(THREE if keyed else TWO, mode=mode, keyed=keyed)
     world.looks = False
     for shard in world.shards.shards:
@@ -31,14 +31,14 @@ def begun(story: MakeStory, mode: str, *, keyed: bool) -> Story:
 
 
 def values(world: Story) -> list[int | None]:
-    """Returns the target's value in c of A's row 7."""
+    """Returns the value in c of A's row 7 on the target."""
     target = world.rules["one"].target_name(NAME)
     whose = {"id": 7, **({"of_source": "one", "of_schema": "shard_1"} if world.shards.keyed else {})}
     return [row["c"] for row in world.content(target) if whose.items() <= row.items()]
 
 
 def lives_again(world: Story) -> None:
-    """Writes row 7 into the new table, without c; then lets c come back."""
+    """Writes row 7 into the new table, without c. Then adds c again."""
     world[A].source.commit((NAME, [(Op.INSERT, None, {"id": 7, "v": 2, "u": None})]))
     world.finish()
     assert values(world) == [7], "the old row's value does not show through"
@@ -110,7 +110,7 @@ def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: M
 def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_that_had_dropped_it(
     story: MakeStory,
 ) -> None:
-    """Rows of the shard that is gone have values there, so the column stays; no other shard could change that."""
+    """Rows of the dropped shard have values in the column, so it stays; no other shard could change these values."""
     world = begun(story, "optimistic", keyed=False)
     world[A].source.say("ALTER TABLE shard_1.t_1 DROP COLUMN c")
     world.finish()
@@ -126,7 +126,7 @@ def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_t
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story: MakeStory, mode: str) -> None:
-    """The change waits for no shard, so an operator is needed; the rows of the dropped shard stay."""
+    """The change waits for no shard, so an operator is needed. The rows of the dropped shard stay."""
     world = story({"one": ("shard_1.t_1",)}, mode=mode)
     world.looks = False
     source = world[A].source
@@ -146,7 +146,7 @@ def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story:
 
 @pytest.mark.parametrize("restarts", [True, False])
 def test_others_come_to_a_column_of_one_that_is_gone(story: MakeStory, *, restarts: bool) -> None:
-    """The target has the column, whichever shards lack it; that it exists need not be recorded."""
+    """The target has the column, whichever shards lack it. Its existence need not be recorded."""
     world = story({**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}, mode="optimistic")
     world.looks = False
     world[A].source.say(C)

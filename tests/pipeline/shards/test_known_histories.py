@@ -1,7 +1,7 @@
-"""Known histories of shards in which merging is known to fail, each written step by step.
+"""Histories of shards in which merging could fail, each written step by step.
 
-After each step that says so the task continues until it has nothing left to do. Then each shard is before the
-schema change for which it waits, or at the end of its log; and the target holds what all of them held there.
+After a step that says so, the task continues until it has nothing left to do. Then each shard is before the schema
+change for which it waits, or at the end of its log. The target has the rows that all shards had at these places.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_a_shard_that_is_ahead_by_several_changes(story: MakeStory) -> None:
 
 
 def test_sequences_that_are_interleaved(story: MakeStory) -> None:
-    """Five tables on two servers: two columns, an index, a column with its index, and rows between all of them."""
+    """Five tables on two servers: two columns, an index, a column with an index, and rows between all of these changes."""
     layout = {
         "one": ("shard_1.t_1", "shard_1.t_2"),
         "two": ("shard_1.t_2", "shard_1.t_3", "shard_2.t_1"),
@@ -99,7 +99,7 @@ def test_sequences_that_are_interleaved(story: MakeStory) -> None:
 
 
 def test_groups_wait_for_each_others_servers(story: MakeStory) -> None:
-    """A task that stops a whole server for one group never reaches the change for which the other group waits."""
+    """A task that stopped a whole server for one group would never reach the change for which the other group waits."""
     world = story({"one": ("shard_1.t_1", "shard_1.u_1"), "two": ("shard_1.t_1", "shard_1.u_1")})
     world.plan(C)
     world.plan(D, group="u")
@@ -144,7 +144,7 @@ def test_a_shard_that_comes_during_a_change_and_behind_it(story: MakeStory) -> N
 
 
 def test_a_shard_that_comes_several_versions_ahead(story: MakeStory) -> None:
-    """The other server's log lags: at the new shard's place in it, the group has not reached the first change."""
+    """The other server's log lags: at the new shard's place in its log, the group has not reached the first change."""
     world = story(TWO)
     world.plan(C, D)
     world.alter("one: shard_1.t_1", "one: shard_1.t_1")
@@ -175,7 +175,9 @@ def test_rows_of_who_waits_and_who_does_not_in_one_transaction(story: MakeStory)
 @pytest.mark.parametrize("transactional_ddl", [True, False])
 @pytest.mark.parametrize("change", [C, GONE] if not EXAMPLES else [C, D, GONE, E, "ALTER TABLE {t} MODIFY v BIGINT"])
 def test_the_process_dies_anywhere(change: str, *, transactional_ddl: bool) -> None:
-    """The process dies before the statement, after it, before it is reported as done, and while waiting shards catch up."""
+    """The process dies before the statement, after it, before the statement is reported as done, and while waiting
+    shards catch up.
+    """
     step = 1 if EXAMPLES else 31
     for crash in itertools.count(len(change) % step, step):
         with stories() as story:
@@ -200,7 +202,10 @@ def test_the_process_dies_anywhere(change: str, *, transactional_ddl: bool) -> N
 
 @pytest.mark.parametrize("seed", range(examples(4)))
 def test_one_that_does_not_know_yet_that_it_was_taken_over_leads_the_others(seed: int) -> None:
-    """Its report for a source whose next attempt has begun must not count: that attempt has read the old state."""
+    """The old process reports for a source whose next attempt has begun.
+
+    Its report must not count: the new attempt has read the old state.
+    """
     with stories() as story:
         world = story(TWO, seed=seed, transactional_ddl=seed % 2 == 0)
         world.interrupts = True
@@ -216,7 +221,10 @@ def test_one_that_does_not_know_yet_that_it_was_taken_over_leads_the_others(seed
 
 @pytest.mark.parametrize("point", ["journal", "execute:before", "execute:after"])
 def test_the_process_dies_while_one_goes_on_alone(point: str) -> None:
-    """An operator has ordered it; the next process gives the other shard the same order, and completes what was begun."""
+    """An operator has given a ddl command.
+
+    The next process gives the command to the other shard, and completes the change.
+    """
     with stories(transactional_ddl=False) as story:
         world = story(TWO)
         world.plan(C)

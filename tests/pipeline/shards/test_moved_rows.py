@@ -1,7 +1,7 @@
-"""A row that moves from one shard of a source to another while one of them waits: it is lost nowhere, and never double.
+"""A row moves from one shard of a source to another while one of them waits: the row is never lost and never doubled.
 
-While a shard waits, the target may have such a row as either of the two has it. So all is looked at when all have come:
-then the target holds what the shards hold, and remembers nothing of who has got what.
+While a shard waits, the target may have such a row as either shard has it. So the target is checked when all shards
+have arrived: it has the rows of the shards, and no records about moved rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEY = 7
 
 @pytest.fixture(params=[1, 2, 3] if EXAMPLES else [1, 3])
 def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
-    """Begins histories in which catching up takes several batches."""
+    """Begins histories in which a shard needs several batches to catch up."""
     with stories(workers=request.param, limits=Limits(transactions=2, idle_entries=1)) as make_story:
         yield make_story
 
@@ -42,7 +42,7 @@ def begun(
     finishes: bool = True,
     **settings: Any,
 ) -> Story:
-    """Returns a history in which the row of key 7 is the first shard's, and these shards wait."""
+    """Returns a history in which the first shard has the row of key 7, and these shards wait."""
     world = make_story(THREE, **settings)
     world.looks = False
     world["one: shard_1.t_1"].source.commit((TableName("shard_1", "t_1"), [(Op.INSERT, None, row(world[FIRST]))]))
@@ -64,7 +64,7 @@ def row(shard: Shard, key: int = KEY, **values: int) -> dict[str, Any]:
 
 
 def moved(one: Shard, other: Shard, key: int = KEY, to: int | None = None, *, first: str = "insert") -> list[Any]:
-    """Returns the two steps of a move, either of them first."""
+    """Returns the two steps of a move, in either order."""
     (old,) = (old for old in one.rows if old["id"] == key)
     new = {c.name: old.get(c.name, fill(c)) for c in other.table.columns} | {"id": key if to is None else to, "u": None}
     steps = [(other.name, [(Op.INSERT, None, new)]), (one.name, [(Op.DELETE, old, None)])]
@@ -100,7 +100,7 @@ def check(world: World) -> None:
 @pytest.mark.parametrize("first", ["insert", "delete"])
 @pytest.mark.parametrize("apart", [False, True])
 def test_from_one_that_waits(story: MakeStory, first: str, *, apart: bool) -> None:
-    """The DELETE comes long after the other shard has got the row."""
+    """The DELETE comes long after the other shard has inserted the row."""
     world = begun(story)
     move(world, FIRST, SECOND, first=first, apart=apart)
     world.finish()
@@ -120,7 +120,7 @@ def test_in_the_very_batch_in_which_it_begins_to_wait(story: MakeStory) -> None:
 
 
 def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its changes up to there come in a part before the other shard's, although they are later."""
+    """The changes of this shard up to its wait are in a part before those of the other shard, although they are later."""
     monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with stories(limits=Limits(transactions=9, idle_entries=1)) as make_story:
         world = begun(make_story, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
@@ -150,7 +150,7 @@ def test_to_one_that_waits(story: MakeStory, first: str) -> None:
 
 
 def test_what_was_done_to_it_before_it_moved_is_older(story: MakeStory) -> None:
-    """The update comes in a batch of its own, behind the row that it must not overwrite."""
+    """The update is in a batch of its own, later than the row that it must not overwrite."""
     world = begun(story)
     updated(world, FIRST, v=20)
     world.write(FIRST, times=4)
@@ -162,7 +162,7 @@ def test_what_was_done_to_it_before_it_moved_is_older(story: MakeStory) -> None:
 
 
 def test_changed_in_the_very_transaction_that_moves_it(story: MakeStory) -> None:
-    """The later change belongs to the row that moves away, and leaves nothing."""
+    """The later change belongs to the row that moves away, and has no effect."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
     insert, delete = moved(a, b)
@@ -201,19 +201,20 @@ def test_over_three_shards_and_gone_in_the_end(story: MakeStory, waiting: tuple[
 
 
 def test_with_another_key(story: MakeStory) -> None:
-    """One side of an update that gives a row another key may be set aside, and the other side not."""
+    """One half of an update that gives a row another key may be set aside, while the other half is not."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
     move(world, FIRST, SECOND, to=8)
     a.source.commit((a.name, [(Op.INSERT, None, row(a, 7)), (Op.INSERT, None, row(a, 9, v=5))]))
     (seven,) = (old for old in a.rows if old["id"] == 7)
-    # 7 goes to 6 in the first one, and the second one gets 7; 9 goes to 5, which was the second one's for a while.
+    # # In the first table, 7 becomes 6, and the second table gets 7. 9 becomes 5, which the second table had for a
+    # while.
     a.source.commit((a.name, [(Op.UPDATE, seven, {**seven, "id": 6})]))
     b.source.commit((b.name, [(Op.INSERT, None, row(b, 7, v=70)), (Op.INSERT, None, row(b, 5, v=50))]))
     b.source.commit((b.name, [(Op.DELETE, row(b, 5, v=50), None)]))
     (nine,) = (old for old in a.rows if old["id"] == 9)
     a.source.commit((a.name, [(Op.UPDATE, nine, {**nine, "id": 5})]))
-    # 8 goes to 4 in the second one, and 4 moves to the third.
+    # # In the second table, 8 becomes 4, and 4 moves to the third table.
     (eight,) = (old for old in b.rows if old["id"] == 8)
     b.source.commit((b.name, [(Op.UPDATE, eight, {**eight, "id": 4})]))
     move(world, SECOND, THIRD, key=4)
@@ -224,7 +225,7 @@ def test_with_another_key(story: MakeStory) -> None:
 
 
 def test_to_a_key_that_another_one_got_later(story: MakeStory) -> None:
-    """Here the new side is set aside: by then the key is another row's, and a DELETE is left."""
+    """Here the half for the new key is set aside: another row has this key by then, and only a DELETE remains."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
     (seven,) = (old for old in a.rows if old["id"] == 7)
@@ -238,7 +239,7 @@ def test_to_a_key_that_another_one_got_later(story: MakeStory) -> None:
 
 
 def test_a_shard_that_leaves_with_what_it_has_got(story: MakeStory) -> None:
-    """No event says that its rows are gone, so they stay; then the waiting shard is the only one."""
+    """No event says that its rows are gone, so they stay. Then the waiting shard is the only shard."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
     world.looks = False
     a, b = world[FIRST], world[SECOND]
@@ -257,7 +258,7 @@ def test_a_shard_that_leaves_with_what_it_has_got(story: MakeStory) -> None:
 
 @pytest.mark.parametrize("text", ["RENAME TABLE {t} TO {new}", "ALTER TABLE {t} RENAME TO {new}"])
 def test_one_that_has_got_it_is_renamed(story: MakeStory, text: str) -> None:
-    """No shard has the old name any more, so no shard would ever give the row away."""
+    """No shard has the old name any more, so no shard would ever delete the row."""
     world = begun(story)
     b = world[SECOND]
     move(world, FIRST, SECOND)
@@ -274,7 +275,7 @@ def test_one_that_has_got_it_is_renamed(story: MakeStory, text: str) -> None:
 
 
 def test_optimistic(story: MakeStory) -> None:
-    """There, too, a change waits that leads to no common structure."""
+    """In optimistic mode, too, a change waits that leads to no common structure."""
     world = begun(story, plan=(), mode="optimistic", renames={"w": "v"})
     move(world, FIRST, SECOND)
     world.finish()
@@ -282,7 +283,7 @@ def test_optimistic(story: MakeStory) -> None:
 
 
 def test_one_that_goes_on_alone(story: MakeStory) -> None:
-    """An operator has ordered the change; then the other shards do not wait."""
+    """An operator has unlocked the change. Then the other shards do not wait."""
     world = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
     move(world, FIRST, SECOND)
     world.finish()
@@ -294,7 +295,7 @@ def test_one_that_goes_on_alone(story: MakeStory) -> None:
 
 
 def test_twice_in_a_row(story: MakeStory) -> None:
-    """What was noted during one wait does not count in the next one: by then the row is the first shard's again."""
+    """Records made during one wait do not count in the next one: by then, the first shard has the row again."""
     world = begun(story, plan=(C, D))
     move(world, FIRST, SECOND)
     world.alter(SECOND, THIRD)
@@ -312,7 +313,9 @@ def test_twice_in_a_row(story: MakeStory) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_process_dies_anywhere(workers: int) -> None:
-    """This includes crashes between the last commit and the removal of the notes, and between two workers' commits."""
+    """The process also dies between the last commit and the removal of the records, and between the commits of two
+    workers.
+    """
     step = 1 if EXAMPLES else 13
     for crash in itertools.count(workers, step):
         with stories(workers=workers, limits=Limits(transactions=2, idle_entries=1)) as make_story:
@@ -334,7 +337,7 @@ def test_the_process_dies_anywhere(workers: int) -> None:
 
 @pytest.mark.parametrize("point", range(0, 30, 1 if EXAMPLES else 6))
 def test_a_crash_between_two_workers_leaves_nothing_that_would_keep_a_row_later(point: int) -> None:
-    """What the batch that brings them together has noted must not outlive it: it would set a DELETE aside."""
+    """The records of the batch that makes both workers equal must not stay: they would set a DELETE aside."""
     keys = range(10, 18)
     with stories(workers=2, limits=Limits(transactions=9, idle_entries=1)) as make_story:
         world = make_story(THREE)

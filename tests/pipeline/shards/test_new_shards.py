@@ -1,4 +1,4 @@
-"""Shards that join after the task has begun: their records on the target, and whose rows they would overwrite."""
+"""Shards that join after the task has begun: their records on the target, and the rows that they would overwrite."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_se
 
 @pytest.mark.parametrize(("first", "expected"), [(6_000, []), (1, ["shard-keys-meet"])])
 def test_only_rows_that_nothing_distinguishes_are_looked_at(story: MakeStory, first: int, expected: list[str]) -> None:
-    """Rows of another table have higher numbers."""
+    """The rows of the other table have higher numbers."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
     world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True, rules=rules)

@@ -1,4 +1,4 @@
-"""Shards that join, leave, are renamed or disagree, and the orders of an operator about them."""
+"""Shards that join, leave, are renamed or disagree, and the ddl commands that operators give about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def codes(world: Story) -> dict[str, str]:
 
 
 def test_a_shard_that_came_ahead_keeps_nobody_waiting(story: MakeStory) -> None:
-    """The target has a place for its rows, so they come; it need not come to a change that its structure includes."""
+    """The shard's rows fit into the target's table, so they are written.
+
+    The shard need not reach a change that its structure includes.
+    """
     world = story(TWO)
     world.plan("ALTER TABLE {t} ADD INDEX k (v)", D, C)
     world.alter(A)
@@ -252,7 +255,7 @@ def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: MakeSto
 
 
 def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story: MakeStory) -> None:
-    """One shard's change comes behind a statement of both, so neither gets there by itself."""
+    """The change of one shard comes after a statement of both shards, so neither reaches it without help."""
     other = "one: shard_2.t_1"
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
     world.plan(C)
@@ -340,7 +343,7 @@ def test_a_shard_takes_another_name(story: MakeStory, text: str) -> None:
 
 
 def test_a_shard_leaves_the_group_by_another_name(story: MakeStory) -> None:
-    """The rows of other shards in the target's table must not be renamed with it."""
+    """The rows of other shards in the target's table must not be renamed with the shard."""
     world = story(TWO)
     world.finish_and_check()
     rows = world.content(T)

@@ -1,4 +1,4 @@
-"""Optimistic shards, each of which adds and drops columns as it likes; a change whose result is not known exactly waits."""
+"""Optimistic shards, each of which adds and drops columns at any time. A change whose result is not certain waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def story() -> Iterator[MakeStory]:
 
 
 def say(world: Story, name: str, change: str) -> None:
-    """Makes a change of one shard alone; then writes rows of the new structure."""
+    """Makes a change of one shard alone, and then writes rows with the new structure."""
     shard = world[name]
     shard.had.update(column.name for column in shard.table.columns)
     shard.source.say(f"ALTER TABLE {shard.name} {change}")
@@ -40,7 +40,7 @@ def finish_and_check(world: Story, *waiting: str) -> None:
 
 
 def values(world: Story, name: str, column: str) -> list[Any]:
-    """Returns the values that the target has in the rows of one shard."""
+    """Returns the values that the rows of one shard have on the target."""
     base = world[name].base
     return [row[column] for row in world.content(T) if base <= row["id"] < base + 100]
 
@@ -80,7 +80,7 @@ def test_a_column_goes_when_the_last_one_drops_it(story: MakeStory) -> None:
     ],
 )
 def test_the_last_shard_runs_only_what_the_target_lacks(story: MakeStory, first: str, change: str) -> None:
-    """The target takes a part of the statement from the first shard, and the other part from the last one."""
+    """The first shard makes a part of the statement on the target, and the last shard makes the rest."""
     world = story(THREE)
     names = sorted(world.names)
     for text in filter(None, (first, change)):
@@ -94,7 +94,7 @@ def test_the_last_shard_runs_only_what_the_target_lacks(story: MakeStory, first:
 
 @pytest.mark.parametrize("kind", ["INT", "INT NOT NULL DEFAULT 7", "BIGINT DEFAULT 5, ADD INDEX i (w)"])
 def test_a_drop_beside_an_added_column_waits_for_nobody(story: MakeStory, kind: str) -> None:
-    """The column is added at once; the other column is dropped with the last shard, also after a restart."""
+    """The column is added at once. The last shard drops the other column, also after a restart."""
     world = story(THREE)
     names = sorted(world.names)
     for name in names:
@@ -130,7 +130,10 @@ def test_what_was_dropped_beside_an_added_column_does_not_come_back_before_it_is
 def test_a_renamed_column_keeps_its_values_where_another_shard_has_made_it_anew(
     story: MakeStory, mode: str, first: str
 ) -> None:
-    """Both lead to one structure, and one statement run for both would take values away or leave them where they go."""
+    """Both changes lead to one structure.
+
+    One statement for both shards would remove values, or keep values that must be removed.
+    """
     world = story(TWO, mode=mode)
     for name in (first, *({A, B} - {first})):
         shard = world[name]
@@ -188,7 +191,7 @@ def test_that_is_known_to_the_next_process_as_well(story: MakeStory) -> None:
 
 
 def test_two_defaults_of_one_column_wait(story: MakeStory) -> None:
-    """Rows that were there before have another value of it on each source."""
+    """On each source, the existing rows have another value in the column."""
     world = story(TWO)
     say(world, A, "ADD COLUMN c INT DEFAULT 1")
     finish_and_check(world)
@@ -227,7 +230,7 @@ def test_another_name_of_a_column_waits_for_all(story: MakeStory) -> None:
 
 
 def test_rows_of_both_structures_lie_in_one_batch(story: MakeStory) -> None:
-    """Two shards of one server: one of them has a column more."""
+    """Two shards of one server, of which one has an additional column."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2")})
     say(world, A, "ADD COLUMN c INT DEFAULT 7")
     finish_and_check(world)
@@ -238,14 +241,14 @@ def test_rows_of_both_structures_lie_in_one_batch(story: MakeStory) -> None:
 
 
 def test_the_others_stand_while_one_s_change_is_made(story: MakeStory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their rows would wait for this lock on the target, and so would all other tables of their batches."""
+    """Otherwise their rows would wait for this lock on the target, and so would all other tables of their batches."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1", "alone.x")})
     made: list[list[str]] = []
     begins = DdlRunner.run
 
     def run(runner: DdlRunner, change: SchemaChange, lsn: Lsn) -> Outcome:
         if change.shared is not None:
-            for _ in range(20):  # it takes a while, and there is much to do meanwhile
+            for _ in range(20):  # # The change takes a while, and there are many rows to write meanwhile.
                 world.write()
                 world.scheduler.wait(1)
             made.append(world.waiting())

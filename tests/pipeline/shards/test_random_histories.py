@@ -1,4 +1,4 @@
-"""Any history of shards on several servers ends like replaying each shard alone and putting them together."""
+"""Any history of shards on several servers has the same result as replaying each shard alone and joining the results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _driven():
 
 
 def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> World:
-    """Returns servers and a task after a history in which much has happened and the process has died now and then."""
+    """Returns servers and a task after a long history in which the process has died several times."""
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     shards.creates = not strict
@@ -57,7 +57,7 @@ def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -
 
 
 def happens(world: World) -> bool:
-    """Lets something happen to the task between two transactions; returns whether nothing is left to do."""
+    """Changes something about the task between two transactions. Returns whether there is nothing left to do."""
     chance = world.chance
     match chance.randrange(20):
         case 0 | 1:
@@ -96,7 +96,10 @@ def test_one_order_of_schema_changes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(examples(10)))
 def test_orders_to_go_on_without_the_others(seed: int) -> None:
-    """Now and then one that waits is unlocked; later all have made all changes, and nobody waits for one that passed."""
+    """From time to time, a waiting shard is unlocked.
+
+    Later all shards have made all changes, and none waits for a shard that passed.
+    """
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     shards.creates = False
@@ -122,7 +125,10 @@ def test_orders_to_go_on_without_the_others(seed: int) -> None:
 
 
 def try_renames_again(world: World) -> None:
-    """A shard is not renamed while the target has what it has dropped; later the operator orders a retry."""
+    """A shard is not renamed while the target has columns that the shard has dropped.
+
+    Later the operator commands a retry.
+    """
     halts = world.target.store.halts
     while found := {source for (_, source), its in halts.items() if any(one.code == RENAME for one in its.values())}:
         before = {source: world.place(source) for source in found}
@@ -145,7 +151,7 @@ def optimistic(seed: int) -> tuple[random.Random, Shards, World]:
 
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_whatever_each_likes(seed: int) -> None:
-    """Optimistic: shards add and drop columns as they like, and nobody waits for long."""
+    """Optimistic mode: shards add and drop columns at any time, and none waits for long."""
     chance, shards, world = optimistic(seed)
     for _ in range(chance.randrange(4, 40)):
         if chance.random() < 0.3:
@@ -162,7 +168,10 @@ def test_whatever_each_likes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_whatever_happens_to_each(seed: int) -> None:
-    """Optimistic: defaults, keys, tables that go and come; each shard that has to wait is reported, and every row is right."""
+    """Optimistic mode: defaults and keys change, tables are created and dropped.
+
+    Each shard that has to wait is reported, and every row is right.
+    """
     chance, shards, world = optimistic(seed)
     for _ in range(chance.randrange(4, 40)):
         if chance.random() < 0.4:

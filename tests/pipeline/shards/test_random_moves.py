@@ -1,4 +1,4 @@
-"""Any history of shards between which rows move, while they wait for each other, ends with what they hold."""
+"""Any history in which rows move between shards that wait for each other ends with the rows of the shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .test_moved_rows import check, moved
 
 
 def history(seed: int) -> None:
-    """Rows are written and moved, shards alter themselves and are renamed, and the process dies."""
+    """Rows are written and moved, shards alter their structures and are renamed, and the process dies."""
     chance = random.Random(seed)
     layout = {"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_3")}
     shards = Shards(layout | ({"two": ("shard_1.t_1",)} if chance.random() < 0.3 else {}), chance)
@@ -85,7 +85,7 @@ def happens(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_any_history(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Shards that catch up are in a part of their own, if parts are small."""
+    """If parts are small, shards that catch up are in a part of their own."""
     if seed % 3:
         monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with driven():

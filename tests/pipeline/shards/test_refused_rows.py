@@ -1,7 +1,7 @@
-"""A row that the target refuses of one of two tables that become one, in one batch with rows of both.
+"""The target refuses a row of one of two merged tables, in a batch with rows of both.
 
-Any history, any cut into batches, any number of workers, a crash at any named point: the other shard goes on, and when
-the cause is gone the target has the rows of both. Rows are never in both, but may move from one to the other.
+Histories, batches, the number of workers, and crashes at named points are random. The other shard continues. When the
+cause is removed, the target has the rows of both. No row is in both tables, but rows may move from one to the other.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Picky:
 
 
 class World:
-    """The source, the target and the runs of a task, one after the other; each run forgets its halts when it dies."""
+    """The source, the target and the runs of a task, one after the other. A run forgets its halts when it dies."""
 
     def __init__(self, workers: int, limits: Limits) -> None:
         self.workers, self.limits = workers, limits
@@ -76,7 +76,7 @@ class World:
         return self.source.entries(at, to)
 
     def run(self) -> dict[TableName, Halted]:
-        """Runs until nothing is left to do, and returns the shards that have halted."""
+        """Runs until there is nothing left to do, and returns the shards that have halted."""
         halted: dict[TableName, Halted] = {}
         while True:
             try:
@@ -115,7 +115,7 @@ class World:
         committer.close()
 
     def forget(self, checkpoints: tuple[Checkpoint, ...]) -> None:
-        """Removes notes between batches, as `pidts.batch.lagging_merge` does."""
+        """Removes records between batches, as `pidts.batch.lagging_merge` does."""
         if not lagging_targets(RULES, checkpoints):
             session = self.target.connect()
             session.begin()
@@ -142,9 +142,9 @@ def work_of(entry: Any) -> Work:
 
 
 def play(world: World, steps: list[tuple[str, int, int]]) -> None:
-    """One transaction: `a` and `b` write a row of that table, which then has it; `m` moves it to the other one.
+    """Makes one transaction: `a` and `b` write a row of this table; `m` moves the row to the other table.
 
-    The value that is refused is only ever B's.
+    Only b ever has the refused value.
     """
     changes: list[tuple[TableName, list[Any]]] = []
     rows = {name: {row["id"]: row for row in world.source.rows(name)} for name in TABLES}
@@ -187,7 +187,7 @@ histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
     size=2,
     crashes=[],
     seed=0,
-)  # The one that goes on has the refused row's key for a moment, and the other one tries it again.
+)  # # The shard that continues has the key of the refused row for a moment, and the other shard tries the row again.
 def test_the_other_shard_goes_on_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
     world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     world.target.store.hook = Crashes(crashes)

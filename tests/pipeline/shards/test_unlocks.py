@@ -1,4 +1,4 @@
-"""An unlocked change runs without some shards: they reach it later, and for all other changes the shards wait."""
+"""An unlocked change runs without some shards, which reach it later. For all other changes, the shards wait."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
 
 
 def unlocked(world: Story, *names: str) -> None:
-    """Runs everything that these shards wait for without the others."""
-    world.looks = False  # what one has dropped, and others have not, is still there
+    """Runs every change for which these shards wait, without the other shards."""
+    world.looks = False  # # Columns that one shard has dropped and others have not are still there.
     for name in names:
         world.order(name, OrderKind.UNLOCK)
         world.finish()
@@ -69,7 +69,7 @@ def said(world: Story, name: str, what: str) -> None:
 
 
 def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(story: MakeStory) -> None:
-    """Not what shares a batch with a row decides what it has in a column that its table lacks."""
+    """If a row's table lacks a column, the column's value does not depend on other tables in the batch."""
     world = story(THREE)
     world.finish_and_check()
     said(world, A, "ADD COLUMN c INT NOT NULL DEFAULT 7")
@@ -101,7 +101,7 @@ def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(stor
 def test_to_try_another_default_again_does_not_let_it_pass(
     story: MakeStory, mode: str, kind: OrderKind, statements: tuple[str, ...]
 ) -> None:
-    """Rows that are there would have the others' value; `skip` is what helps, as the halt says."""
+    """The existing rows would get the value of the other shards. `skip` helps, as the halt says."""
     world = story(THREE, mode=mode)
     world.finish()
     said(world, A, "ADD COLUMN c INT NOT NULL DEFAULT 7")
@@ -160,7 +160,7 @@ def test_there_and_back_again(story: MakeStory, back: str, *, restarts: bool) ->
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_there_and_back_again_without_the_others(story: MakeStory, *, restarts: bool) -> None:
-    """The column stays for the rows that they will have in it."""
+    """The column stays for the rows that will have values in it."""
     world = story(THREE)
     world.plan(C, GONE, D)
     world.alter(A, A, A)
@@ -236,7 +236,9 @@ def test_nobody_waits_for_one_who_is_gone(story: MakeStory) -> None:
 
 @pytest.mark.parametrize("transactional_ddl", [False, True])
 def test_the_process_dies_anywhere(*, transactional_ddl: bool) -> None:
-    """A missed change is recorded together with the change that was run, and removed together with the change that ends it."""
+    """A missed change is recorded together with the change that was run, and removed together with the change that ends
+    it.
+    """
     step = 1 if EXAMPLES else 17
     for crash in itertools.count(0, step):
         with stories() as story:

@@ -1,4 +1,4 @@
-"""An operator who lets some shards go on without the others, and what the target must hold then."""
+"""An operator who lets some shards continue without the others, and the rows that the target must have then."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .task_in_memory import World, in_order
 
 
 def unlock_one(world: World) -> None:
-    """One that waits goes on, where the others' rows have a place behind it, too."""
-    hook, world.target.store.hook = world.target.store.hook, None  # he does not die with the process
+    """Unlocks a change at which a shard waits, if the rows of the other shards still fit after it."""
+    hook, world.target.store.hook = world.target.store.hook, None  # # The operator does not die with the process.
     with suppress(Transient), closing(world.target.connect()) as session:
         waiting = [
             (shard, halt)
@@ -28,7 +28,7 @@ def unlock_one(world: World) -> None:
 
 
 def _is_for_all(world: World, shard: Shard, statement: str) -> bool:
-    """A wider column is one that all have: it may say no more what it has where it is not given."""
+    """Whether all shards have the column. If it has become wider, its default may be lost."""
     words = statement.split()
     if "MODIFY" not in words:
         return "CHANGE" not in words
@@ -39,7 +39,9 @@ def _is_for_all(world: World, shard: Shard, statement: str) -> bool:
 
 
 def check_unlocked(world: World) -> None:
-    """Every table is what merging gives, but for columns that some have dropped while others have them."""
+    """Checks that every table is the result of merging, except for columns that some shards have dropped and others
+    have.
+    """
     places = {name: world.place(name) for name in world.shards.sources}
     for group in world.shards.all_groups:
         name, last = group.target, group.versions[-1].table

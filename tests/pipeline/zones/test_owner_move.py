@@ -1,4 +1,4 @@
-"""A range of rows moves to another zone while all zones write; the command that moves it dies at any point."""
+"""A range of rows moves to another zone while programs write in all zones. The command that moves it dies at any point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pidts.task.zones.owner_move import OwnerMove, ZoneRecords
 from pidts.zones import Feed, carried
 
 PART = 1
-"""The rows that move: those of the second zone at the beginning."""
+"""The rows that move: at the beginning, the second zone owns them."""
 
 
 class World:
@@ -46,7 +46,7 @@ class World:
         self.dies_at = -1
 
     def write(self, zone: str, part: int, key: int) -> None:
-        """A program of a zone makes or changes a row, if the row there is of this part."""
+        """Makes or changes a row as a program of a zone does, if the row there belongs to this part."""
         there = self.zones[zone].rows().get(key)
         if there is None or there["part"] == part:
             self.value += 1
@@ -61,7 +61,7 @@ class World:
         pytest.fail("the zones do not come to rest")
 
     def owner_by(self, zone: str) -> str:
-        """Returns the owner of the range as the tasks into this zone know it."""
+        """Returns the owner of the range, as the tasks into this zone read it."""
         found = self.owners.moved(self.zones[zone].target.store.range_owners.values())
         return next(one.zone for one in found.ranges if one.where == f"part = {PART}")
 
@@ -81,7 +81,7 @@ class World:
         ]
 
     def at(self, point: str) -> None:
-        """The command dies at a chosen point, and then does nothing more."""
+        """Lets the command die at a chosen point; then it does nothing more."""
         owners = {self.owner_by(name) for name in self.names} - {""}
         assert len(owners) <= 1, f"at {point} the zones {owners} own the range"
         if self.dead:
@@ -136,7 +136,9 @@ class World:
             self.at(point)
 
     def demand_sound(self, *, writers: set[str]) -> None:
-        """No zone has taken a row of the range from another zone than these; what differs is locked."""
+        """Checks that no zone has taken a row of the range from a zone other than these, and that rows which differ are
+        locked.
+        """
         self.settle()
         locked = {key for task in self.tasks for key in _locked(task)}
         rows = [zone.rows() for zone in self.zones.values()]
@@ -199,7 +201,7 @@ def test_a_move_that_dies_anywhere_ends_on_one_owner(shape: str, after: str) -> 
         world.dies_at = -1
         between = {world.owner_by(name) for name in world.names} - {""}
         assert len(between) <= 1
-        # All zones go on meanwhile, and programs of both write.
+        # # All zones continue meanwhile, and programs of both zones write.
         for key in (0, 4):
             world.write(old, PART, key)
         world.write(new, PART, 5)

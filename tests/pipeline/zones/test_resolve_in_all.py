@@ -28,13 +28,13 @@ numbers = itertools.count(100)
 
 
 class World:
-    """Zones that all feed each other."""
+    """Zones, each of which gets the changes of all others."""
 
     def __init__(self, names: str) -> None:
         self.zones = {name: Zone(name) for name in names}
         self.tasks = tasks_between(self.zones, list(itertools.permutations(names, 2)), Limits())
         self.left: int | None = None
-        """The number of points of the command behind which it dies."""
+        """The number of points of the command after which it dies."""
         self.points = 0
 
     def settle(self) -> None:
@@ -63,7 +63,7 @@ class World:
         raise AssertionError(named)
 
     def run(self, command: ResolveInAll, dies: int | None = None) -> bool:
-        """Whether the command has ended normally."""
+        """Runs the command; returns whether it has ended normally."""
         self.left, self.points = dies, 0
         for zone in self.zones.values():
             zone.dies = self._at  # type: ignore[assignment]
@@ -102,7 +102,7 @@ class World:
 
 
 def in_conflict(names: str, rows: dict[str, Row | None], chance: random.Random | None = None) -> World:
-    """Returns zones of which some have written the row before they met."""
+    """Returns zones of which some have written the row before they got each other's changes."""
     world, chance = World(names), chance or random.Random(0)
     world.write(names[0], FIRST)
     world.settle()
@@ -153,7 +153,7 @@ def test_of_many_rows_each_lock_is_read_by_itself(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_on_its_way_comes_first() -> None:
-    """Zone a deletes a row; zone b deletes it and inserts it again, which has not arrived in a yet."""
+    """Zone a deletes a row. Zone b deletes it and inserts it again, and this change has not reached zone a yet."""
     world = World("ab")
     world.write("a", FIRST)
     world.settle()
@@ -168,7 +168,7 @@ def test_what_is_on_its_way_comes_first() -> None:
 
 
 def test_no_zone_is_left_that_differs_without_a_lock() -> None:
-    """Zones a and b have deleted a row, b has made it anew; zone c waits with it, and zone a has no lock."""
+    """Zones a and b have deleted a row, and b has inserted it anew. Zone c waits with this row, and zone a has no lock."""
     world = World("abc")
     world.write("a", FIRST)
     world.settle()
@@ -190,7 +190,7 @@ def test_no_zone_is_left_that_differs_without_a_lock() -> None:
 
 
 def test_a_lock_ends_where_the_zone_has_the_row_already() -> None:
-    """Zone b has taken the row of a alone: the lock in zone a is of a change that b has given up."""
+    """Only zone b has taken the row of a. The lock in zone a is about a change that b has given up."""
     world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
     alone(world, "ab", list(world.command("ab", "a").ids), Take.SOURCE)
     assert world.rows() == [KINDS[0]] * 2
@@ -206,7 +206,7 @@ def test_a_lock_ends_where_the_zone_has_the_row_already() -> None:
 def test_a_row_that_the_winner_writes_meanwhile_is_lost_nowhere() -> None:
     for place in range(len_of(lambda: in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]}), "ab", "a")):
         world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
-        world.write("b", KINDS[0])  # by hand: the rows are equal, and both locks are there
+        world.write("b", KINDS[0])  # # An operator has made the rows equal, and both locks still exist.
         world.settle()
         written: list[str] = []
 
@@ -232,7 +232,10 @@ def test_a_row_that_the_winner_writes_meanwhile_is_lost_nowhere() -> None:
 
 
 def history(chance: random.Random, names: str) -> None:
-    """Zones write while tasks run or do not, and commands end locks, or die. Rows that differ in the end are locked."""
+    """Zones write while tasks run and while they do not.
+
+    Commands end locks, or die. Rows that differ at the end are locked.
+    """
     world = World(names)
     world.write(names[0], FIRST)
     world.settle()
@@ -280,7 +283,7 @@ def test_the_check_finds_a_command_that_does_the_same_in_all_zones(monkeypatch: 
 
 
 def one_row_for_all(chance: random.Random) -> None:
-    """Two or three zones of a mesh write a row at once, and a command gives all zones the row of one of them."""
+    """Two or three zones write a row at the same time, and a command gives all zones the row of one of them."""
     writing = chance.sample("abc", chance.choice([2, 3]))
     world = in_conflict("abc", {zone: {"id": 1, "value": next(numbers)} for zone in writing}, chance)
     before = dict(zip("abc", world.rows(), strict=True))
@@ -313,7 +316,7 @@ def test_a_command_that_dies_anywhere_swaps_nothing(again: str) -> None:
             seen.add((refused.code, refused.what))
             world.run(world.command("ab", "a"))
         world.settle()
-        if world.locked():  # the first one was done, but for its end
+        if world.locked():  # # The first command had done everything but its last step.
             assert world.run(world.command("ab", "a"))
         world.settle()
         assert world.locked() == set()
@@ -373,7 +376,7 @@ def test_zones_that_do_not_all_feed_each_other() -> None:
 def alone(
     world: World, name: str, ids: Sequence[str], take: Take, begun: Begun | None = None, dies: int | None = None
 ) -> bool:
-    """Resolves locks of one task, as a command does that leaves those of other zones; returns whether it ends."""
+    """Resolves locks of one task only, as a command does that ignores other zones; returns whether it ends."""
     task = next(one for one in world.tasks if one.name == name)
     task.target.meta, task.target.writer, task.target.marks = [], task.source.name, True
     world.left, world.points = dies, 0
@@ -389,8 +392,10 @@ def alone(
 
 
 def killed(names: str = "ab") -> Iterator[tuple[World, list[str]]]:
-    """Yields zones in which a command that makes the row of zone a that of all has died behind each of its points, and
-    left the lock of task ab with its winner."""
+    """Yields zones in which a command has died after each of its points.
+
+    It was to give all zones the row of zone a, and has left the lock of task ab with its winner.
+    """
     for dies in itertools.count():
         rows: dict[str, Row | None] = dict(zip(names[:2], KINDS, strict=False))
         world = in_conflict(names, rows)
@@ -402,7 +407,7 @@ def killed(names: str = "ab") -> Iterator[tuple[World, list[str]]]:
 
 
 def recorded(world: World) -> list[str]:
-    """Returns the winners that locks have on record."""
+    """Returns the recorded winners of locks."""
     found = []
     for task in world.tasks:
         with closing(task.target.target.connect()) as session:
@@ -478,7 +483,7 @@ def test_a_lock_that_is_gone_meanwhile_is_left_out() -> None:
 
 def test_what_the_winner_has_written_since_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
-    world.write("b", KINDS[0])  # a program makes the rows equal
+    world.write("b", KINDS[0])  # # A program makes the rows equal.
     world.settle()
     command = world.command("ab", "a")
     plain, ran = ResolveInAll._row, []

@@ -1,4 +1,4 @@
-"""A zone that has joined through a seed gets changes directly afterwards, while all zones write and the command dies."""
+"""A zone that has joined through a seed later gets changes directly, while all zones write and the command dies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pidts.zones import carried
 
 
 class World:
-    """Zones a, b and maybe d feed each other; c is new, and fed by a alone."""
+    """Zones a, b and maybe d get each other's changes. Zone c is new, and gets changes only from a."""
 
     def __init__(self, seed: int, others: str = "b") -> None:
         self.chance, self.others = random.Random(seed), others
@@ -52,7 +52,7 @@ class World:
         )
 
     def write(self) -> None:
-        """Programs of a zone change one of its rows, in a key range of its own."""
+        """Changes a row of a zone as its programs do, in the zone's own range of keys."""
         place = self.chance.choice([0, 1, *range(2, len(self.names)), 2])
         key = 10 * place + self.chance.randrange(3)
         self.value += 1
@@ -103,7 +103,10 @@ class World:
         return Lsn(self.zones["a"].log.received.change_no, *_rest(self.zones["a"].log.received), 0)
 
     def await_carried(self, end: Lsn) -> None:
-        """Other tasks go on meanwhile, and programs write; tasks into the seed may meet the locks."""
+        """Waits for the task.
+
+        Other tasks continue meanwhile, and programs write. Tasks into the seed may find the locks.
+        """
         dies, at = {name: zone.dies for name, zone in self.zones.items()}, self.at
         self.at = lambda _: None  # type: ignore[method-assign]
         try:
@@ -133,7 +136,7 @@ class World:
         return not json.loads(self.zones["c"].target.store.notes["ac", OfSource("s"), FORWARDS])
 
     def hand_over(self, dies_at: int = -1) -> bool:
-        """Runs the command in a process of its own; returns whether it lived."""
+        """Runs the command in a process of its own; returns whether it has ended normally."""
         self.points, self.dies_at, self.dead = 0, dies_at, False
         try:
             self.command().run()
@@ -145,13 +148,16 @@ class World:
         return True
 
     def start_by_record(self) -> None:
-        """The file says how it is to be; which tasks start, and what they carry on, the record says."""
+        """Starts the tasks.
+
+        The file says which tasks there shall be. The record says which tasks start, and which zones they carry.
+        """
         if not self.is_handed_over():
             return
         self.tasks["a", "c"] = self._task(("a", "c"), frozenset())
         self.tasks["a", "c"].workers = len(self.zones["c"].target.connect().meta.checkpoints.read("ac", "s"))
         for feed in self.direct:
-            # A batch for each transaction: what comes a second time is seen.
+            # # Each transaction is a batch of its own, so a change that comes a second time is noticed.
             self.tasks[feed] = Direction(
                 self.zones[feed[0]], self.zones[feed[1]], 2, Limits(transactions=1, idle_entries=10_000)
             )
@@ -191,7 +197,10 @@ def test_no_change_is_lost_or_comes_twice_when_it_is_handed_over(others: str) ->
 
 
 def dies(dies_at: int) -> bool:
-    """A history in which the command dies at a point, and what was begun is ended; False: it has no such point."""
+    """Makes a history in which the command dies at a point, and a second command ends its work.
+
+    False: there is no such point.
+    """
     world = World(1)
     world.history(15)
     if world.hand_over(dies_at):
@@ -221,7 +230,7 @@ def test_the_command_may_die_anywhere() -> None:
 
 
 def test_the_check_finds_a_place_that_is_too_early_or_too_late() -> None:
-    """If the tasks into the seed are not locked, changes arrive twice or never."""
+    """If the tasks into the seed are not locked, changes are applied twice, or never."""
     found = 0
     for seed in range(6):
         world = World(seed)
