@@ -1,4 +1,4 @@
-"""A log of small words, for tests of what is planned over it."""
+"""A log written as short words, for tests of the planner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def table(name: str) -> TableName:
 
 
 def log(text: str) -> list[LogEntry]:
-    """One entry a word: `ab` has rows of both tables, `A` is a DDL of the table, `AB` of both, `*` of any, `x` is noise.
+    """Returns one entry for each word: `ab` has rows of both tables, `A` is a DDL of the table, `AB` of both, `*` of
+    any, `x` is noise.
 
     `A+a` is a DDL with rows of its own: CREATE TABLE ... SELECT.
     """

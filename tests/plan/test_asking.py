@@ -1,4 +1,4 @@
-"""How much is read of which tables."""
+"""How many rows of which tables the planner requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDERS = TableName("shop", "orders")
 
 
 def asked(tables: dict[str, CopyState], limits: Limits = LIMITS) -> dict[str, tuple[int, int]]:
-    """Rows of a chunk and number of chunks of each table that is read."""
+    """Returns the rows of a chunk and the number of chunks, for each table that is read."""
     copy = {TableName("shop", name): state for name, state in tables.items()}
     requests = [state.reading for state in ask(copy, limits, (), START).values()]
     return {request.table.name: (request.limit, request.parts) for request in requests if request is not None}

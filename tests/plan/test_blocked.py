@@ -29,7 +29,7 @@ def shown(state, entries, halted=(), known="abc", work=work_of):
 
 
 def gone(entry):
-    """Every statement of several tables drops them; `*` drops their schema."""
+    """Each statement with several tables drops them; `*` drops their schema."""
     work = work_of(entry)
     if work.kind is WorkKind.DDL and work.tables is None:
         return Work(WorkKind.DDL, schemas=("shop",), gone_schemas=("shop",))
@@ -63,7 +63,7 @@ def test_a_table_that_is_catching_up_is_not_blocked() -> None:
 
 @pytest.mark.parametrize("text", ["A AB", "A x a AB", "A AB b"])
 def test_nothing_else_has_to_happen(text: str) -> None:
-    """The planner makes no batch only to hold somebody."""
+    """The planner makes no batch whose only purpose is that a table waits."""
     entries = log(text)
     assert shown(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("b", "a", "")]
     assert shown(PlanState(START, due=entries[0].transaction.lsn), entries) == [], "it runs, it does not wait"

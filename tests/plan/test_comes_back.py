@@ -1,6 +1,6 @@
-"""Changes that a task does not forward are in no slice, whatever is beside them, and however the batches are cut.
+"""Changes that a task does not forward are in no slice, whatever their neighbours are and however batches are cut.
 
-Changes that it forwards are in one slice, and never together with changes of another zone.
+Each change that it forwards is in one slice, and never together with changes of another zone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS = {
     "x": (TableName("other", "x"),),
     "O": (CHECKPOINT, MARK_B, ORDERS),
     "P": (MARK_B, PARTS),
-    "t": (CHECKPOINT, ORDERS),  # a task of no zone
+    "t": (CHECKPOINT, ORDERS),  # # a task of no zone
     "z": (CHECKPOINT, MARK_C, ORDERS),
 }
 KINDS_WITH_NOTES = {**KINDS, "n": (CHECKPOINT, NOTES), "N": (CHECKPOINT, MARK_B, ORDERS, NOTES)}
@@ -60,7 +60,7 @@ def log(kinds: Iterable[str]) -> list[LogEntry]:
 
 
 def inside(slices: Iterable[LogSlice], entry: LogEntry, table: TableName) -> bool:
-    """Whether the rows that an entry has of a table are decoded."""
+    """Returns whether the rows that an entry has of a table are decoded."""
     at = entry.extent
     return table in entry.transaction.tables and any(
         part.offset <= at.offset and at.end <= part.end and piece.carries(table)
@@ -131,7 +131,7 @@ def changing(entry: LogEntry, *tables: TableName) -> LogEntry:
 
 
 def test_a_table_of_the_task_is_no_mark() -> None:
-    """An application may have a table of that name."""
+    """An application may have a table with this name."""
     (entry,) = log("o")
     own = TableName("shop", MARK_B.name)
     assert not MEANING(changing(entry, own)).comes_back
@@ -148,7 +148,7 @@ def test_a_table_of_the_task_is_no_mark() -> None:
 def test_what_returns_is_in_one_slice_of_its_own(
     kinds: list[str], size: int, catches_up: int, forwards: frozenset[str]
 ) -> None:
-    """Zone b is the target's: what it has changed itself is separate from what is written there."""
+    """Zone b is the target's zone: its own changes are in other slices than the changes that are written there."""
     entries = log(kinds)
     meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards, returns_to="b")
     times: dict[tuple[int, TableName, bool], int] = {}
@@ -244,7 +244,7 @@ def test_only_the_table_of_the_meta_schema_has_notes() -> None:
 
 
 def test_changes_that_come_back_are_a_gap_in_their_slice() -> None:
-    """Programs of both zones write in turns: their changes are decoded together all the same."""
+    """Programs of both zones write in turn, and yet their changes are decoded together."""
     entries = log("oOoxOOo")
     (piece,) = slices_of(entries)
     assert [(part.offset, part.end) for part in piece.parts] == [(4, 104), (204, 304), (604, 704)]
@@ -252,7 +252,7 @@ def test_changes_that_come_back_are_a_gap_in_their_slice() -> None:
 
 
 def test_a_gap_never_holds_the_change_of_a_log_file() -> None:
-    """Its bytes name the file of the rows behind it."""
+    """Its bytes name the log file of the rows after it."""
     first, returned, second = log("oOo")
     begin, lsn = Lsn(0, 2, 4), Lsn(0, 2, 104)
     moved = replace(second, transaction=replace(second.transaction, begin=begin, lsn=lsn))

@@ -1,4 +1,4 @@
-"""Tables that wait until an operator has done something, while all others go on."""
+"""Tables that wait until an operator has acted, while all others continue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_one_that_halts_leaves_its_group():
     assert picture(state) == (4, None, {"b": (0, None), "a": (0, None)})
     after = step(state, entries)
     assert after is None, "the statement is one of both"
-    # In the next run neither is halted: they meet before the statement, and go on as one.
+    # # In the next run, neither is halted: both arrive at the statement, and continue together.
     again = PlanState.from_checkpoint(state.lsn, state.copy_json())
     assert picture(step(again, entries)) == (4, None, {"ab": (0, 1)})
 
@@ -140,14 +140,14 @@ WORDS = ["a", "b", "c", "ab", "bc", "A", "B", "C", "AB", "BC", "ABC", "*", "x"]
     seed=st.integers(0, 1 << 32),
 )
 def test_whatever_halts_and_is_mended_each_table_gets_all_of_its_log_in_order(words, size, seed):
-    """Rows and statements of each table arrive once and in order; a statement when all its tables have come to it."""
+    """Rows and statements of each table arrive once and in order; a statement when all its tables have reached it."""
     entries, chance = log(" ".join(words)), random.Random(seed)
     limits = Limits(transactions=size, idle_entries=50)
     state, done, halted, got = PlanState(START), set(), set(), {name: [] for name in "abc"}
     for _ in range(100):
         if chance.random() < 0.15:
             poisoned = [name for name in "abc" if chance.random() < 0.3]
-            # A new run: what was halted for its rows is tried again, and may be refused again.
+            # # In a new run, a table that was halted because of its rows is tried again, and may be refused again.
             state = PlanState.from_checkpoint(state.lsn, state.copy_json()).halting(names("".join(poisoned)))
             done, halted = set(), set()
         for due in state.dues:
@@ -176,7 +176,7 @@ def test_whatever_halts_and_is_mended_each_table_gets_all_of_its_log_in_order(wo
 
 
 def run(entries, due, state, done, got):
-    """The driver does; a run that begins again finds it done already."""
+    """Does what the driver does. A run that begins again finds the change done already."""
     number = place(due)
     tables = tables_of(entries[number - 1].transaction.ddl) or names("abc")
     before = entries[number - 2].transaction.lsn if number > 1 else START

@@ -1,4 +1,4 @@
-"""Tables that wait for a schema change of theirs, while all others go on."""
+"""Tables that wait for their own schema change, while all others continue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def place(lsn: Lsn | None) -> int | None:
 
 
 def picture(state: PlanState) -> tuple:
-    """Main place, what it waits for, and the groups: tables, place, what they wait for."""
+    """Returns the main place, what it waits for, and the waiting tables: tables, place, what they wait for."""
     groups = {
         "".join(sorted(n.name for n in group.tables)): (place(group.lsn), place(group.due)) for group in state.held
     }
@@ -38,7 +38,7 @@ def picture(state: PlanState) -> tuple:
 
 
 def carried(start: PlanState, end: PlanState, entries: list[LogEntry]) -> list[str]:
-    """What each slice brings, as `number:tables`."""
+    """Returns what each slice has, as `number:tables`."""
     plan = plan_between(start, end, lambda at, to: behind(entries, at, to), work_of)
     found = []
     for pointer in [Pointer.from_json(Pointer(log=piece).to_json()) for piece in plan.log]:

@@ -1,4 +1,4 @@
-"""Tables that stay where they are for now, since others change what they have together."""
+"""Tables that have to wait because another shard changes their merged table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_they_stay_others_go_on_and_they_catch_up():
 
 
 def test_there_is_a_batch_for_it_where_nothing_else_happens():
-    """Whoever makes the change waits for that."""
+    """The shard that makes the change waits for this batch."""
     after = step(PlanState(START), [], "a")
     assert picture(after) == (0, None, {"a": (0, None)})
     assert step(after, [], "a") is None

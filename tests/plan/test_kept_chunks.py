@@ -14,7 +14,7 @@ WAITING = PlanState(START, {ORDERS: CopyState(limit=4000, waits=True)})
 
 
 def step(state: PlanState, kinds: str, zones: str, chunk: StagedChunk | None = None) -> PlanState:
-    """The next batch over a log of `r`ows and `n`oise, each transaction of the zone that the letter below names."""
+    """Returns the next batch over a log of `r`ows and `n`oise. The letter below each transaction is its zone."""
     entries = log(kinds)
     origins = {entry.transaction.lsn: zone for entry, zone in zip(entries, zones, strict=True)}
 
@@ -72,7 +72,7 @@ def test_a_chunk_is_settled_in_the_middle_of_its_window_if_its_table_has_not_cha
 
 
 def test_a_chunk_is_read_again_where_its_table_has_changed_in_a_part_of_its_window() -> None:
-    """Were it written by the last batch, a row that the second one removes would come back."""
+    """If the last batch wrote the chunk, a row that the second batch removes would be restored."""
     reading = step(WAITING, "", "")
     chunk = read(reading, 0, 3)
     before = step(reading, "rnr", "aba", chunk)

@@ -1,4 +1,4 @@
-"""The planner's four rules, over a log made of numbers."""
+"""The planner's four rules, on a log made of numbers."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ LIMITS = Limits(transactions=3, row_events=100, bytes=10_000, chunk_rows=10, chu
 
 
 def log(kinds: str, start: Lsn = START) -> list[LogEntry]:
-    """One entry a letter: `r`ows of ours, `d`dl of ours, `n`oise of other tables, a `m`ark."""
+    """Returns one entry for each letter: `r`ows of the task, `d`dl of the task, `n`oise of other tables, a `m`ark."""
     entries, previous = [], start
     for number, kind in enumerate(kinds):
         lsn = Lsn(start.change_no, start.log_index, previous.offset + 100)
@@ -123,7 +123,7 @@ def copying(after=None) -> PlanState:
 
 
 def staged(state: PlanState, high: int, *, is_last=False, altered=False, **about) -> dict[TableName, StagedChunk]:
-    """What was read in answer to the one request: ten rows."""
+    """Returns the ten rows that were read for the only request."""
     (request,) = state.reading
     found = {"waiting": 10, "largest": 10, "bytes": 1 << 20, "seconds": 0.5, **about}
     return {ORDERS: StagedChunk(request, at(high), 10, (10,), (99,), is_last, altered, **found)}
@@ -219,7 +219,7 @@ def test_a_chunk_whose_file_is_gone_is_read_again():
 
 
 def over(state: PlanState, work: Work) -> PlanState:
-    """Behind one DDL that is done."""
+    """Returns the state after one DDL that is done."""
     entries = log("d")
     return next_state(
         state, lambda at, to: behind(entries, at, to), {}, LIMITS, lambda _: work, None, [entries[0].transaction.lsn]
@@ -253,7 +253,7 @@ def test_a_dropped_table_is_copied_no_further():
 
 
 def test_a_statement_exactly_where_a_table_joins_changes_nothing_of_its_copy():
-    """The table of that name that it drops is the one of before."""
+    """The statement drops an earlier table with the same name."""
     joined = PlanState(START, {ORDERS: CopyState(since=at(1))})
     assert ORDERS in over(joined, Work(WorkKind.DDL, gone=(ORDERS,))).copy
     before = PlanState(START, {ORDERS: CopyState(since=START)})
@@ -300,7 +300,7 @@ def test_slices_join_neighbours_and_leave_out_others():
 
 
 def committed(entry: LogEntry, prepared: PreparedExtent | None) -> LogEntry:
-    """The entry as the commit of an XA transaction."""
+    """Returns the entry as the commit of an XA transaction."""
     begin = entry.transaction.begin
     xa = Xa(step=XaStep.COMMIT, xid="X'31',X'',1", at=replace(begin, offset=begin.offset + 7))
     return replace(entry, transaction=replace(entry.transaction, xa=xa, timestamp=1700), prepared=prepared)
@@ -350,7 +350,7 @@ def test_a_source_that_writes_more_than_a_batch_can_hold_does_not_starve_the_cop
 
 
 def test_where_the_rows_of_a_transaction_behind_a_full_batch_are_unknown_nothing_is_read():
-    """The window of what is read now could not be settled."""
+    """The window of the rows that would be read now could not be settled."""
     entries = log("rrrrm")
     assert plan(copying(), entries).reading
     entries[4] = committed(entries[4], None)
@@ -373,7 +373,7 @@ def test_before_a_table_has_joined_nothing_of_it_is_carried_or_run_and_it_is_not
 
 
 def test_a_schema_change_exactly_where_a_table_joins_is_in_its_structure_already():
-    """It must not be run once more: the table was created on the target as it was behind this place."""
+    """The statement must not run again: the table was created on the target with the structure after this place."""
     entries = log("rrdr")
     named = lambda entry: Work(WorkKind.DDL, frozenset({ORDERS})) if entry.transaction.ddl else work_of(entry)  # noqa: E731
     follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731

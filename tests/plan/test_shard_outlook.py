@@ -1,4 +1,4 @@
-"""The effect of orders on rows is shown before."""
+"""The effect of ddl commands on rows is shown before they are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards change together: whoever comes first waits, one statement runs for all, and nobody is left behind."""
+"""Shards change together: the first ones wait, one statement runs for all, and no shard is left behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
 
 
 def column(text: str) -> Column:
-    """`c`, `c:bigint`, `c!` is NOT NULL, `c=1` has a default."""
+    """Parses `c`, `c:bigint` (a type), `c!` (NOT NULL), or `c=1` (a default)."""
     text, _, default = text.partition("=")
     name, _, kind = text.rstrip("!").partition(":")
     return Column(name, ColumnType(Kind(kind or "int")), nullable=not text.endswith("!"), default=default or None)
@@ -144,7 +144,7 @@ def test_an_order_runs_it_without_those_who_have_not_come(kind: OrderKind) -> No
 
 @pytest.mark.parametrize("kept", [(), (Key("k", ("b",)),), (Key("k", ("a",)),)])
 def test_keys_over_a_column_that_was_kept_go_with_it(kept: tuple[Key, ...]) -> None:
-    """Those who went have the key no more, or over other columns."""
+    """The shards that dropped the column do not have the key any more, or they have it over other columns."""
     had, left = table("a b c", Key("k", ("b", "c")), Key("k2", ("a",))), table("a b", *kept, Key("k2", ("a",)))
     last = arrival(1, had, left)
     one = replace(group(replace(had, columns=had.columns), [left, had], last), missed={member(1): (left,)})
@@ -154,7 +154,9 @@ def test_keys_over_a_column_that_was_kept_go_with_it(kept: tuple[Key, ...]) -> N
 
 
 def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> None:
-    """Who still writes to it would be refused before its own change, and never get there."""
+    """Rows of a shard that still writes to the column would be refused before its own change, which it would never
+    reach.
+    """
     ordered, other = arrival(0, V1, V0, OrderKind.UNLOCK), arrival(1, V1, V0)
     assert said(group(V1, [V1, V1, V1], ordered, other), 0) == RunDecision(
         ordered, (ordered, other), V1, left=(member(2),)
@@ -186,7 +188,7 @@ def test_a_change_that_one_shard_skips_is_not_there_for_the_others() -> None:
 
 
 def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gone() -> None:
-    """Its rows have a place either way; but what they have in the column on the target is what they had before."""
+    """Its rows fit in either case. But on the target, they would have the values that they had in the column before."""
     again = arrival(1, table("b"), table("b a"))
     one = replace(group(table("a b c"), [table("a b c"), table("b")], again), dropped={member(1): ("a",)})
     assert said(one, 1) == Wait((member(0),), met=("a",))
@@ -205,13 +207,13 @@ def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize("order", [OrderKind.UNLOCK, OrderKind.REVERT, OrderKind.INJECT])
 def test_no_order_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
-    """Nobody is waited for who could come; and passing would leave the others' values in this one's rows."""
+    """No other shard is waited for that could arrive. If this shard continued, its rows would get the values of others."""
     own = arrival(0, V0, table("a b=8"), order)
     assert said(group(table("a b=7"), [V0, table("a b=7")], own, mode=mode), 0) == Wait((member(1),), met=("b",))
 
 
 def test_a_late_shard_with_another_default_is_not_run_along() -> None:
-    """One has a wider column than the others, which are behind it for good: they were made unlike."""
+    """One shard has a wider column than the others, which have no such change: the tables were created differently."""
     first, second, wide = (table(f"a:{kind} {c}".strip()) for kind, c in (("int", ""), ("int", "c=8"), ("bigint", "")))
     agreed, goal = wide, table("a:bigint c=7")
     mine, late = arrival(0, wide, goal), arrival(1, first, second)
@@ -225,7 +227,7 @@ def test_a_late_shard_with_another_default_is_not_run_along() -> None:
 
 
 def test_the_leaders_statement_begins_where_the_target_is() -> None:
-    """The first by name was skipped once: its second statement only makes sense where its first one was run."""
+    """The first shard by name has skipped its first statement. Its second statement is only right after the first one."""
     late, other = arrival(0, V1, table("a b c")), arrival(1, V0, table("a b c"))
     decision = said(group(V0, [V1, V0], late, other), 0)
     assert isinstance(decision, RunDecision)
@@ -233,7 +235,7 @@ def test_the_leaders_statement_begins_where_the_target_is() -> None:
 
 
 def test_a_shard_that_lacks_a_column_changes_with_the_others() -> None:
-    """It joined as it was; what all others do leads them elsewhere than it."""
+    """The shard joined with this structure. The change of all others leads it to another structure than theirs."""
     g, old, new = table("a x"), table("a"), table("a x b")
     late, other = arrival(0, old, table("a b")), arrival(1, g, new)
     one = group(g, [old, g], late, other)
@@ -252,7 +254,7 @@ def test_a_new_table_is_waited_for_by_nobody_and_waits_for_a_place() -> None:
 
 
 def test_a_shard_that_is_ahead_does_not_prevent_others_from_a_change() -> None:
-    """It was made with an index that the others get later, which its rows did not have to wait for."""
+    """The table was created with an index that the others get later. Its rows did not have to wait for it."""
     indexed = table("a", Key("k", ("a",)))
     ahead = arrival(2, indexed, table("a b", Key("k", ("a",))))
     first, second = arrival(0, V0, indexed), arrival(1, V0, indexed)
@@ -403,7 +405,7 @@ STEPS = st.lists(st.sampled_from(["+b", "+c=1", "+d!", "+e!=2", "-a", "-b", "-c"
 
 
 class Shards:
-    """Members that each do the same changes when they like, and a table that they share."""
+    """Members that make the same changes, each at its own time, and their merged table."""
 
     def __init__(self, count: int, steps: list[str], mode: ShardMode) -> None:
         self.mode: ShardMode = mode
@@ -416,7 +418,7 @@ class Shards:
         self.runs: list[RunDecision] = []
 
     def arrive(self, one: Member) -> None:
-        """At its next change, or at the same again, as after a crash."""
+        """Arrives at its next change, or at the same change again, as after a crash."""
         while self.places[one] < len(self.steps):
             before = self.members[one]
             after = self.steps[self.places[one]](before)
@@ -461,7 +463,7 @@ def test_all_come_to_the_end_of_any_sequence(
     count: int, steps: list[str], mode: ShardMode, moves: list[tuple[int, str]]
 ) -> None:
     if mode == "optimistic":
-        # One that comes again waits for shards that have been through all of it, and never drop it again.
+        # # A shard that comes again waits for shards that have made all changes, and never drops the column again.
         steps = [step for place, step in enumerate(steps) if f"-{step[1:].rstrip('!=12')}" not in steps[:place]]
     shards = Shards(count, steps, mode)
     for number, what in moves:
@@ -496,13 +498,13 @@ def changes(shards: Shards, step: int) -> bool:
 
 
 def assert_places(shards: Shards) -> None:
-    """Rows of all shards that do not wait before a change fit the target."""
+    """Checks that the rows of all shards that do not wait before a change fit the target."""
     for one, structure in shards.members.items():
         assert fits(structure, shards.agreed), (one, differing(structure, shards.agreed))
 
 
 def test_a_rename_waits_although_an_added_column_would_not() -> None:
-    """Of what a shard adds the rest is added where the target has some of it; a name that goes is another matter."""
+    """If the target has a part of the added columns, the rest is added. A name that is removed is another case."""
     before, both, renamed = table("a"), table("a b c"), table("b")
     own = arrival(1, before, both)
     there = group(table("a b"), [table("a b"), before], own, mode="optimistic")
@@ -566,7 +568,7 @@ def test_what_is_ordered_is_run_where_others_have_more(
 
 
 def test_a_longer_binary_is_no_place_for_values_of_a_shorter_one() -> None:
-    """They would get zeros at their ends, and be found by them no more."""
+    """The target would add zeros to such values, and would not find them by their old form."""
     short, long = (typed(ColumnType(Kind.BINARY, length=length)) for length in (4, 8))
     assert (fits(short, long), fits(short, short), joined([short, long])) == (False, True, None)
 
@@ -579,7 +581,7 @@ MOMENT, MONEY, WORD = (
 
 
 def typed(kind: ColumnType, like: Table = V0, *, nullable: bool = True) -> Table:
-    """With column `a` of another type."""
+    """Returns the table with another type of column `a`."""
     columns = (replace(one, type=kind, nullable=nullable) if one.name == "a" else one for one in like.columns)
     return replace(like, columns=tuple(columns))
 
@@ -612,7 +614,10 @@ def test_a_column_may_get_other_values_and_another_name() -> None:
 
 @pytest.mark.parametrize("mode", ["optimistic", "pessimistic"])
 def test_a_change_of_values_waits_even_if_the_target_has_room_for_them(mode: ShardMode) -> None:
-    """The target would keep the digits that its source has no more; and it runs it only for the rows of all."""
+    """The target would keep digits that its source does not have any more.
+
+    So the change runs only for the rows of all shards.
+    """
     wide, narrow, extra = typed(MOMENT), typed(replace(MOMENT, fsp=0)), typed(MOMENT, table("a more"))
     own = replace(arrival(0, wide, narrow), revalues=frozenset("a"))
     late = group(extra, [wide, extra], own, mode=mode)

@@ -1,4 +1,4 @@
-"""The target is behind by what its own tables lack, and not by what other tables of the source have got."""
+"""The backlog has the changes of the task's own tables that the target lacks, and not the changes of other tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .small_log import START, behind, log, table, work_of
 
 
 class Reading:
-    """A log that grows, and what was read of it."""
+    """A log that grows, and the part of it that was read."""
 
     def __init__(self, text: str) -> None:
         self.text, self.read = text, 0

@@ -1,4 +1,4 @@
-"""Whose values have room in another type."""
+"""Which types can store all values of another type."""
 
 from __future__ import annotations
 

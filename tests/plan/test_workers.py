@@ -1,4 +1,4 @@
-"""Workers that a crash left at different places begin again together, and no row is lost or comes twice."""
+"""Workers that a crash has left at different places begin again together. No row is lost, and none comes twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_chunk_that_one_worker_lacks_is_not_taken_for_written_because_another_
 
 
 def test_a_copy_is_taken_with_the_place_at_which_it_was_stored():
-    """A worker that is ahead stores the copy of a batch behind which the table has got another name."""
+    """The worker that is ahead stores the copy's progress of a batch after which the table has another name."""
     at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
     old, new = {table("a"): CopyState()}, {table("b"): CopyState()}
     crashed = PlanState(at[1], old), PlanState(at[4], new)
@@ -107,14 +107,14 @@ def test_an_empty_relay_begins_where_a_source_can_send_though_a_worker_stands_wi
 
 
 class CrashError(Exception):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 class World:
-    """A target of several workers, its journal, and the runs of a task one after the other.
+    """A target with several workers, its journal, and the runs of a task, one after the other.
 
-    Every claim is checked where it could be broken: rows come once and in order, to a table of their own structure; a
-    schema change begins when all before it is there; a chunk is inside the part of its table that its batch carries.
+    It checks each claim where it could fail: rows arrive once and in order, at a table with their structure. A schema
+    change begins when everything before it is there. A chunk is inside the part of its table that its batch carries.
     """
 
     def __init__(self, entries: list[LogEntry], workers: int, limits: Limits, chance: random.Random, *, copy: bool):
@@ -144,7 +144,7 @@ class World:
             raise CrashError
 
     def run(self) -> None:
-        """One process, until nothing is left or it crashes."""
+        """Runs one process until there is nothing left to do, or until it crashes."""
         self.rows = [replace(row, epoch=row.epoch + 1) for row in self.rows]
         workers, state, _ = Workers.claimed(tuple(self.rows))
         running: set[Lsn] = set()
@@ -181,7 +181,7 @@ class World:
                 self.commit(worker, workers.checkpoints[worker], moved.checkpoints[worker], plan)
             for request in plan.read:
                 assert request.table not in end.exceptions
-                # Everything of this batch has happened on the source before the chunk is read.
+                # # Everything of this batch has happened on the source before the chunk is read.
                 if request.phase is Phase.FINISH:
                     chunks[request] = StagedChunk(request, START, 0, None, None, is_last=True)
                     continue
@@ -223,7 +223,7 @@ class World:
             for entry in self.entries
             if piece.extent.offset <= entry.extent.offset < piece.extent.end
             for name in entry.transaction.tables
-            # A row's own place is just before the end of its transaction.
+            # # The place of a row is just before the end of its transaction.
             if name in self.names and piece.carries(name) and entry.transaction.lsn > floor.at(name)
         ]
         stored = self.rows[worker]
@@ -247,7 +247,7 @@ class World:
         return [one.lsn for one in transactions if name in one.tables and one.lsn <= upto]
 
     def begin(self, lsn: Lsn) -> None:
-        """A schema change that is in the journal is not run again."""
+        """Begins a schema change, which does not run again if it is in the journal."""
         if lsn in self.journal:
             return
         ddl = next(entry.transaction.ddl for entry in self.entries if entry.transaction.lsn == lsn)
@@ -299,7 +299,7 @@ def test_whatever_waits_and_crashes_every_row_comes_once_and_in_order(words, wor
 
 
 def test_a_run_knows_the_gtid_set_of_the_place_in_which_it_begins():
-    """Three runs crash; the worker that was ahead stores the GTID set of a batch that ended before its own place."""
+    """Three runs crash. The worker that was ahead stores the GTID set of a batch that ended before its own place."""
     at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
     rows = tuple(checkpoint(PlanState(lsn), worker=number) for number, lsn in enumerate((at[1], at[4])))
     workers, state, _ = Workers.claimed(rows)

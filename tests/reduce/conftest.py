@@ -1,4 +1,4 @@
-"""Both ways of reducing: a few rows one by one, and by Arrow."""
+"""Runs tests with both ways of reducing: a few rows one by one, and many rows with Arrow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 @pytest.fixture(scope="module", params=[64, 0], ids=["one by one", "by Arrow"])
 def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Has so many rows reduced one by one; without it, small batches of a test would never come to Arrow."""
+    """Sets up to how many rows are reduced one by one; otherwise the small batches of a test would never use Arrow."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("net_changes", "identity"):
-            patch.setattr(sys.modules[f"pidts.reduce.{name}"], "FEW", request.param)  # the function has its name
+            # # The function has the module's name.
+            patch.setattr(sys.modules[f"pidts.reduce.{name}"], "FEW", request.param)
         yield

@@ -1,4 +1,4 @@
-"""Where rows go: by key, alike in every process, and never apart from a row they may collide with."""
+"""Which worker gets a row: the key decides, equally in every process, and rows that may collide have one worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pidts.reduce.buckets import _of_bytes
 INT = ColumnType(Kind.INT)
 BIN = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_bin")
 CASED = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_0900_as_cs")
-"""Tells 'a' and 'A' apart, but still holds different bytes equal."""
+"""A collation that distinguishes 'a' and 'A', but in which different bytes may be equal."""
 FOLDING = ColumnType(Kind.VARCHAR, length=36, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
 
 
@@ -170,7 +170,7 @@ def test_a_unique_key_that_contains_the_identity_keeps_nothing_together() -> Non
 
 
 def in_part(table: Table, *updates: tuple[tuple[Any, ...], tuple[Any, ...], int]) -> ChangeBatch:
-    """Updates in MINIMAL row images: the key before, then the columns of a bitmap."""
+    """Returns updates in MINIMAL row images: the key before, then the columns of a bitmap."""
     changes = batch(table, [(Op.UPDATE, old, new) for old, new, _ in updates])
     keys = len(table.identity)
     found = [bytes([(1 << keys) - 1, after]) for _, _, after in updates]

@@ -1,4 +1,4 @@
-"""Rows that come from a copy or a repair, and tables of which the target may be ahead of the log."""
+"""Rows from a copy or a repair, and tables of which the target may have later rows than the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few rows are reduced one by one, to the same that Arrow makes of them."""
+"""A few rows are reduced one by one, with the same result that Arrow gives."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS: dict[str, tuple[tuple[ColumnType, ...], list[list[Any]]]] = {
 
 
 def table_of(kind: str, *, is_watched: bool = True) -> Table:
-    """Returns a table, in which two rows may swap a unique value (`is_watched`) or not."""
+    """Returns a table in which two rows may swap a unique value (`is_watched`) or may not."""
     types, _ = KEYS[kind]
     names = [f"k{number}" for number in range(len(types))]
     columns = [Column(name, type_, nullable=False) for name, type_ in zip(names, types, strict=True)]
@@ -69,7 +69,7 @@ def batches(draw: st.DrawFn) -> ChangeBatch:
 
 def reduced(batch: ChangeBatch, few: int, patch: pytest.MonkeyPatch, *, ahead: bool) -> NetChange:
     with patch.context() as within:
-        for module in ("identity", "net_changes"):  # a function has the module's name
+        for module in ("identity", "net_changes"):  # # The function has the module's name.
             within.setattr(sys.modules[f"pidts.reduce.{module}"], "FEW", few)
         name = batch.table.name
         (change,) = net_changes([batch], ahead={name} if ahead else (), expecting={name}, inserting={name})
@@ -101,7 +101,7 @@ def test_it_is_what_arrow_makes_of_them(monkeypatch: pytest.MonkeyPatch, batch: 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("is_watched", [False, True])
 def test_every_pair_of_changes(monkeypatch: pytest.MonkeyPatch, *, is_watched: bool, ahead: bool) -> None:
-    """Of two rows that may change places, each pair with keys of its own; many pairs are one batch."""
+    """The changes of two rows that may swap values: each pair has its own keys, and many pairs are in one batch."""
 
     def row(key: int, value: int) -> Row:
         return {"k0": key, "u": value, "v": 0}
@@ -122,7 +122,7 @@ def test_every_pair_of_changes(monkeypatch: pytest.MonkeyPatch, *, is_watched: b
 
 
 def test_a_row_that_is_inserted_and_deleted_did_not_exist_before() -> None:
-    """The target must have no row at its key, and nothing else that is written shows whether it has one."""
+    """The target must have no row with this key, and no other written row shows whether it has one."""
     row: Row = {"k0": 1, "u": 1, "v": 1}
     other: Row = {"k0": 2, "u": 2, "v": 2}
     table = table_of("integer", is_watched=False)

@@ -1,4 +1,4 @@
-"""Any history, cut anywhere, reduced and written by statements that check each row, ends like the source."""
+"""Any history, in any parts, reduced and written by statements that check each row, ends like the source."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def batch_of(table: Table, changes: Sequence[Change], start: int = 0) -> ChangeB
 
 
 class DuplicateKeyError(Exception):
-    """A write met a row that holds one of its unique values."""
+    """A write found a row with one of its unique values."""
 
 
 class Rows:
-    """A table as a server keeps it: keys compared by the column's collation, constraints checked at each row write."""
+    """A table as a server has it: keys are compared by the column's collation, constraints are checked at each row."""
 
     def __init__(self, table: Table) -> None:
         self.table, self.rows = table, {}
@@ -77,7 +77,7 @@ class Rows:
             self.rows.pop(self.key(row), None)
         for row in upserts:
             old = self.rows.get(self.key(row))
-            # An upsert that finds its row leaves the key's own columns as they are.
+            # # An upsert that finds its row leaves the columns of the key unchanged.
             self.put(row if old is None else {**row, "id": old["id"]}, replacing=self.key(row))
 
     def content(self) -> list[Row]:
@@ -85,9 +85,11 @@ class Rows:
 
 
 def history(table: Table, wishes: Sequence[Wish], ids: Sequence[Any]) -> tuple[list[Change], list[list[Row]]]:
-    """The wishes that the source allows, as changes, and the source's content before the first and after each of them."""
+    """Returns those wishes that the source allows, as changes, and the source's rows before the first and after each of
+    them.
+    """
     source = Rows(table)
-    for number, name in enumerate(ids[:3]):  # one key is free to move to
+    for number, name in enumerate(ids[:3]):  # # One key is free, so that a row can move to it.
         row = {"id": name, "u": number, "v": number, "w": 1}
         if source.key(row) not in source.rows:
             source.put(row)
@@ -116,7 +118,7 @@ def history(table: Table, wishes: Sequence[Wish], ids: Sequence[Any]) -> tuple[l
         elif what == "move" and old is not None:
             change(Op.UPDATE, old, {**old, "id": ids[to], column: value})
         elif what == "swap" and old is not None and other is not None and old is not other:
-            # As an application has to do it: one row steps aside.
+            # # An application has to do this: one row gets another value first.
             aside = {**old, column: None}
             change(Op.UPDATE, old, aside)
             if source.rows.get(source.key(aside)) == aside:
@@ -179,7 +181,7 @@ def test_workers_reach_the_same_end_in_whatever_order_they_write(
     changes, states = history(table, wishes, ids)
     target, order = started(table, states[0]), random.Random(seed)
     for low, some in cut(changes, cuts):
-        # Two slices of the batch are split apart from each other, as two processes do.
+        # # Two slices of the batch are divided independently, as two processes do it.
         slices = [
             buckets(batch_of(table, half, low), workers) for half in (some[: len(some) // 2], some[len(some) // 2 :])
         ]

@@ -1,4 +1,4 @@
-"""A folder for a relay, and a writer in it."""
+"""A folder for a relay, and its writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def relay(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_writer(relay: Path) -> Iterator[Callable[..., RelayWriter]]:
-    """Opens a writer of source `s`, begun if the relay is empty; closed at the end of the test."""
+    """Opens a writer of source `s`, and begins the relay if it is empty. Closes the writer at the end of the test."""
     opened = []
 
     def make(segment_bytes: int = 1 << 20, gtid_set: str | None = "", directory: Path = relay) -> RelayWriter:

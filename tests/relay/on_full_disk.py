@@ -1,4 +1,7 @@
-"""Runs on a disk of a few dozen kilobytes: fills it with a relay, makes room by a purge, and goes on. Prints what it saw."""
+"""On a disk of some dozens of kilobytes: fills it with a relay, makes room by a purge, and continues.
+
+Prints the results.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ while True:
     if len(seen) == len(log):
         break
     assert new, "nothing came in although there was room"
-    # To the last byte: neither the mark nor the moved catalogue has room before the purge.
+    # # The disk is full to the last byte: before the purge, neither the mark nor the moved catalogue fits.
     filler = disk / "filler"
     with suppress(OSError), filler.open("wb") as file:
         while True:

@@ -1,6 +1,6 @@
-"""Serves a relay on a disk of a few dozen kilobytes that is full to the last byte. Prints what it saw.
+"""Serves a relay on a small disk that is full to the last byte. Prints the results.
 
-Only what the follower says of its task makes room, and the follower begins anew each time: it says that first.
+Only the follower's report about its task makes room. The follower begins anew each time, and first sends this report.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ mark.move(START)
 
 
 def followed(url: str, until: Lsn) -> None:
-    """Follows until the copy is there, and the server has heard what it needs."""
+    """Follows until the copy is complete, and the server has received the report."""
     address = RelayServerAddress(url, token)
     follower = Follower(FollowerConfig(address, "s", elsewhere / "copy", "m", start=Applied(START, "", "")))
     stop = threading.Event()
@@ -79,7 +79,7 @@ with relay_server([ServedSource(source, disk, 0, print)], Listening("127.0.0.1:0
                 write_need(folder, read_needs(folder)[0])
         except Transient:
             full += 1
-        # What the task needs has not changed yet, and nothing can be purged: the copy still gets what is there.
+        # # The task still needs the same log, so nothing can be purged. The copy nevertheless gets the present log.
         followed(url, received)
         mark.move(received)
         followed(url, received)

@@ -1,4 +1,4 @@
-"""Runs on a disk of three megabytes, which one segment and a stranger's file fill. Prints what it saw."""
+"""On a disk of three megabytes: one segment and another program's file fill it. Prints the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up source log: the relay never looks into an event, so any bytes with a header's length will do."""
+"""An invented log of a source: the relay never reads the body of an event, so any bytes with a header's length will do."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Piece:
     """A transaction and its events."""
 
     transaction: Transaction
-    """As a reader gets it."""
+    """The entry as a reader gets it."""
     events: list[bytes]
     prepared: bytes = b""
-    """The events of the group that prepared it, if it is the commit of an XA transaction."""
+    """If it is the commit of an XA transaction: the events of the group that prepared it."""
 
     @property
     def raw(self) -> bytes:
@@ -38,7 +38,7 @@ class Piece:
 
     @property
     def all_raw(self) -> bytes:
-        """What there is to read of it."""
+        """Returns all bytes that a reader reads of it."""
         return self.raw + self.prepared
 
 
@@ -68,7 +68,7 @@ def sample_log(count: int, *, seed: int = 0, after: Lsn = START, log_index: int 
 
 
 def with_xa(log: list[Piece], *, seed: int = 0) -> list[Piece]:
-    """The same log, two thirds of it steps of two-phase XA transactions: three names, in any order."""
+    """Returns the same log; two thirds of it are steps of two-phase XA transactions with three names, in any order."""
     chance = random.Random(seed)
     held: dict[str, Piece] = {}
     pieces = []
@@ -83,7 +83,7 @@ def with_xa(log: list[Piece], *, seed: int = 0) -> list[Piece]:
 
 
 def xa_piece(piece: Piece, step: XaStep, xid: str, held: Piece | None) -> Piece:
-    """The transaction as a step of an XA transaction; `held` is what was prepared under this name, if anything."""
+    """Returns the transaction as a step of an XA transaction. `held`: what was prepared under this name, if anything."""
     what = piece.transaction
     nothing = Holds(0, (), None, "")
     holds = Holds(what.row_events, what.tables, what.ddl, what.ddl_schema) if step is XaStep.PREPARE else nothing
@@ -96,7 +96,7 @@ def xa_piece(piece: Piece, step: XaStep, xid: str, held: Piece | None) -> Piece:
 
 
 class Holds(NamedTuple):
-    """What an XA transaction does."""
+    """The contents of an XA transaction."""
 
     row_events: int
     tables: tuple[TableName, ...]

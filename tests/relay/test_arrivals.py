@@ -1,4 +1,4 @@
-"""The ring of arrivals: what the writer notes is found by Lsn, also while it is written, and after its end."""
+"""The ring of arrivals: the writer's records are found by Lsn, also while they are written, and after the writer's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records made many at once are, byte for byte, the records made one by one, and say what the log was made of."""
+"""Records that are made many at once are equal to records made one by one, byte for byte, and say what the log has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pidts.relay.index import encode_entry, frame
 
 
 def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEncoder) -> int:
-    """Encodes all ordinary runs of a log in both ways; how many transactions they hold."""
+    """Encodes all parts of ordinary transactions of a log in both ways. Returns the number of these transactions."""
     walker, scanner = LogWalker(log.file), TransactionScanner(start.change_no, start)
     plain_walker, plain = LogWalker(log.file), TransactionScanner(start.change_no, start)
     scan, block, at, count = BlockScan(walker, scanner), memoryview(b"".join(log.events)), 0, 0
@@ -66,7 +66,7 @@ def test_any_ordinary_transactions(seed):
     chance = random.Random(seed)
     log = random_log(chance, chance.randint(1, 30))
     start = chance.choice([log.start, Lsn(0, 6, 999)])
-    with contextlib.suppress(PidtsError):  # What comes before an odd event has been compared.
+    with contextlib.suppress(PidtsError):  # # The part before an unusual event has been compared.
         compare(log, chance.randrange(4, 1 << 40), 1 << 41, start, EntryEncoder())
 
 
@@ -81,7 +81,7 @@ def test_one_encoder_serves_one_connection_after_the_other(flavor):
 
 
 def made(maker: LogMaker, tables: list[str], rows: int) -> dict[str, Any]:
-    """One ordinary transaction more; its record must be what was put into the log."""
+    """Adds an ordinary transaction. Its record must say what was put into the log."""
     begin, first = maker.offset, len(maker.events)
     maker.ordinary(tables, rows)
     raw = maker.events[first]
@@ -114,7 +114,7 @@ def gtid(maker: LogMaker, raw: bytes) -> str:
 
 
 def records(frames: bytes) -> Iterator[dict[str, Any]]:
-    """The records as they lie on the disk, field by field."""
+    """Returns the records as they are on the disk, field by field."""
     at = 0
     while at < len(frames):
         size, check, head_check = struct.unpack_from("<III", frames, at)
@@ -159,7 +159,7 @@ def test_a_record_says_what_was_put_into_the_log(flavor, seed):
     ]
     walker, scanner = LogWalker(maker.file), TransactionScanner(0, maker.start)
     scanner.feed(walker.feed(maker.events[0]))
-    scanner.mark()  # The format event, which is an entry of its own.
+    scanner.mark()  # # The format event is an entry of its own.
     run = BlockScan(walker, scanner).run(memoryview(b"".join(maker.events[1:])), 0, 1 << 40)
     found = list(records(bytes(EntryEncoder().encode(run, 1000, 1000).frames)))
     previous, offset = (0, 7, head), 1000

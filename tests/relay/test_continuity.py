@@ -1,7 +1,7 @@
-"""Each kind of fault of a relay is recognized, and mended by a cut back to the last sound entry.
+"""Each kind of damage of a relay is recognized, and repaired by cutting the relay after the last good entry.
 
-The index records that are put into a relay here have valid checksums: this is not a damaged file, but one that says
-what the source's log does not.
+The index records that these tests write into a relay have valid checksums. So the file is not damaged, but it says
+something that is not true of the source's log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MakeWriter = Callable[..., RelayWriter]
 
 
 def tamper(index: Path, change: Callable[[list[bytes]], None]) -> None:
-    """Let `change` have the entries of an index, as payloads; what it leaves is written with valid checksums."""
+    """Lets `change` change the entries of an index, as payloads; writes the result with valid checksums."""
     found = [payload for _, payload in payloads(index.read_bytes())]
     first = next(at for at, payload in enumerate(found) if entry_key(payload) is not None)
     entries = found[first:]
@@ -66,7 +66,7 @@ def read(reader: RelayReader, after: Lsn | None = None) -> tuple[list[Lsn], Disc
 
 @pytest.fixture
 def log(relay: Path) -> list[Piece]:
-    """Twelve transactions with checksums in three segments or more."""
+    """Returns twelve transactions with checksums, in three or more segments."""
     pieces = sealed_log(12)
     writer = RelayWriter.open(relay, "s", segment_bytes=700)
     writer.begin(ORIGIN, START, "")
@@ -78,7 +78,7 @@ def log(relay: Path) -> list[Piece]:
 
 
 def fetch_again(relay: Path, log: list[Piece]) -> None:
-    """As the replicator does: open, which cuts, and go on from the relay's end."""
+    """Does what the replicator does: opens the relay, which cuts it, and continues from its end."""
     writer = RelayWriter.open(relay, "s", segment_bytes=700)
     if writer.state is None:
         writer.begin(ORIGIN, START, "")
@@ -141,7 +141,7 @@ def test_repeated_entries_are_skipped_and_counted(relay: Path, make_writer: Make
 def test_one_reader_goes_on_at_any_place_that_it_has_seen(
     relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
-    """Also where an entry comes again, whose end is no place to go on from."""
+    """It does so even where an entry comes again whose end is no place from which reading can continue."""
     monkeypatch.setattr(records, "_RECENT", 4)
     log = sample_log(30)
     store(make_writer(segment_bytes=2000), log)
@@ -185,7 +185,7 @@ def test_a_resent_range_is_no_break(relay: Path, make_writer: MakeWriter) -> Non
 
 
 def damages(relay: Path, log: list[Piece]) -> dict[str, Callable[[], None]]:
-    """Ways in which a relay breaks; the entry at the front of segment 2 is the first that is lost in most."""
+    """Ways in which a relay is damaged. In most of them, the first entry of segment 2 is the first lost one."""
     first, second = (Folder.of(relay, "s").log(number) for number in (1, 2))
 
     def flip(path: Path, at: int) -> None:
@@ -211,7 +211,7 @@ def damages(relay: Path, log: list[Piece]) -> dict[str, Callable[[], None]]:
 
 @pytest.mark.parametrize("what", damages(Path(), []))
 def test_any_break_is_cut_off_and_fetched_again(relay: Path, log: list[Piece], what: str) -> None:
-    """And a reader that was in the middle of it goes on, from wherever it is."""
+    """A reader that was in the middle of the damage continues, from any place."""
     everything = [piece.raw for piece in log]
     starts = [segment.start for segment in segments(relay, "s")]
     readers = [(after, RelayReader(relay, "s")) for after in (START, *lsns(log))]
@@ -279,7 +279,9 @@ def test_an_intact_relay_has_no_break(relay: Path, log: list[Piece]) -> None:
 
 
 def test_a_reader_that_is_given_an_end_returns_no_fewer_entries(relay: Path, log: list[Piece]) -> None:
-    """The counterexample: a batch is planned, the relay is cut back, and its first half is taken for all of it."""
+    """The counterexample: a batch is planned, the relay is cut back, and the first half of the batch is taken for the
+    whole.
+    """
     reader = RelayReader(relay, "s")
     end = lsns(log)[8]
     assert [entry.transaction.lsn for entry in reader.entries(START, end)] == lsns(log)[:9]
@@ -327,7 +329,7 @@ def test_a_cut_before_the_first_entry_begins_the_relay_again(relay: Path, log: l
 
 
 def test_what_a_purge_has_passed_is_not_cut(relay: Path, log: list[Piece]) -> None:
-    """Everybody has it behind them: to cut there would leave nothing of what is needed."""
+    """All tasks are after this place. A cut there would remove everything that is needed."""
     from pidts.relay import purge
 
     folder = Folder.of(relay, "s")
@@ -340,11 +342,14 @@ def test_what_a_purge_has_passed_is_not_cut(relay: Path, log: list[Piece]) -> No
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the death of the process."""
 
 
 def test_killed_anywhere_in_a_cut(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file operation of a cut is the last one once; the next start finishes it, readers see no hole meanwhile."""
+    """Each file operation of a cut is once the last one.
+
+    The next start completes the cut, and readers see no gap meanwhile.
+    """
     folder = Folder.of(relay, "s")
     after = lsns(log)[1]
     files = {path.name: path.read_bytes() for path in (relay / "s").iterdir() if path.is_file()}
@@ -388,7 +393,7 @@ def test_killed_anywhere_in_a_cut(relay: Path, log: list[Piece], monkeypatch: py
 
 
 def test_any_history_of_breaks_and_cuts(tmp_path: Path) -> None:
-    """Whatever is broken, wherever, as often as it likes: after it was cured, every reader has every byte once."""
+    """Whatever is damaged, however often: after the repair, every reader has every byte once."""
     chance = random.Random(4)
     log = sealed_log(40)
     relay = tmp_path / "relay"
@@ -413,7 +418,7 @@ def test_any_history_of_breaks_and_cuts(tmp_path: Path) -> None:
             try:
                 first = with_break.first
                 broken = first_break(with_break, first or START)
-            except Halted as error:  # not even the first header is left
+            except Halted as error:  # # Even the first header is missing.
                 assert error.code in {"relay-corrupt", "relay-purged"}  # noqa: PT017
                 broken = Discontinuity("relay-corrupt", "").at(START)
             if broken is None:

@@ -1,4 +1,4 @@
-"""What a task does when its relay is broken: once it has the stretch fetched again, then it halts and says so loudly."""
+"""A task whose relay is damaged has the damaged part fetched again once. If this does not help, it halts and says so."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def alerts() -> Any:
 
 
 def fill(config: TaskConfig, **origin: Any) -> list[Piece]:
-    """Twelve transactions, as if they came from the source's present log file."""
+    """Writes twelve transactions, as if they came from the source's present log file."""
     with closing(connect(config.source.server)) as session:
         here, identity = position(session)[0], server_info(session).identity
     place = Position.of(here.base, origin.pop("log_index", here.log_index), 4)
@@ -68,7 +68,7 @@ def fill(config: TaskConfig, **origin: Any) -> list[Piece]:
 
 
 def broken(config: TaskConfig) -> Halted:
-    """The fifth entry is lost; the error that reading comes upon."""
+    """Removes the fifth entry; returns the error that a reader finds."""
     tamper(config.relay / "s" / "000000001.index", remove(4))
     with pytest.raises(Halted) as caught:
         list(RelayReader(config.relay, "s").entries())
@@ -118,7 +118,7 @@ def test_an_error_in_an_intact_relay_is_no_break(config: TaskConfig, error: Halt
 
 
 def test_a_break_that_another_task_has_repaired_is_not_found_again(config: TaskConfig) -> None:
-    """Not for ever: an error that does not go away, although nothing is found, is reported."""
+    """This has a limit: if an error stays although nothing is found, it is reported."""
     log = fill(config)
     error, cure = broken(config), RelayRefetch(config)
     (config.relay / "s" / "000000001.index").unlink()
@@ -138,7 +138,7 @@ def test_a_break_that_another_task_has_repaired_is_not_found_again(config: TaskC
 def test_what_cannot_be_fetched_again_is_not_cut_off(
     config: TaskConfig, alerts: Callable[[], Any], origin: dict[str, Any], reason: str
 ) -> None:
-    """What is behind the break may be all that another task needs."""
+    """The log after the damage may be all that another task needs."""
     log = fill(config, **origin)
     with pytest.raises(Halted, match=reason) as caught:
         RelayRefetch(config)(broken(config), log[1].transaction.lsn)

@@ -1,4 +1,6 @@
-"""A disk that really is full, as the kernel says it: what is there stays whole, a purge makes room, and all comes in."""
+"""A disk that is really full, as the kernel reports it: existing log stays complete, a purge makes room, and all log is
+received.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from .sample_log import sample_log, store
 
 
 def on_small_disk(tmp_path: Path, size: int, program: str, *arguments: str) -> Any:
-    """What a program that has a whole disk to fill prints."""
+    """Returns what a program prints that has a whole disk to fill."""
     disk = tmp_path / "disk"
     disk.mkdir()
     path = Path(__file__).with_name(program)
@@ -57,7 +59,7 @@ def test_a_full_disk_of_a_served_relay_is_emptied_by_what_its_followers_say(tmp_
 
 @pytest.mark.parametrize("how", ["alone", "stranger"])
 def test_an_applied_segment_is_purged_to_make_room_for_new_log(tmp_path: Path, how: str) -> None:
-    """It is never the last one for long: it ends before the disk is full, or in the room of the reserve."""
+    """The segment does not stay the last one for long: it ends before the disk is full, or in the reserved room."""
     seen = on_small_disk(tmp_path, 3 << 20, "on_one_full_segment.py", how)
     assert seen["purged"] >= 2
     assert (seen["full"] > 0) is (how == "stranger")

@@ -1,4 +1,4 @@
-"""Whatever ends a writer, wherever: readers see a whole part of the log, and the next writer completes it."""
+"""Wherever a writer is interrupted: readers see complete log up to some place, and the next writer completes the rest."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def what_is_read(relay: Path) -> list[bytes]:
 
 
 def completed(relay: Path, log: list[Piece], segment_bytes: int) -> None:
-    """Open again, append what the state says is missing."""
+    """Opens the relay again, and appends the log that is missing by its state."""
     writer = RelayWriter.open(relay, "s", segment_bytes=segment_bytes)
     try:
         if writer.state is None:
@@ -69,7 +69,7 @@ def completed(relay: Path, log: list[Piece], segment_bytes: int) -> None:
 def test_cut_at_every_byte(
     relay: Path, make_writer: MakeWriter, kind: str, segment_bytes: int, log: list[Piece]
 ) -> None:
-    """A prefix of what was written, cut anywhere in the last segment."""
+    """Keeps a beginning of what was written, cut anywhere in the last segment."""
     writer = make_writer(segment_bytes=segment_bytes)
     store(writer, log)
     writer.close()
@@ -77,9 +77,9 @@ def test_cut_at_every_byte(
     raw = [piece.all_raw for piece in log]
     last = max(name for name in whole if name.endswith(kind))
     shown = []
-    # The head of the events file is durable before its index exists.
+    # # The head of the events file is durable before its index exists.
     everything = range(0 if kind == "index" else HEAD, len(whole[last]))
-    # The last entry, every byte of it; those before are cut here and there.
+    # # Cuts the last entry at every byte, and the entries before it at some bytes.
     for size in sorted({*everything[::19], *everything[-230:]}):
         shutil.rmtree(relay)
         (relay / "s").mkdir(parents=True)
@@ -97,7 +97,9 @@ def test_cut_at_every_byte(
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xa5"])
 def test_pages_that_were_never_written(relay: Path, make_writer: MakeWriter, filler: bytes) -> None:
-    """A power loss may keep a file's size and lose its last bytes: zeros, or what was on the disk before."""
+    """A power loss may keep a file's size and lose its last bytes: then they are zeros, or earlier contents of the
+    disk.
+    """
     writer = make_writer()
     store(writer, LOG)
     writer.close()
@@ -116,7 +118,7 @@ def test_pages_that_were_never_written(relay: Path, make_writer: MakeWriter, fil
 
 
 def read_and_open(relay: Path) -> None:
-    """Where a header seems unfinished, there is no segment for a reader; the writer sees it from the events after it."""
+    """If a header seems incomplete, a reader sees no segment. The writer finds the segment by the events after it."""
     list(RelayReader(relay, "s").entries())
     RelayWriter.open(relay, "s").close()
 
@@ -128,7 +130,7 @@ def test_one_flipped_bit_before_the_last_entry_is_reported(relay: Path, make_wri
     data = index.read_bytes()
     entries = list(RelayReader(relay, "s").entries())
     writer.close()
-    last = data.rindex(UUID.encode()) - 120  # somewhere before the last entry
+    last = data.rindex(UUID.encode()) - 120  # # somewhere before the last entry
     for at in range(0, last, 3):
         index.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         with pytest.raises(Halted) as caught:
@@ -220,7 +222,7 @@ def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path
 
 
 class FullDisk:
-    """Lets so many bytes through, then says that the disk is full, as a write does: the part that fits is written."""
+    """Lets this number of bytes pass, then reports a full disk, as a write does: the part that fits is written."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -237,7 +239,7 @@ real_write = os.write
 
 
 def test_a_full_disk_at_every_byte(relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was synced stays, and the same writer goes on when there is room."""
+    """Synced log stays, and the same writer continues when there is room."""
     writer = make_writer(segment_bytes=400)
     store(writer, XA_LOG[:2])
     raw = [piece.all_raw for piece in XA_LOG]
@@ -249,7 +251,7 @@ def test_a_full_disk_at_every_byte(relay: Path, make_writer: MakeWriter, monkeyp
         monkeypatch.setattr(writer_module.os, "write", disk.write)
         store(writer, XA_LOG[:2])
         disk.room = room
-        with suppress(Transient):  # where it was room enough
+        with suppress(Transient):  # # where there was enough room
             store(writer, XA_LOG[2:])
             assert disk.room > 0
         disk.room = 1 << 30
@@ -276,7 +278,7 @@ def test_another_error_of_the_disk_halts(make_writer: MakeWriter, monkeypatch: p
 
 
 def test_a_place_that_a_power_loss_took_back_is_good_to_go_on_from(relay: Path, make_writer: MakeWriter) -> None:
-    """Readers may see an entry before it is flushed; when its events come again, marks may end elsewhere."""
+    """Readers may see an entry before it is flushed. When its events come again, marks may end elsewhere."""
     writer = make_writer()
     store(writer, LOG[:2])
     index = relay / "s" / "000000001.index"

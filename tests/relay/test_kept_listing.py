@@ -1,4 +1,4 @@
-"""A reader that stays open lists its folder only after a change, and keeps no file that was removed."""
+"""A reader that stays open lists its folder only after a change, and does not keep removed files open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MakeWriter = Callable[..., RelayWriter]
 
 
 def _settle(relay: Path) -> None:
-    """Makes the folder one that nobody has changed for a while."""
+    """Waits until the folder has been unchanged for a while."""
     before = time.time_ns() - 10_000_000_000
     os.utime(relay / "s", ns=(before, before))
 
@@ -51,7 +51,7 @@ def test_a_settled_folder_is_listed_once(relay: Path, make_writer: MakeWriter, m
 def test_a_segment_is_seen_that_leaves_the_folder_its_time(
     relay: Path, make_writer: MakeWriter, ahead: int, nanoseconds: int
 ) -> None:
-    """Two changes within one tick of the clock that stamps files have the same time."""
+    """Two changes within one tick of the file system's clock have the same time."""
     writer, log = make_writer(), sample_log(20)
     store(writer, log[:10])
     reader = RelayReader(relay, "s")
@@ -77,7 +77,7 @@ def test_a_segment_behind_a_kept_listing_is_seen(relay: Path, make_writer: MakeW
 
 
 def test_the_events_of_a_removed_file_are_not_read(relay: Path, make_writer: MakeWriter) -> None:
-    """A relay that was emptied and filled again has another file of the same name."""
+    """A relay that was emptied and filled again has another file with the same name."""
     log = sample_log(3)
     store(make_writer(), log)
     reader = RelayReader(relay, "s")

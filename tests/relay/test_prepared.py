@@ -1,4 +1,6 @@
-"""What an XA transaction has prepared is there when it commits, however far behind and whatever was purged."""
+"""The rows of a prepared XA transaction are available when it commits, however long ago it was prepared and whatever
+was purged.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ MakeWriter = Callable[..., RelayWriter]
 
 
 def steps(*wanted: tuple[XaStep, str] | None, largest: int = 200) -> list[Piece]:
-    """A log of these steps, each as the scanner gives it: the commits do not name what they commit."""
+    """Returns a log of these steps, as the scanner returns them: a commit does not name its contents."""
     log = sample_log(len(wanted), largest=largest)
     return [xa_piece(piece, *one, None) if one else piece for piece, one in zip(log, wanted, strict=True)]
 

@@ -1,4 +1,4 @@
-"""What holds a source's rows is for the user who runs the task alone, whatever the umask is."""
+"""Files with rows of a source belong only to the user who runs the task, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def generous_umask() -> Iterator[None]:
 
 
 def modes(root: Path) -> dict[str, str]:
-    """Of everything in a folder, and of the folder."""
+    """Returns the modes of a folder and of everything in it."""
     return {str(path): oct(stat.S_IMODE(path.stat().st_mode)) for path in [root, *root.rglob("*")]}
 
 
@@ -67,7 +67,7 @@ def test_a_relay_that_others_can_read_keeps_its_mode(relay: Path, make_writer: C
 
 
 def test_what_others_create_for_us_is_private_too(tmp_path: Path) -> None:
-    """Spark's files are made by processes that know nothing of this."""
+    """Other processes make Spark's files; PiDTS does not set their modes."""
     with private_files():
         (tmp_path / "one").mkdir()
         (tmp_path / "one" / "rows").write_text("x")

@@ -1,4 +1,4 @@
-"""What is written to a relay is read from it: in order, from anywhere, while it grows."""
+"""A relay returns the log that was written to it: in order, from any place, while it grows."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_missing_segment_is_noticed(relay: Path, make_writer: MakeWriter) -> N
 
 
 def test_a_place_between_two_transactions_is_good_to_start_from(relay: Path, make_writer: MakeWriter) -> None:
-    """A mark that a reader saw may have been taken back by a power loss and be part of a longer stretch now."""
+    """A power loss may have removed a mark that a reader saw. Now the place may be inside a longer mark."""
     log = sample_log(3)
     second = log[1].transaction
     inside = Lsn(second.begin.change_no, second.begin.log_index, second.begin.offset - 1)

@@ -1,4 +1,4 @@
-"""A relay gives away only what no task needs any more, whoever asks, and whether the task runs or not."""
+"""A relay removes only log that no task needs any more, whoever asks, and whether the task runs or not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANYTHING = PurgeLimits(nobody_needs_it=True)
 
 @pytest.fixture
 def log(make_writer: MakeWriter) -> list[Piece]:
-    """A relay of a dozen segments and more."""
+    """Returns a relay of at least a dozen segments."""
     pieces = sample_log(100)
     store(make_writer(segment_bytes=2_000), pieces)
     return pieces
@@ -76,7 +76,7 @@ def test_a_task_that_begins_holds_everything_until_it_knows_its_place(relay: Pat
     found = release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)}))
     assert (found.gone, found.needed_from, found.held_by) == ((), None, ("task new",))
     new.move(lsn(log, 50))
-    new.begin()  # it is started again: the old mark holds what it held
+    new.begin()  # # The task starts again: its old mark keeps the same log.
     assert read_needs(Folder.of(relay, "s"))[0].lsn == lsn(log, 50)
     assert release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})).gone
     assert segments(relay, "s")[0].start <= lsn(log, 50)
@@ -139,7 +139,7 @@ def test_log_that_is_younger_than_a_task_keeps_it_stays(relay: Path, log: list[P
 
 
 def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: list[Piece]) -> None:
-    """A task whose mark is written has all that it task_marks, or sees at once that it has not."""
+    """A task whose mark is written has all log that it needs, or notices at once that some of it is missing."""
     folder = Folder.of(relay, "s")
     with needs_locked(folder):
         thread = Thread(target=release, args=(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})))
@@ -202,7 +202,7 @@ def test_of_two_processes_one_writes_and_the_other_may_when_the_first_is_killed(
 
 
 def test_an_empty_segment_may_be_purged_under_a_reader(relay: Path, make_writer: MakeWriter) -> None:
-    """A connection that broke before the first transaction leaves a segment without entries in front."""
+    """A connection that ended before the first transaction leaves a segment without entries at the beginning."""
     pieces = sample_log(3)
     writer = make_writer()
     tail, middle, late = (RelayReader(relay, "s") for _ in range(3))

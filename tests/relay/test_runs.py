@@ -1,4 +1,4 @@
-"""Ordinary transactions that share one entry are read one by one all the same, wherever reading begins and ends."""
+"""Ordinary transactions that share one entry are nevertheless read one by one, wherever reading begins and ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def made(chance: random.Random, count: int, flavor: str) -> list[LogEntry]:
-    """Mostly ordinary; now and then a statement, a mark, other tables, a missing number, a place between two."""
+    """Returns mostly ordinary transactions, and some with a statement, a mark, other tables, a missing number, or a gap
+    before them.
+    """
     found, last, extent, number = [], Lsn(0, 3, 4), 400, chance.choice([8, 95, 998])
     for _ in range(count):
         odd = chance.random() < 0.1 and chance.choice(["ddl", "mark", "number", "begin", "extent", "file", "tables"])
@@ -93,7 +95,7 @@ def test_no_joined_run_crosses_a_stop(seed):
     stops = (chance.choice(keys), chance.choice(keys))
     ends = [entry.transaction.lsn for entry in read(data, stops)]
     assert all(Lsn(*stop) in ends for stop in stops)
-    # Also a place that is no entry's end: what begins before it does not go on behind it.
+    # # Also a place that is not the end of an entry: an entry that begins before it does not continue after it.
     change_no, log_index, offset = stops[0]
     between = (change_no, log_index, offset - 1)
     ends = [entry.transaction.lsn for entry in read(data, (between, NOWHERE))]
@@ -115,7 +117,7 @@ def test_a_damaged_record_ends_what_can_be_read():
 
 def test_many_in_a_row_are_few():
     chance = random.Random(3)
-    chance.random = lambda: 1.0  # nothing odd
+    chance.random = lambda: 1.0  # # nothing unusual
     entries = made(chance, 5000, "mysql")
     found = read(b"".join(frame(encode_entry(entry)) for entry in entries))
     assert len(found) < 10
@@ -123,7 +125,7 @@ def test_many_in_a_row_are_few():
 
 
 def test_a_large_transaction_is_joined_to_no_small_ones():
-    # Else rows of the small ones would be cut from each other where only large transactions may be cut.
+    # # Otherwise the rows of small transactions would be separated where only large transactions may be cut.
     chance = random.Random(3)
     chance.random = lambda: 1.0
     sizes = [200, 200, 5 << 20, 200, 200]

@@ -1,4 +1,4 @@
-"""What `pidts relay list --verify` reads back: whatever byte of a relay is changed, it says where."""
+"""The check of `pidts relay list --verify`: whatever byte of a relay is changed, it reports where."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MakeWriter = Callable[..., RelayWriter]
 
 
 def sealed(kind: int, body: bytes) -> bytes:
-    """An event with its CRC32."""
+    """Returns an event with its CRC32."""
     raw = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body) + 4, 0, 0) + body
     return raw + struct.pack("<I", zlib.crc32(raw))
 
@@ -32,7 +32,7 @@ FORMAT = sealed(15, struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes(40) + b"\
 
 
 def sealed_log(count: int) -> list[Piece]:
-    """Transactions whose events have checksums."""
+    """Returns transactions whose events have checksums."""
     chance, lsn, pieces = random.Random(7), START, []
     for piece in sample_log(count):
         events = [sealed(19, chance.randbytes(chance.randint(1, 60))) for _ in piece.events]
@@ -44,7 +44,7 @@ def sealed_log(count: int) -> list[Piece]:
 
 @pytest.fixture
 def log(relay: Path) -> list[Piece]:
-    """In three segments or more."""
+    """Writes the log into three or more segments."""
     pieces = sealed_log(12)
     writer = RelayWriter.open(relay, "s", segment_bytes=700)
     writer.begin(ORIGIN, START, "")
@@ -68,7 +68,7 @@ def test_every_changed_byte_is_found_and_named(relay: Path, log: list[Piece]) ->
     growing = max(relay.glob("s/*.index"))
     for path in sorted(relay.glob("s/0*")):
         data = path.read_bytes()
-        # The last record of the last segment may be half written just now: the next writer cuts it off.
+        # # The last record of the last segment may just be half written: the next writer cuts it off.
         end = [0, *(at for at, _ in payloads(data))][-2] if path == growing else len(data)
         for at in range(0, end, 11):
             path.write_bytes(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])
@@ -113,7 +113,7 @@ def test_a_short_file_is_found_but_the_tail_of_the_last_segment_is_only_unfinish
 
 
 def test_records_that_are_gone_as_a_whole_from_the_end_of_an_index_are_found(relay: Path, log: list[Piece]) -> None:
-    """All that is left is sound by itself; only the next segment shows that something is missing."""
+    """The rest is valid by itself; only the next segment shows that something is missing."""
     index = relay / "s" / "000000001.index"
     data = index.read_bytes()
     *_, last, _ = [at for at, _ in payloads(data)]

@@ -1,4 +1,4 @@
-"""The places of a standby's log that are remembered for a failover without GTIDs."""
+"""The places of a standby's log that are recorded for a failover without GTIDs."""
 
 from __future__ import annotations
 

@@ -42,10 +42,11 @@ def histories(
     forgets: frozenset[str] = frozenset(),
     longest: int = 40,
 ) -> None:
-    """One history and its claims: each zone writes rows of its own, and in the end all zones have all rows."""
+    """Runs one history and checks it: each zone writes rows of its own, and at the end all zones have all rows."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name) for name in names}
-    # A batch without rows is a transaction for each worker in the other logs, so it has to count for more than these.
+    # # A batch without rows is one transaction for each worker in the other logs, so it has to count for more than
+    # these.
     limits = Limits(transactions=2 * workers * (len(names) - 1) + size, idle_entries=idle * (len(names) - 1))
     tasks = [
         Direction(
@@ -122,7 +123,7 @@ def test_many_histories(part: int) -> None:
     ],
 )
 def test_the_check_finds_what_comes_back_or_does_not_arrive(broken: dict[str, Any]) -> None:
-    """A value that comes back unchanged is no harm, so not every history of a broken task fails."""
+    """A value that comes back unchanged does no harm, so some histories of a broken task do not fail."""
     found = 0
     for seed in range(40):
         with suppress(AssertionError, pytest.fail.Exception, ValueError):

@@ -1,7 +1,7 @@
 """All histories of one row in two or three zones, up to a length: none ends with different rows and no lock.
 
-This is the argument of `pidts.apply.locks.made_already` and `pidts.apply.locks.left_out`, with the rules written down
-once more, on states alone. State 0 is "no row". `test_zones_former_values` runs the code itself.
+This checks the argument of `pidts.apply.locks.made_already` and `pidts.apply.locks.left_out`. The rules are written
+once more here, with states alone. State 0 is "no row". `test_zones_former_values` runs the code itself.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import NamedTuple, TypeAlias
 import pytest
 
 Step: TypeAlias = tuple[int, int]
-"""The state before a change, and behind it."""
+"""The states before and after a change."""
 Record: TypeAlias = frozenset[tuple[Step, int]]
-"""The changes that a zone has found made already, and the zones that they came from."""
+"""The changes that a zone has found made already, and the zones from which they came."""
 Rule: TypeAlias = Callable[[Step, Step], bool]
-"""Whether a change is locked behind one that was made already."""
+"""Whether a change is locked after a change that was made already."""
 WRITES = {2: 6, 3: 4}
-"""The writes of all programs together, by the number of zones."""
+"""The number of writes of all programs together, by the number of zones."""
 
 
 class History(NamedTuple):
-    """All zones: their rows, the changes under way from zone to zone, their records, the writes of their programs."""
+    """All zones: their rows, the changes on their way between zones, their records, the writes of their programs."""
 
     rows: tuple[int, ...]
     under_way: tuple[tuple[tuple[Step, ...], ...], ...]
@@ -52,7 +52,7 @@ def put(values: tuple, place: int, value: object) -> tuple:  # type: ignore[type
 
 
 def following(one: History, states: int, locks: Rule, own: Rule) -> Iterator[History]:
-    """All steps that may come next, unless a change is locked somewhere: then an operator sees it.
+    """Returns all possible next steps; none if a change is locked somewhere, since an operator sees the lock.
 
     `own` are the changes of a zone's programs that the other zones lock.
     """
@@ -69,7 +69,7 @@ def following(one: History, states: int, locks: Rule, own: Rule) -> Iterator[His
                 continue
             change, *rest = one.under_way[other][zone]
             taken = put(one.under_way, other, put(one.under_way[other], zone, tuple(rest)))
-            # Another task's INSERT after a DELETE that found no row is locked, too: `early_removals`.
+            # # The INSERT of another task after a DELETE that found no row is locked, too: `early_removals`.
             if any(locks(made, change) or (made[1] == change[0] == 0 and via != other) for made, via in record):
                 continue
             if row == change[0]:
@@ -79,7 +79,7 @@ def following(one: History, states: int, locks: Rule, own: Rule) -> Iterator[His
 
 
 def differing(states: int, first: int, locks: Rule, own: Rule = nothing, zones: int = 2) -> int:
-    """Counts how many histories end with different rows and no lock; those that come together count once."""
+    """Counts the histories that end with different rows and no lock. Histories with equal states count once."""
     begun = History((first,) * zones, (((),) * zones,) * zones, (frozenset(),) * zones, 0)
     seen, rest, found = {begun}, [begun], 0
     while rest:

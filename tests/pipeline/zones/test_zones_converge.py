@@ -1,4 +1,6 @@
-"""Zones in memory in which programs write the same rows before the zones have met: all end with the latest write."""
+"""Zones in memory whose programs write the same rows before the zones have each other's changes: all end with the
+latest write.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,11 @@ TABLE = Table(
 )
 RULES = ApplyRules(source="s", version_column="version", converges=True)
 State = tuple[int, int, str]
-"""Version, whether the row was deleted, its values: in the order of `pidts.apply.rows.convergence`."""
+"""Version, whether the row was deleted, and its values, in the order of `pidts.apply.rows.convergence`."""
 
 
 class Programs:
-    """What the programs of all zones write, and the latest write to each row."""
+    """What the programs of all zones write, and the latest write of each row."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -56,7 +58,10 @@ class Programs:
         self._values = 0
 
     def write(self, zone: Zone, meta: list[str]) -> None:
-        """Inserts, changes or deletes one or two rows, or gives them another key; each has a higher version than before."""
+        """Inserts, changes or deletes one or two rows, or gives them another key.
+
+        Each write has a higher version than all before.
+        """
         there = zone.rows()
         for key, row in there.items():
             self._saw(zone, key, row["version"])
@@ -80,7 +85,7 @@ class Programs:
         zone.write(meta, rows, removed, moves)
 
     def _row(self, zone: Zone, key: int, least: int) -> Row:
-        """Values of many digits and of few are in another order as numbers than as texts."""
+        """Returns values of many and of few digits, which have different orders as numbers and as texts."""
         self._values += 1
         version = max(least, self._seen.get((zone.name, key), 0)) + self.chance.randrange(1, 3)
         self._saw(zone, key, version)
@@ -105,7 +110,7 @@ def histories(
     longest: int = 30,
     **broken: Any,
 ) -> None:
-    """One history and its claims."""
+    """Runs one history and checks it."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     limits = Limits(transactions=2 * workers * (len(names) - 1) + size, idle_entries=10_000)

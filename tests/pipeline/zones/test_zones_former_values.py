@@ -1,4 +1,4 @@
-"""Zones in memory whose rows get values again that they had before: values alone do not show that changes of two zones have crossed."""
+"""Zones in memory whose rows get former values again: values alone do not show that changes of two zones have crossed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = 3
 
 
 def zones_with_a_row(names: str) -> tuple[dict[str, Zone], dict[str, Direction]]:
-    """Returns zones that all have the first row, and the tasks between all of them."""
+    """Returns zones that all have the first row, and tasks between all of them."""
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = {task.name: task for task in tasks_between(zones, list(itertools.permutations(names, 2)), Limits())}
     zones["a"].write([], [FIRST], [])
@@ -32,7 +32,7 @@ def zones_with_a_row(names: str) -> tuple[dict[str, Zone], dict[str, Direction]]
 
 
 def demand_told(zones: dict[str, Zone], tasks: dict[str, Direction]) -> None:
-    """Zones without pending changes that differ have a lock."""
+    """Checks that zones have a lock if they differ and no changes are pending."""
     settle(list(tasks.values()))
     rows = [zone.rows() for zone in zones.values()]
     assert any(map(locked, tasks.values())) or all(one == rows[0] for one in rows), rows
@@ -105,7 +105,7 @@ def test_a_row_that_a_zone_which_has_both_changes_makes_as_before(row: Row | Non
 
 @pytest.mark.parametrize("size", [8, 100])
 def test_what_two_of_three_zones_do_alike_is_locked_nowhere(size: int) -> None:
-    """In each log, the zone's own change is before the note that the other zone's change was left out."""
+    """In each log, the zone's own change comes before the note that the other zone's change was left out."""
     zones, tasks = zones_with_a_row("abc")
     for task in tasks.values():
         task.limits = replace(task.limits, transactions=size)
@@ -117,7 +117,7 @@ def test_what_two_of_three_zones_do_alike_is_locked_nowhere(size: int) -> None:
 
 
 def write(chance: random.Random, zone: Zone) -> None:
-    """Inserts, changes or deletes a row, or gives it another key; its value is one of two."""
+    """Inserts, changes or deletes a row, or gives it another key. Its value is one of two."""
     there = zone.rows()
     key, kind, other = chance.randrange(KEYS), chance.random(), chance.randrange(KEYS)
     if key not in there:
@@ -131,7 +131,7 @@ def write(chance: random.Random, zone: Zone) -> None:
 
 
 def differing(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool) -> dict[int, list[Row | None]]:
-    """Runs one history; returns the rows that differ in the end and are locked nowhere, as each zone has them."""
+    """Runs one history. Returns the rows that differ at the end without a lock, as each zone has them."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))
@@ -166,9 +166,9 @@ def test_rows_that_differ_are_locked(seed: int, feeds: Sequence[Feed], size: int
 def differing_late(
     chance: random.Random, names: str, *, crashes: bool = False, workers: int = 1, reads_notes: bool = True
 ) -> list[Row | None]:
-    """Runs a history of one row in a mesh in which tasks between two zones are stopped up to its end.
+    """Runs a history of one row in a mesh, in which tasks between two zones are stopped until its end.
 
-    Returns the row as each zone has it if it differs and is locked nowhere.
+    If the row differs and has no lock, returns it as each zone has it.
     """
     zones = {name: Zone(name, TABLE) for name in names}
     limits = Limits(transactions=2 * (len(names) - 1) * workers + chance.randrange(1, 7), idle_entries=10_000)
@@ -182,7 +182,7 @@ def differing_late(
     writes, new = chance.randrange(3, 6), chance.choice([SECOND, None])
     while writes or chance.random() < 0.8:
         if writes and chance.random() < 0.25:
-            # The zones that are apart often make the same change, and another zone often undoes it.
+            # # The separated zones often make the same change, and another zone often reverses it.
             writes -= 1
             name = chance.choice(sorted(apart if writes > 1 else names))
             usual = new if name in apart else FIRST
@@ -220,7 +220,10 @@ def test_such_histories_find_tasks_that_read_no_notes() -> None:
 
 
 def quiet_history(chance: random.Random, feeds: Sequence[Feed], *, crashes: bool) -> dict[str, dict[int, str]]:
-    """One zone at a time writes, also several changes, and all have them before the next one does; returns the locks."""
+    """One zone after the other writes, also several changes.
+
+    All zones have them before the next zone writes. Returns the locks.
+    """
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + 4, idle_entries=10_000))

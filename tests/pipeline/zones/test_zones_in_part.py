@@ -1,4 +1,4 @@
-"""Zones in memory in which sessions log parts of rows: changes of these rows by other zones cannot be detected."""
+"""Zones in memory in which sessions log parts of rows: crossing changes of these rows cannot be detected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEYS = 3
 
 
 def pair() -> tuple[Zone, Zone, dict[str, Direction]]:
-    """Returns two zones that have the first row, and the tasks between them."""
+    """Returns two zones that have the first row, and tasks between them."""
     zones = {name: Zone(name, TABLE) for name in "ab"}
     tasks = {task.name: task for task in tasks_between(zones, list(itertools.permutations("ab", 2)), Limits())}
     zones["a"].write([], [FIRST], [])
@@ -99,12 +99,12 @@ def write(chance: random.Random, zone: Zone, values: int) -> None:
 
 
 def differing(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool) -> dict[int, list[Row | None]]:
-    """Runs one history; returns the rows that differ in the end and are locked nowhere, as each zone has them."""
+    """Runs one history. Returns the rows that differ at the end without a lock, as each zone has them."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))
     slow = chance.sample(tasks, len(tasks) // 3)
-    values = 3 if len(names) == 2 else 10**9  # docs/operate/zones.md describes three zones and former values
+    values = 3 if len(names) == 2 else 10**9  # # docs/operate/zones.md describes three zones and former values.
     for _ in range(chance.randrange(6, 30)):
         kind = chance.random()
         if kind < 0.4:

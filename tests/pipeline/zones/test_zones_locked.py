@@ -1,4 +1,6 @@
-"""A row that two zones in memory have changed before they met: both keep theirs, until a person says whose it is."""
+"""Two zones in memory have changed a row before they got each other's change: both keep their row until a person
+decides.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def settle(tasks: list[Direction]) -> None:
 
 
 def resolved(task: Direction, take: Take) -> int:
-    """Resolves all locks of a task; what is written shows the zone that it comes from."""
+    """Resolves all locks of a task. The zone from which the written row comes is recorded."""
     zone = task.target
     zone.meta, zone.writer, zone.marks = [], task.source.name, True
     with closing(zone.target.connect()) as session:

@@ -1,6 +1,6 @@
-"""Meshes in memory whose tasks lock rows that differ: what one zone has done to a row of another may arrive first.
+"""Meshes in memory whose tasks lock rows that differ. A zone's change of another zone's row may arrive before this row.
 
-Each write leaves a row that no other write leaves; `test_zones_former_values` has rows that come back.
+Each write leaves a row that no other write leaves; in `test_zones_former_values`, rows get former values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ numbers = itertools.count(10)
 
 
 def mesh(names: str = "abc") -> tuple[dict[str, Zone], dict[str, Direction]]:
-    """Returns zones and the tasks between all of them, each by the letters of its source and its target."""
+    """Returns zones and tasks between all of them. Letters of source and target name a task."""
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = tasks_between(zones, list(itertools.permutations(names, 2)), Limits())
     return zones, {task.name: task for task in tasks}
@@ -124,7 +124,7 @@ def write(chance: random.Random, zone: Zone) -> None:
 
 
 def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool, longest: int = 40) -> None:
-    """One history and its claim: rows that differ in the end are locked."""
+    """Runs one history, and checks that rows which differ at the end are locked."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))
@@ -159,7 +159,7 @@ def test_rows_that_differ_are_locked(seed: int, feeds: Sequence[Feed], size: int
 def test_without_the_record_a_row_differs_unseen(monkeypatch: pytest.MonkeyPatch, *, notes: bool) -> None:
     if not notes:
         monkeypatch.setattr(check, "early_removals", lambda *_: ())
-        monkeypatch.setattr(check, "behind_made", lambda *_: {})  # it would notice this history, too
+        monkeypatch.setattr(check, "behind_made", lambda *_: {})  # # The check would detect this history, too.
     zones, tasks = mesh()
     zones["a"].write([], [FIRST], [])
     zones["a"].write([], [SECOND], [])

@@ -1,4 +1,4 @@
-"""Zones in memory in which rows have owners: a write of another zone is set aside in each zone that it comes to."""
+"""Zones in memory in which rows have owners: the write of another zone is set aside in each zone that gets it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KEYS = 6
 
 
 def owners_of(names: Sequence[str]) -> Owners:
-    """Of `part` 1 the second zone is the owner, and so on; the first zone owns the rest, NULL among it."""
+    """The second zone owns the rows with `part` 1, and so on. The first zone owns all others, also those with NULL."""
     first, *others = names
     ranges = [
         OwnedRange(schema=NAME.schema, table=NAME.name, zone=zone, where=f"part = {place}")
@@ -55,7 +55,7 @@ def owners_of(names: Sequence[str]) -> Owners:
 
 
 class Programs:
-    """What the programs of all zones write: mostly rows of their own zone, at times rows of another one."""
+    """What the programs of all zones write: mostly rows of their own zone, and sometimes rows of another zone."""
 
     def __init__(self, chance: random.Random, names: Sequence[str], foreign: float) -> None:
         self._chance, self._names, self._foreign = chance, names, foreign
@@ -63,7 +63,7 @@ class Programs:
         self.writers: dict[int, set[str]] = {}
         """The zones that have written a key."""
         self.foreign: set[tuple[str, int]] = set()
-        """The zones that have written a key though the row before or behind was not theirs."""
+        """The zones that have written a key although they did not own the row before or after the write."""
 
     def write(self, zone: Zone) -> None:
         """Inserts, changes or deletes one or two rows, or gives them another key."""
@@ -118,7 +118,7 @@ def histories(
     foreign: float = 0.1,
     longest: int = 30,
 ) -> int:
-    """One history and its claims; returns how many keys were locked."""
+    """Runs one history and checks it. Returns the number of locked keys."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     owners = owners_of(names)
@@ -198,7 +198,7 @@ def test_many_histories(part: int) -> None:
 
 @pytest.mark.parametrize("broken", ["nothing", "the row before", "the row behind"])
 def test_the_check_finds_writes_of_zones_that_do_not_own_the_row(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zones in which no image, or only one of the two images, is checked."""
+    """In these zones, no image is checked, or only one of the two images."""
     judged = check.foreign_events
 
     def partly(events: KeyEvents, owners: Owners, writer: str, known: KnownColumns | None) -> Mapping[int, str]:

@@ -1,4 +1,4 @@
-"""Zones in memory whose programs give one unique value to several rows: the rows are set aside, and nothing halts."""
+"""Zones in memory whose programs give one unique value to several rows: the rows are set aside, and no task halts."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ from pidts.zones import Feed
 
 UNIQUE = replace(TABLE, keys=(*KEY, Key("value", ("value",), unique=True)))
 STAMPED = replace(UNIQUE, columns=(*UNIQUE.columns, Column("stamp", INT)))
-"""No two writes leave equal rows: where one zone makes a row that is equal to another zone's, and removes it, nobody
-can tell the two from each other."""
+"""No two writes leave equal rows. If one zone makes a row that equals another zone's row, and removes it, nobody can
+distinguish the two.
+"""
 stamps = itertools.count()
 KEYS, VALUES = 10, 8
 ONE_WAY = [SHAPES[name] for name in ("pair", "ring", "star", "line")]
-"""Shapes in which changes of one row take one way. In a mesh a DELETE may come before the INSERT of another zone."""
+"""Shapes in which all changes of a row arrive by one path. In a mesh, a DELETE may arrive before another zone's INSERT.
+"""
 
 
 def test_both_rows_are_set_aside_and_a_person_makes_the_zones_equal() -> None:
@@ -76,7 +78,7 @@ def test_both_rows_are_set_aside_and_a_person_makes_the_zones_equal() -> None:
 
 
 def write(chance: random.Random, zone: Zone) -> None:
-    """Inserts, changes or deletes one or two rows; no two rows have one value."""
+    """Inserts, changes or deletes one or two rows; no two rows of a zone have the same value."""
     there = zone.rows()
     rows: dict[int, Row] = {}
     removed: list[Row] = []
@@ -88,12 +90,12 @@ def write(chance: random.Random, zone: Zone) -> None:
         taken = {row["value"] for other, row in after.items() if other != key}
         free = [value for value in (*range(VALUES), None) if value not in taken or value is None]
         rows[key] = {"id": key, "value": chance.choice(free), "stamp": next(stamps)}
-    # A server checks each row at once, so a row takes no value that another one of the statement gives up.
+    # # A server checks each row at once, so a row cannot get the value that another row of the statement gives up.
     zone.write([], list(rows.values()), removed)
 
 
 def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool, longest: int = 30) -> int:
-    """One history and its claims; returns how many keys were locked for a unique value."""
+    """Runs one history and checks it. Returns the number of keys that were locked for a unique value."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, STAMPED) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))

@@ -1,7 +1,7 @@
-"""Zones in memory, which programs write to, with tasks between them that die anywhere.
+"""Zones in memory to which programs write, with tasks between them that die at any point.
 
-What a target commits is appended to its own log, as a server does: with the tables of the meta schema that the
-transaction changes. So each task reads what the other one writes.
+The commits of a target are appended to its own log, as on a server, with the tables of the meta schema that the
+transaction changes. So each task reads the writes of the others.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LoggedTarget(ValuesTarget):
-    """A target that remembers what its open transaction has written."""
+    """A target that records what its open transaction has written."""
 
     written: list[NetChange] = field(default_factory=list)
 
@@ -90,12 +90,12 @@ class LoggedTarget(ValuesTarget):
 
 
 class LoggedSession(ValuesSession):
-    """Made by `LoggedTarget.connect`."""
+    """A session of `LoggedTarget`."""
 
     written: list[NetChange]
 
     def write(self, change: NetChange) -> None:
-        """Writes the change and remembers it."""
+        """Writes the change and records it."""
         self.written.append(change)
         super().write(change)
 
@@ -106,17 +106,17 @@ class Log(ValuesSource):
     def __init__(self, tables: Sequence[Table]) -> None:
         super().__init__(tables)
         self.in_part: list[tuple[Lsn, Lsn]] = []
-        """Begin and end of the transactions of such sessions."""
+        """Begin and end of each transaction of such a session."""
 
     def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
-        """Returns the changes as the log holds them."""
+        """Returns the changes with the columns that the log has."""
         found = super().decode(after, until, structures)
         if not self.in_part:
             return found
         return [minimal(one, lambda lsn: any(begin < lsn < end for begin, end in self.in_part)) for one in found]
 
     def slice(self, piece: LogSlice, structures: Mapping[TableName, Table]) -> list[ChangeBatch]:
-        """Returns the changes of a slice, one batch per table, as the decoder does."""
+        """Returns the changes of a slice, one batch for each table, as the decoder does."""
         rows: dict[Table, list[pa.RecordBatch]] = {}
         for part in piece.parts:
             begin, end = (replace(piece.begin, offset=at) for at in (part.offset, part.end + 1))
@@ -136,17 +136,19 @@ class Zone:
         )
         self.dies = Crashes([])
         self.applied: list[tuple[str, int, int | None]] = []
-        """The zone that a task named as the origin of which value of which row; None: the row was removed."""
+        """The zone that a task recorded as the origin of each value of each row; None as the value: the row was
+        removed.
+        """
         self.changed: list[tuple[str, Row | None, Row | None]] = []
-        """The zone that a task named as the origin of a change, and the row before and behind it."""
+        """The zone that a task recorded as the origin of a change, and the row before and after the change."""
         self.meta: list[str] = []
-        """The meta tables that the transactions of the writer change, apart from its mark."""
+        """The meta tables that the writer's transactions change, except the mark of its zone."""
         self.writer = ""
-        """The zone from which a task writes now; empty: a program does."""
+        """The zone from which a task writes now; empty: a program writes."""
         self.marks = True
         self.moves: Sequence[tuple[Row, Row]] = ()
         self.in_part = False
-        """Whether the session of the writer has chosen MINIMAL."""
+        """Whether the writer's session has chosen MINIMAL."""
         self._next = itertools.count()
         session = self.target.connect()
         for statement in session.schema.create_statements(table).statements:
@@ -169,7 +171,7 @@ class Zone:
         *,
         in_part: bool = False,
     ) -> None:
-        """What a program commits here, or a task of no zone: it changes these meta tables, too.
+        """Writes as a program does that commits here, or as a task of no zone, which also changes these meta tables.
 
         `moves` are updates that give a row another key, before and after. `in_part`: the log has MINIMAL images of it.
         """
@@ -230,14 +232,14 @@ class Zone:
 
 
 def shown(task: str, source: str, table: TableName, note: LeftOut) -> Row:
-    """The row of a note, which is only in the log."""
+    """Returns the row of a note, which is only in the log."""
     key = sha256(note.key.encode()).hexdigest()
     values = (task, source, table.schema, table.name, key, note.removed, note.key, note.time)
     return dict(zip(SHOWN.arrow.names, values, strict=True))
 
 
 class Direction:
-    """A task from one zone to another; `step` goes on for a batch, in a new process after a crash."""
+    """A task from one zone to another. Each `step` handles a batch, in a new process after a crash."""
 
     def __init__(
         self,
@@ -267,10 +269,10 @@ class Direction:
         self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
         self.process: tuple[PlanState, Workers, Committer] | None = None
         self.is_known = False
-        """Whether the target knows the zone of the source."""
+        """Whether the target has a record of the source's zone."""
 
     def step(self) -> bool:
-        """Returns whether there was something to do; True after a crash."""
+        """Handles the next batch. Returns whether there was something to do; True after a crash."""
         self.target.meta, self.target.writer, self.target.marks = ["checkpoint"], self.source.name, self.marks
         try:
             return self._step()
@@ -327,12 +329,12 @@ class Direction:
 
 
 def usual_shape(chance: random.Random) -> list[Feed]:
-    """Returns a pair in most histories, since its histories cost a third of the others'."""
+    """Returns a pair in most histories: a history of a pair takes a third of the time of others."""
     return PAIR if chance.random() < 0.75 else chance.choice(list(SHAPES.values()))
 
 
 def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits, workers: int = 1) -> list[Direction]:
-    """The tasks of all feeds; each locks rows that differ."""
+    """Returns the tasks of all feeds; each locks rows that differ."""
     tasks = []
     for (name, other), forwards in carried(feeds).items():
         rules = ApplyRules(task=f"{name}{other}", source="s", zone=name, on_divergence=OnDivergence.LOCK)
@@ -350,9 +352,9 @@ def locked(task: Direction) -> dict[int, str]:
 
 
 def end_quietly(zones: dict[str, Zone], tasks: Sequence[Direction], chance: random.Random) -> None:
-    """Lets the tasks carry everything, without crashes: then nothing may circle.
+    """Lets the tasks carry everything, without crashes. Afterwards no change may still be carried around.
 
-    In every second history each task takes what it finds at once, as those do that were behind.
+    In every second history, each task takes all changes that it finds at once, as a task that has lagged does.
     """
     for zone in zones.values():
         zone.dies = Crashes([])
