@@ -1,4 +1,4 @@
-"""Two real servers of which one follows the other, and a writer that ends with its server."""
+"""Two real servers, of which one is the replica of the other, and a writer that ends with its server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pidts.sandbox import Server
 START = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97, "mysql56": sandbox.start_mysql56}
 OPTIONS = {"mariadb": ["--log-slave-updates"], "mysql97": [], "mysql56": []}
 NO_GTIDS = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]
-"""MariaDB always writes GTIDs; a pair by position does not use them there."""
+"""MariaDB always writes GTIDs. In a pair by position, replication does not use them."""
 RESET = {"mariadb": "RESET MASTER", "mysql97": "RESET BINARY LOGS AND GTIDS"}
 FOLLOW = {
     "mariadb": (
@@ -50,7 +50,7 @@ FOLLOW_AT = {
         "START SLAVE",
     ),
 }
-"""The same by position."""
+"""The same for a pair by position."""
 PROMOTE = {"mariadb": ("STOP SLAVE", "RESET SLAVE ALL"), "mysql97": ("STOP REPLICA", "RESET REPLICA ALL")}
 PROMOTE["mysql56"] = PROMOTE["mariadb"]
 
@@ -84,14 +84,14 @@ class Writer(threading.Thread):
 
 
 def start(kind: str, folder: Path, port: int | None = None, *, by: str = "gtid") -> Server:
-    """Starts a server that can be either of the two; a folder with data is used as it is."""
+    """Starts a server that can be either of the two. An existing data folder is used as it is."""
     without = NO_GTIDS if by == "position" and kind != "mariadb" else []
     return START[kind](folder, [*OPTIONS[kind], *without], port=port)
 
 
 @contextmanager
 def replicated_pair(kind: str, folder: Path, run_sql: RunSql, *, by: str = "gtid") -> Iterator[tuple[Server, Server]]:
-    """A primary, and the standby that follows it by GTID or by position; their data is in `folder`."""
+    """Starts a primary, and the standby that follows it by GTID or by position. Their data is in `folder`."""
     with start(kind, folder / "primary", by=by) as primary, start(kind, folder / "standby", by=by) as standby:
         if by == "gtid":
             run_sql(standby, RESET[kind])
@@ -102,7 +102,7 @@ def replicated_pair(kind: str, folder: Path, run_sql: RunSql, *, by: str = "gtid
 
 
 def follow(primary: Server, standby: Server, run_sql: RunSql, *, by: str = "gtid") -> None:
-    """Makes a server follow another one, by position from the end of its log on."""
+    """Makes a server follow another one, by position from the end of the other's log on."""
     status = "SHOW BINARY LOG STATUS" if primary.kind == "mysql97" else "SHOW MASTER STATUS"
     ((file, offset, *_),) = run_sql(primary, status)
     for sql in (FOLLOW_AT if by == "position" else FOLLOW)[standby.kind]:
@@ -110,13 +110,13 @@ def follow(primary: Server, standby: Server, run_sql: RunSql, *, by: str = "gtid
 
 
 def promote(standby: Server, run_sql: RunSql) -> None:
-    """Makes the standby a server of its own."""
+    """Makes the standby independent."""
     for sql in PROMOTE[standby.kind]:
         run_sql(standby, sql)
 
 
 def wait(claim: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Waits until it is so."""
+    """Waits until the condition is true."""
     deadline = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

@@ -1,4 +1,4 @@
-"""What tests share that watch a task at work: sessions on servers, and how far the task is."""
+"""Helpers for tests that watch a running task: connections to servers, and the progress of the task."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pidts.source.position import log_end
 
 PIDTS = [sys.executable, "-m", "pidts"]
 NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, pymysql.err.ProgrammingError)
-"""What a target answers before the task has come to create its tables."""
+"""The errors of a target on which the task has not created its tables yet."""
 NOT_THERE = (*NO_TABLE, pymysql.err.OperationalError)
-"""MySQL says so of a missing schema."""
+"""MySQL's error for a missing schema."""
 
 
 def connect(server: Server, database: str | None = None) -> Any:
-    """A plain driver's connection, autocommit."""
+    """Opens a connection with the plain driver, in autocommit mode."""
     if server.kind == "postgres":
         return psycopg.connect(
             host=server.host,
@@ -45,9 +45,9 @@ def connect(server: Server, database: str | None = None) -> Any:
 
 
 class Progress:
-    """How far a task is, by its checkpoints on the target; with a source's name, how far it is with that one.
+    """The progress of a task, by its checkpoints on the target; with a source's name, only for this source.
 
-    With the task's name, too, InnoDB locks no other rows.
+    If the task's name is given, too, InnoDB locks no other rows.
     """
 
     def __init__(self, target: Any, source: str = "", task: str = "") -> None:
@@ -56,7 +56,7 @@ class Progress:
         self._where = " AND ".join(f"{column} = '{name}'" for column, name in named.items() if name) or "TRUE"
 
     def states(self) -> list[PlanState]:
-        """Each worker's."""
+        """Returns the state of each worker."""
         try:
             self._cursor.execute(
                 f"SELECT lsn, copy_progress FROM pidts_meta.checkpoint WHERE {self._where} ORDER BY worker"
@@ -66,7 +66,7 @@ class Progress:
         return [PlanState.from_checkpoint(Lsn.parse(lsn), copy) for lsn, copy in self._cursor.fetchall()]
 
     def batches(self) -> int:
-        """How many there have been."""
+        """Returns the number of batches so far."""
         try:
             self._cursor.execute(f"SELECT SUM(batch) FROM pidts_meta.checkpoint WHERE {self._where}")
         except NOT_THERE:
@@ -78,13 +78,13 @@ class Progress:
         return bool(states) and not any(state.copying for state in states)
 
     def has(self, source: Any) -> Callable[[], bool]:
-        """Whether everything that the source's log has now is there, of all tables."""
+        """Returns whether the target has everything that the source's log has now, for all tables."""
         end = Lsn.at(log_end(source))
         return lambda: min((state.needs for state in self.states()), default=Lsn(0, 0, 0)) >= end
 
     @contextlib.contextmanager
     def held_back(self) -> Iterator[None]:
-        """Nothing is committed meanwhile; what comes to the log then is as much as a batch takes."""
+        """Prevents commits meanwhile. The log that comes then is as large as a batch may be."""
         self._cursor.execute("BEGIN")
         self._cursor.execute(f"SELECT * FROM pidts_meta.checkpoint WHERE {self._where} FOR UPDATE")
         try:

@@ -1,4 +1,4 @@
-"""Which structure a table has at any place of a relay: after DDL, purge and restart, on servers that log no column names."""
+"""The structure of a table at any place of a relay, after DDL, purge and restart, on servers that log no column names."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def alter(number: int) -> str:
 
 
 def write(run_sql: RunSql, server: Server, database: str, begin: int, end: int) -> list[dict[str, Any]]:
-    """ALTER and INSERT in turn; what the server itself says each row was when it was written."""
+    """Runs ALTER and INSERT in turn; records what the server itself showed of each row when it was written."""
     rows = []
     for number in range(begin, end):
         run_sql(server, f"ALTER TABLE t {alter(number)}", database=database)
@@ -115,13 +115,13 @@ def write(run_sql: RunSql, server: Server, database: str, begin: int, end: int) 
         run_sql(server, sql, database=database)
         row = run_sql(server, f"SELECT * FROM t WHERE id = {number}", database=database)[0]
         rows.append(dict(zip(names, row, strict=True)))
-        if number % 10 == 5:  # not last: what MariaDB puts at the head of a new file comes in its own time
+        if number % 10 == 5:  # # Not the last event: MariaDB adds events to the head of a new file at any time.
             run_sql(server, "FLUSH BINARY LOGS")
     return rows
 
 
 def decoded(reader: RelayReader, after: Lsn, name: TableName, most: int = 1000) -> list[dict[str, Any]]:
-    """The rows behind a place, with nothing known except what the relay has there."""
+    """Returns the rows after a place, decoded only with the structures that the relay has there."""
     history, dialect = history_at(reader, after), dialect_at(reader, after)
     found = []
     for entry in reader.entries(after):
@@ -187,7 +187,7 @@ def test_a_table_altered_fifty_times_is_read_right_from_every_place(
 
 
 def check_everywhere(reader: RelayReader, name: TableName, rows: list[dict[str, Any]]) -> None:
-    """From the relay's beginning, and from behind entries of every kind."""
+    """Decodes from the relay's beginning, and from places after entries of every kind."""
     first = reader.first
     assert first is not None
     everything = decoded(reader, first, name)
@@ -206,7 +206,7 @@ def check_everywhere(reader: RelayReader, name: TableName, rows: list[dict[str, 
 def test_a_relay_that_begins_before_the_catalogue_was_read(
     kind: str, request: pytest.FixtureRequest, run_sql: RunSql, tmp_path: Path
 ) -> None:
-    """What was not changed in between is known, what was changed is not until its last change."""
+    """Tables that were not changed in between are known. Changed tables are unknown until their last change."""
     server: Server = request.getfixturevalue(kind)
     database = f"earlier_{kind}"
     run_sql(server, f"CREATE DATABASE {database}")
@@ -259,7 +259,7 @@ def test_a_statement_that_nobody_understands_makes_the_replicator_look_again(
         until(lambda: len(stored_places(folder)) > 1)
         run_sql(mariadb, "INSERT INTO odd VALUES (9, 10)", database=database)
         until(received_all(reader, mariadb))
-        # The later reading counts for the rows before it, too: from the statement on.
+        # # The later reading is also used for earlier rows: from the statement on.
         assert decoded(reader, first, name) == [{"a": 7, "b": 8}, {"a": 9, "b": 10}]
         assert decoded(reader, stored_places(folder)[-1], name)[-1:] == [{"a": 9, "b": 10}]
 

@@ -20,7 +20,7 @@ from .sample_log import START, sample_log, store
 def test_log_is_counted_where_the_file_on_the_server_has_more_before_it(
     relay: Path, make_writer: Callable[..., RelayWriter], gap: int
 ) -> None:
-    """Whoever resumes by GTID gets nothing of what he has, and the relay's file is shorter by that."""
+    """A replicator that resumes by GTID gets no log that it has already, so the relay's file is shorter."""
 
     def behind(lsn: Lsn) -> Lsn:
         return replace(lsn, offset=lsn.offset + gap)
@@ -49,7 +49,7 @@ def test_log_is_counted_where_the_file_on_the_server_has_more_before_it(
 def test_events_that_are_missing_beside_their_index_count_as_nothing(
     relay: Path, make_writer: Callable[..., RelayWriter], which: int
 ) -> None:
-    """A reader gets an error; the amount of log can be given all the same."""
+    """A reader gets an error, but the amount of log is known."""
     log = sample_log(60)
     store(make_writer(segment_bytes=2_000), log)
     listed = segments(relay, "s")

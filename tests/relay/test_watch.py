@@ -1,4 +1,4 @@
-"""A wait for a relay to be written to ends when it is, and else after its time."""
+"""A wait for new log in a relay ends when log is written, and otherwise after its timeout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seconds_of_a_wait(watched: FolderWatch, seconds: float) -> float:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells it on Linux only")
 def test_a_wait_ends_with_a_write(tmp_path: Path) -> None:
     with (tmp_path / "000000001.index").open("ab", buffering=0) as index, closing(FolderWatch(tmp_path)) as watched:
-        watched.wait(10)  # begins
+        watched.wait(10)  # # begins to watch
         threading.Timer(0.1, index.write, [b"entry"]).start()
         assert 0.05 < seconds_of_a_wait(watched, 10) < 5
         index.write(b"entry")
@@ -38,7 +38,7 @@ def test_a_wait_ends_with_a_write(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells it on Linux only")
 def test_a_wait_goes_on_until_the_index_is_written(tmp_path: Path) -> None:
-    """Events that no entry names yet are nothing to a reader, nor is the record of when they came."""
+    """Readers do not see events that no entry names yet, nor the record of their arrival."""
     with (
         (tmp_path / "000000001.log").open("ab", buffering=0) as log,
         (tmp_path / "000000001.index").open("ab", buffering=0) as index,

@@ -1,4 +1,4 @@
-"""Follows a real server on a disk of three megabytes that a stranger's file fills meanwhile. Prints what it saw."""
+"""Follows a real server on a disk of three megabytes that another program's file fills meanwhile. Prints the results."""
 
 from __future__ import annotations
 

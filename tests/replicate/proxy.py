@@ -1,4 +1,4 @@
-"""A line between us and a server that can be slowed down, cut, damage bytes, or go dead without a word."""
+"""A connection to a server that a test can slow down, cut, damage or freeze."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._left: int | None = None
-        """Bytes of the server's that still go through; nothing after them, and nothing of the client's either."""
+        """The number of the server's bytes that are still forwarded. Nothing after them is forwarded, and nothing from
+        the client.
+        """
         self._flip: int | None = None
         self._replace: tuple[bytes, bytes] | None = None
         self._times = 0
         self.delay = 0.0
-        """Seconds for which each piece of the server's bytes is on its way."""
+        """The seconds by which each piece of the server's bytes is delayed."""
         self._end = False
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
     def freeze_after(self, count: int) -> None:
-        """Connections stay open, also new ones, but after so many bytes nothing is forwarded any more."""
+        """After this number of bytes, nothing is forwarded any more; connections stay open, and new ones can be made."""
         self._left = count
 
     def flip_after(self, count: int) -> None:
-        """Of the server's bytes, the one behind so many arrives with another bit, once."""
+        """Changes one bit, once, in the server's byte after this number of bytes."""
         self._flip = count
 
     def replace(self, old: bytes, new: bytes, times: int) -> None:
-        """Bytes of the server's that lie in one piece arrive as others of the same length, so many times."""
+        """Replaces bytes that the server sends in one piece by others of the same length, for this number of times."""
         self._replace, self._times = (old, new), times
 
     def _damaged(self, data: bytes) -> bytes:
@@ -56,12 +58,12 @@ class Proxy:
         return data
 
     def thaw(self) -> None:
-        """New connections work again; what was held back never comes."""
+        """Forwards new connections again. Bytes that were kept back never arrive."""
         self.cut()
         self._left = None
 
     def cut(self) -> None:
-        """End all connections, wherever they are."""
+        """Ends all connections, wherever they are."""
         for pair in self._pairs:
             for end in pair:
                 end.close()

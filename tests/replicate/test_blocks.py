@@ -1,4 +1,4 @@
-"""A relay filled block by block holds the very bytes of one filled event by event."""
+"""A relay that is filled block by block has exactly the bytes of a relay that is filled event by event."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def cut(events: list[bytes], chance: random.Random) -> list[list[bytes]]:
 
 
 def from_the_middle(format_event: bytes) -> bytes:
-    """As a server sends it when it is asked to start within a file."""
+    """Returns events as a server sends them if it is asked to start within a file."""
     raw = format_event[:13] + bytes(4) + format_event[17:-4]
     return raw + zlib.crc32(raw).to_bytes(4, "little")
 
@@ -108,7 +108,7 @@ def test_the_same_files(folders, seed):
     found = fill(plain, log, segment_bytes, event_by_event)
     assert fill(fast, log, segment_bytes, lambda receiver: feed_blocks(receiver, blocks, 1001)) == found
     assert files(fast) == files(plain)
-    # Whatever is refused further on, the log's first transaction is an ordinary one.
+    # # Whatever is refused later, the first transaction of the log is an ordinary one.
     assert any(not entry.transaction.is_mark for entry in RelayReader(plain, "s").entries())
 
 
@@ -162,7 +162,7 @@ def test_gtids_found_in_blocks_are_kept_when_the_relay_is_opened_again(folders):
 
 @pytest.mark.parametrize("fits", [0, 1, 11, 100, 113, 500, 900])
 def test_a_disk_that_fills_up_among_entries(folders, monkeypatch, fits):
-    """What is whole in the index counts; the rest comes again."""
+    """Complete entries of the index count; the rest is received again."""
     log = LogMaker(random.Random(2), flavor="mysql")
     for _ in range(20):
         log.ordinary()

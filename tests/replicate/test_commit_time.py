@@ -1,4 +1,6 @@
-"""When a server committed, to the microsecond, from its log: with and without GTIDs, with tags, and if the log does not have it."""
+"""The microsecond of a commit, from the server's log: with GTIDs, without them, with tags, and if the log does not have
+it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ _TYPE_AT = 4
 
 
 def found(server: Server, database: str, run_sql: RunSql, *before: str) -> tuple[float, float, list[bytes]]:
-    """Commits one row; returns the moments before and after it, and the log's events that begin transactions."""
+    """Commits one row.
+
+    Returns the times before and after the commit, and the events of the log that begin transactions.
+    """
     run_sql(server, f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
     config = SourceConfig(server.host, server.port, server.user, server.password)
     with closing(connect_source(config)) as session:

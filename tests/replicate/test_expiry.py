@@ -1,4 +1,4 @@
-"""When it is time to say that the source will purge its log before it is read."""
+"""When a warning is logged that the source will soon purge log that was not read yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fills up while a server is followed: it is reported, and applied log makes room for the log that comes."""
+"""A disk becomes full while a server is followed: this is reported, and applied log makes room for new log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_disk_that_somebody_fills_is_reported_and_what_is_applied_makes_room(m
         text=True,
         check=False,
         timeout=180,
-        # The compiler takes its time on a busy machine, and none of its work is looked at here.
+        # # The compiler is slow on a busy machine, and these tests need no compiled code.
         env={**os.environ, "PIDTS_KERNEL": "python"},
     )
     if done.returncode == 77 or "unshare" in done.stderr or shutil.which("unshare") is None:

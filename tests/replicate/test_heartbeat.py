@@ -1,4 +1,6 @@
-"""Where it is asked for, a row of ours is written to the source now and then, and the lag is known by it; never else."""
+"""If a heartbeat is configured, a row is written to the source regularly, and shows the lag; otherwise nothing is
+written.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def config_of(source: SourceConfig, server: Server, relay: Path, beat: Heartbeat
 
 @pytest.fixture
 def schema(mysql_like: Server, run_sql: RunSql, database: str) -> str:
-    """A schema for the heartbeat that goes with the test's own."""
+    """Returns the name of a schema for the heartbeat, made from the name of the test's own schema."""
     run_sql(mysql_like, f"DROP DATABASE {database}")
     return database
 
@@ -65,7 +67,7 @@ def test_the_privileges_that_are_asked_for_are_enough(
     mysql_like: Server, run_sql: RunSql, schema: str, tmp_path: Path
 ) -> None:
     account = f"beats_{schema}"[:16]
-    # MySQL 5.6 has an account of no name for this machine, which goes before one for any machine.
+    # # MySQL 5.6 has an account without a name for this machine, which is used before an account for any machine.
     everywhere = [f"{account}@'{host}'" for host in ("%", "localhost")]
     for one in everywhere:
         run_sql(mysql_like, f"CREATE USER {one} IDENTIFIED BY 'Pass_word-1'")

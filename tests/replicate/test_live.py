@@ -1,4 +1,6 @@
-"""Real servers: whatever happens to them, to the connection or to us, the relay holds their log byte for byte."""
+"""Real servers: whatever happens to them, to the connection or to the replicator, the relay has their log byte for
+byte.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from pidts.source import SourceConfig, connect, log_end, position
 RunSql = Callable[..., list[tuple[Any, ...]]]
 pytestmark = pytest.mark.repeats("mysql56")
 STARTS = [sandbox.start_mariadb, pytest.param(sandbox.start_mysql56, marks=pytest.mark.long)]
-# What MariaDB sends only to those who ask for it.
+# # Events that MariaDB sends only to clients that ask for them.
 NOT_SENT = {EventType.ANNOTATE_ROWS}
 
 
@@ -78,7 +80,7 @@ class Following:
             time.sleep(0.01)
 
     def until_received(self, server: Server) -> None:
-        """All that the server has logged by now."""
+        """Waits until everything is received that the server has logged by now."""
         end = end_of(server)
 
         def is_there() -> bool:
@@ -108,9 +110,9 @@ def following(config: ReplicatorConfig) -> Iterator[Following]:
 
 
 def assert_holds_the_log(relay: Path, server: Server, start: Position) -> list[LogEntry]:
-    """From `start` to what was received, every byte of the server's files and nothing else.
+    """Checks that the relay has every byte of the server's files from `start` to the received end, and nothing else.
 
-    Not to the end of its log: MariaDB adds a checkpoint event to a new file in its own time.
+    The check does not go to the end of the server's log: MariaDB adds a checkpoint event to a new file at any time.
     """
     reader = RelayReader(relay, "s")
     entries = list(reader.entries())
@@ -148,7 +150,7 @@ def test_follows_over_rotations(mysql_like: Server, run_sql: RunSql, database: s
             run_sql(mysql_like, "FLUSH BINARY LOGS")
         write(run_sql, mysql_like, database, 5)
         run.until_received(mysql_like)
-        # What has been received is in the relay before it is in the state.
+        # # Log that was received is in the relay before it is in the state.
         run.until(lambda: run.replicator.state().source_time >= time.time() - 120)
         assert run.replicator.state().connected
     entries = assert_holds_the_log(tmp_path, mysql_like, start)
@@ -174,7 +176,7 @@ def test_starts_in_the_middle_and_goes_on_in_the_same_segment(
         write(run_sql, mysql_like, database, 2)
     folder, address = Folder.of(tmp_path, "s").path, f"{mysql_like.host}:{mysql_like.port}"
     assert servers_read(folder) == {0: address}
-    (folder / "servers").unlink()  # as on a disk that was full when the stretch began
+    (folder / "servers").unlink()  # # as on a disk that was full when this part of the log began
     with following(ReplicatorConfig(source_of(mysql_like), tmp_path, None)) as run:
         run.until_received(mysql_like)
     assert servers_read(folder) == {0: address}
@@ -235,7 +237,7 @@ def test_kill_9_of_the_replicator(mariadb: Server, run_sql: RunSql, database: st
     def keep_writing() -> None:
         while not writing.is_set():
             write(run_sql, mariadb, database, 5, size=3000)
-            time.sleep(0.1)  # more would only be compared for longer in the end
+            time.sleep(0.1)  # # More rows would only make the final comparison longer.
 
     thread = threading.Thread(target=keep_writing)
     thread.start()
@@ -297,7 +299,7 @@ def test_a_log_that_was_reset_and_grew_again_is_not_the_old_log(
             run.until_received(server)
         received = end_of(server)
         run_sql(server, "DROP TABLE d.t")
-        time.sleep(1.1)  # a file's birth is known to the second
+        time.sleep(1.1)  # # The time of a file's creation has whole seconds.
         run_sql(server, "RESET MASTER")
         write(run_sql, server, "d", 3)
         assert end_of(server) == received
@@ -317,7 +319,8 @@ def test_another_server_takes_over_by_gtid(
         write(run_sql, first, "d", 5)
         first.stop()
         shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("auto.cnf", "s.sock"))
-        # Its log names files where they were: it begins a log of its own, which holds what its origin did to know.
+        # # The server's log names files by their former paths. So it begins a log of its own, with all that its origin
+        # had executed.
         first.start()
         with following(ReplicatorConfig(source_of(first), relay, Position("bin.000001", 4))) as run:
             run.until_received(first)
@@ -374,7 +377,7 @@ def test_an_unreachable_server_is_tried_again_and_a_refused_login_is_not(mariadb
 def test_a_transaction_s_bytes_begin_with_it_however_fast_files_rotate(
     mariadb: Server, database: str, run_sql: RunSql, tmp_path: Path
 ) -> None:
-    """MariaDB writes bookkeeping events at the head of a file, and more of them while a log is full of MyISAM rows."""
+    """MariaDB writes bookkeeping events at the head of a file, and more of them while the log is full of MyISAM rows."""
     start = end_of(mariadb)
     run_sql(mariadb, "CREATE TABLE i (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=InnoDB", database=database)
     run_sql(mariadb, "CREATE TABLE m (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MyISAM", database=database)
@@ -384,7 +387,7 @@ def test_a_transaction_s_bytes_begin_with_it_however_fast_files_rotate(
         for _ in range(1 + 2 * (number % 3 == 0)):
             run_sql(mariadb, "FLUSH LOGS")
         run_sql(mariadb, "INSERT INTO m VALUES ()", database=database)
-    # All of it comes in a few bursts, so that nothing is synced in between.
+    # # All rows are written in a few bursts, so that nothing is synced in between.
     following = Following(ReplicatorConfig(source_of(mariadb), tmp_path, start))
     try:
         following.until_received(mariadb)

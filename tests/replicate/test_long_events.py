@@ -1,4 +1,4 @@
-"""What is larger than memory should be passes through it in pieces, on real servers."""
+"""Events larger than the available memory are received in pieces, from real servers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pidts.relay import RelayReader
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end
 
-# Receives up to a place in the log, and returns the most memory at a place before it and at the end. What `getrusage` gives
-# would be no less than the memory of the process that has started this one.
+# # Receives up to a place in the log. Returns the highest use of memory at a place before it and at the end.
+# `getrusage` would return at least the memory of the process that has started this one.
 FOLLOW = """
 import json, re, sys, threading, time
 from pidts.model import Position
@@ -73,7 +73,7 @@ def test_an_event_of_many_packets_is_received_in_little_memory(
     reader.close()
     data = (server.directory / "binlog" / begin.file).read_bytes()[begin.offset : end.offset]
     assert len(held) > 110_000_000
-    # What MariaDB sends only to those who ask for it is not there.
+    # # Events that MariaDB sends only to clients that ask for them are missing.
     assert held == data or (kind == "mariadb" and held == without_annotations(data))
 
 

@@ -1,4 +1,4 @@
-"""Lines that are slow, go dead or are cut, and servers that go away: noticed, and tried again until they are back."""
+"""Slow, dead or cut connections, and servers that go away: they are noticed, and tried until they work again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_on(stream: BinlogStream, seconds: float) -> None:
 
 
 def test_a_large_event_may_take_long_to_arrive(mariadb, run_sql, database):
-    """No event is complete for longer than the silence that would be too long, but bytes come all the time."""
+    """For longer than the allowed silence, no event is complete, but bytes arrive all the time."""
     run_sql(mariadb, f"CREATE TABLE {database}.t (a INT PRIMARY KEY, b LONGBLOB)")
     start = end_of(mariadb)
     run_sql(mariadb, f"INSERT INTO {database}.t VALUES (1, REPEAT('x', 3000000))")
@@ -130,7 +130,7 @@ def test_bytes_that_arrive_damaged_are_asked_for_again(mariadb, run_sql, databas
         source = replace(source_of(mariadb), port=proxy.port, tls=Tls(Mode.DISABLED))
         with following(ReplicatorConfig(source, tmp_path, start, heartbeat=0.1)) as run:
             run.until(lambda: run.replicator.state().connected)
-            # A value, whose checksum is then wrong, and a type of event that no server sends.
+            # # A value, whose checksum is then wrong, and a type of event that no server sends.
             for number, (old, new) in enumerate(((b"to damage", b"so damage"), (b"row to d", b"row\0to d")), 1):
                 proxy.replace(old, new, times=1)
                 run_sql(mariadb, insert)
@@ -172,7 +172,7 @@ def test_damage_that_repeats_at_the_same_place_is_an_error(mariadb, run_sql, dat
 
 
 def test_a_packet_out_of_order_is_a_lost_line_on_both_sides(mariadb):
-    """Only where the driver has been let in: what is no MySQL at all sends such packets, too."""
+    """This is only true after the login: a program that is no MySQL server also sends such packets."""
     with Proxy(mariadb.port) as proxy:
         config = replace(source_of(mariadb), port=proxy.port, tls=Tls(Mode.DISABLED))
         session = connect(config)

@@ -1,4 +1,4 @@
-"""A source whose log is not the one that was read before: noticed, whatever it is called and however long it is."""
+"""A source whose log is another one than before: this is noticed, whatever the log's name and length are."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_event_is_found_at_its_place_and_nowhere_else(mysql_like: Server, run
 
 
 def test_the_gtids_before_a_position_are_all_of_them(mysql_like: Server, run_sql: RunSql, database: str) -> None:
-    """Also of domains and tags that were used only once, and where the position is not the end."""
+    """This includes domains and tags that were used only once, and positions before the end of the log."""
     several = {"mariadb": "SET gtid_domain_id = 7", "mysql97": "SET gtid_next = 'AUTOMATIC:red'", "mysql56": "DO 0"}
     for change in (several[mysql_like.kind], "DO 0"):
         session = connect(source_of(mysql_like))
@@ -63,7 +63,7 @@ def test_the_gtids_before_a_position_are_all_of_them(mysql_like: Server, run_sql
 def test_the_gtids_behind_an_event_that_is_larger_than_a_packet(
     mysql_like: Server, run_sql: RunSql, database: str
 ) -> None:
-    """MariaDB's own function for them gives up at such an event."""
+    """At such an event, MariaDB's own function fails."""
     run_sql(mysql_like, "FLUSH BINARY LOGS")
     run_sql(mysql_like, f"CREATE TABLE {database}.large (a LONGTEXT, b LONGTEXT)")
     (packet,) = run_sql(mysql_like, "SELECT @@max_allowed_packet")[0]
@@ -100,7 +100,7 @@ def test_domains_and_tags_are_followed_and_resumed(
     with following(config) as run:
         run.until_received(mysql_like)
     entries = assert_holds_the_log(tmp_path, mysql_like, start)
-    # Begun at a bare position, the set is complete all the same.
+    # # A relay that begins at a position without GTIDs nevertheless has the complete set.
     assert RelayReader(tmp_path, "s").gtid_set(entries[-1].transaction.lsn) == executed_on(mysql_like)
 
 
@@ -110,7 +110,7 @@ def test_domains_and_tags_are_followed_and_resumed(
 def test_a_backup_that_was_restored_and_has_grown_since(
     start_server: Callable[..., Server], run_sql: RunSql, tmp_path: Path
 ) -> None:
-    """Same server, same files, all the GTIDs that were received and more, and another content."""
+    """It is the same server with the same files, with all received GTIDs and more, and with other contents."""
     home, backup, relay = tmp_path / "server", tmp_path / "backup", tmp_path / "relay"
     with start_server(home) as server:
         run_sql(server, "CREATE DATABASE d")
@@ -154,18 +154,19 @@ def test_mysql_is_reset_and_grows_again(run_sql: RunSql, tmp_path: Path) -> None
 
 
 def test_a_mariadb_with_the_same_server_id(run_sql: RunSql, tmp_path: Path) -> None:
-    """In a new container it is known by its log; a stranger that has its number is not taken for it."""
+    """In a new container, the server is recognized by its log. Another server with its number is not taken for it."""
     relay = tmp_path / "relay"
     number = ("--server-id=77",)
     with sandbox.start_mariadb(tmp_path / "a", number) as server, sandbox.start_mariadb(options=number) as stranger:
         for one in (server, stranger):
             run_sql(one, "CREATE DATABASE d")
             write(run_sql, one, "d", 4)
-            time.sleep(1.1)  # two that do the same in the same second under the same number write the same log
+            # # Two servers that do the same in the same second with the same number write the same log.
+            time.sleep(1.1)
         config = ReplicatorConfig(source_of(server), relay, Position("bin.000001", 4), patience=0.3)
         with following(config) as run:
             run.until_received(server)
-        # By its GTIDs it has everything.
+        # # By its GTIDs, it has everything.
         write(run_sql, stranger, "d", 4)
         error = halted(replace(config, source=source_of(stranger)))
         assert (error.code, "server-id 77" in error.what) == ("other-source", True)
@@ -213,7 +214,7 @@ def test_a_relay_that_was_lost_is_made_again_with_the_same_lsns(run_sql: RunSql,
             with following(replace(config, relay=relay, start=start, use_gtid=use_gtid)) as run:
                 run.until(lambda run=run: run.replicator.state().position == str(end_of(second)))  # type: ignore[misc]
             known, made = (entries_of(at, start) for at in (tmp_path / "old", relay))
-            # The copy of a server has the same log at that place, so its position holds there, too.
+            # # The copy of a server has the same log at this place, so the position is valid there, too.
             assert [(one.lsn.position("bin"), one.gtid, one.row_events) for one in made] == [
                 (one.lsn.position("bin"), one.gtid, one.row_events) for one in known
             ]

@@ -1,4 +1,4 @@
-"""How late the log comes in, measured by questions to the source: by this machine's clock alone."""
+"""How late log is received, measured by questions to the source, with this machine's clock alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pidts.model import Lsn
 from pidts.replicate.receive_lag import ReceiveLag, SourceLogEnd
 
 WALL = 1_000_000.0
-"""The wall clock where the monotonic one is 0."""
+"""The wall clock's time when the monotonic clock shows 0."""
 END = SourceLogEnd(Lsn(0, 1, 500), asked_at=100.0, seconds=0.001, clock_ahead=0.2)
 
 

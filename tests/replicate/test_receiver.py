@@ -1,4 +1,4 @@
-"""What a server sends a second time after a reconnect by GTID is stored once."""
+"""Events that a server sends a second time, after a reconnect by GTID, are stored once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORIGIN = Origin("server", "bin", 0)
 
 
 def fill(folder: Path, *connections: tuple[Resume, list[bytes]]) -> bytes:
-    """The events of the relay's first segment."""
+    """Writes the events of the relay's first segment."""
     for resume, events in connections:
         with closing(RelayWriter.open(folder, "s")) as writer:
             receiver = Receiver(writer, resume, Where(source="s"))

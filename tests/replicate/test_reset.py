@@ -1,4 +1,4 @@
-"""A source whose log is reset while it is being read: the stream looks idle, and must not be believed."""
+"""A source whose log is reset while it is read: the stream looks idle, but new log is missing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_stream_is_stalled_when_there_is_more_and_nothing_comes() -> None:
 
 @pytest.fixture(scope="module", params=list(START))
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """Its log is nobody else's."""
+    """Starts a server whose log no other test uses."""
     with START[request.param]() as started:
         yield started
         started.kill()
@@ -68,7 +68,7 @@ def _database(request: pytest.FixtureRequest, run_sql: RunSql) -> Iterator[None]
 
 @contextmanager
 def repeating(server: Server, statement: str, pause: float) -> Iterator[list[int]]:
-    """Beside the test, on one connection; how often it was done."""
+    """Repeats statements on a connection of its own during the test; yields how often they ran."""
     done, end = [0], threading.Event()
 
     def repeat() -> None:
@@ -126,7 +126,7 @@ def test_a_reset_under_a_live_stream_halts_it(
 def test_a_storm_of_rotations_and_a_purge_are_no_reset(
     server: Server, run_sql: RunSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log never seems to end before what was received. On a busy machine, the stream may seem to stand still."""
+    """The log never seems to end before the received log. On a busy machine, the stream may seem to stop."""
     for name in ("_EVERY", "_SHARE"):
         monkeypatch.setattr(watch, name, 0.01)
     seen = []
@@ -156,7 +156,7 @@ def test_a_storm_of_rotations_and_a_purge_are_no_reset(
 def test_a_doubt_that_is_wrong_does_not_disturb_the_stream(
     server: Server, run_sql: RunSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is compared while it is being received."""
+    """The log is compared while it is received."""
     for name, seconds in (("_EVERY", 0.05), ("_CONFIRM", 0.05), ("_AFTER_FALSE_ALARM", 0.0)):
         monkeypatch.setattr(watch, name, seconds)
     monkeypatch.setattr(watch, "is_stalled", lambda *_: True)

@@ -1,4 +1,4 @@
-"""Where a replicator goes on, and where it refuses to."""
+"""At which place a replicator continues, and when it refuses to continue."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_beyond_four_gigabytes_only_gtid_can_continue() -> None:
 @pytest.mark.parametrize(
     "logs",
     [
-        (("bin.000004", 299),),  # restored from a backup, or its last writes were lost
-        (("bin.000001", 10_000),),  # RESET MASTER
+        (("bin.000004", 299),),  # # The source was restored from a backup, or it has lost its last writes.
+        (("bin.000001", 10_000),),  # # after RESET MASTER
     ],
 )
 @pytest.mark.parametrize("use_gtid", [False, True])
@@ -122,10 +122,10 @@ def test_a_lost_relay_begins_at_the_checkpoint_and_counts_on() -> None:
 @pytest.mark.parametrize(
     ("position", "found"),
     [
-        ("bin.000004:300", f"{A}:1-6"),  # this log has other transactions before that byte
-        ("bin.000004:300", f"{A}:1-8"),  # and here one more: it would be passed over
-        ("bin.000004:900", None),  # no such byte
-        ("bin.000004:300", None),  # this is not known
+        ("bin.000004:300", f"{A}:1-6"),  # # This log has other transactions before that byte.
+        ("bin.000004:300", f"{A}:1-8"),  # # And here is one more, which would be left out.
+        ("bin.000004:900", None),  # # There is no such byte.
+        ("bin.000004:300", None),  # # It is unknown.
         ("old.000004:300", None),
         ("", None),
     ],
@@ -227,7 +227,7 @@ def test_a_log_file_is_recognized_by_its_creation_time_and_server() -> None:
 
 
 def test_no_other_server_takes_over_in_the_middle_of_what_is_fetched_again() -> None:
-    """A task that is ahead of the relay would get its own changes again, under another server's places."""
+    """A task that is ahead of the relay would get its own changes again, at the places of another server."""
     behind = Refetches(done=(Refetch(Lsn(0, 3, 4), Lsn(0, 4, 300), "relay-gap"),))
     check_fetched_again(STATE, behind, HERE)
     ahead = Refetches(done=(*behind.done, Refetch(Lsn(0, 4, 100), Lsn(0, 4, 301), "relay-gap")))

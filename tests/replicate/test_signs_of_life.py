@@ -1,4 +1,4 @@
-"""A replicator that starts slowly is not taken for one that is stuck, and one that is stuck later is."""
+"""A replicator that starts slowly is not treated as stuck; a replicator that gets stuck later is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_only_the_first_bytes_may_take_their_time(
     calls = 0
 
     def slow_first(receiver: Receiver, *given: Any) -> None:
-        """The first takes long, as where functions are compiled; the one behind the first events never ends."""
+        """The first wait is long, as when functions are compiled. The wait after the first events never ends."""
         nonlocal calls
         calls += 1
         if calls == 1:

@@ -1,4 +1,4 @@
-"""What servers write when they are set up in other ways reaches the relay and is decoded: encryption, comments, size."""
+"""The logs of servers with unusual settings reach the relay and are decoded: encryption, comments, large sizes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mariadb_options(folder: Path) -> list[str]:
 
 
 def mysql97_options(folder: Path) -> list[str]:
-    """Its rows arrive in one compressed payload a transaction, with the statement in front of them."""
+    """Starts MySQL 9.7 so that the rows of a transaction are in one compressed payload, with the statement before them."""
     del folder
     return ["--binlog-rows-query-log-events=ON", "--binlog-transaction-compression=ON", "--max-allowed-packet=64M"]
 
@@ -61,7 +61,7 @@ def test_everything_arrives_and_is_decoded(server: Server, run_sql: RunSql, tmp_
         "CREATE TABLE odd.t (id int PRIMARY KEY AUTO_INCREMENT, v longtext, n int)",
         "CREATE TABLE odd.m (id int PRIMARY KEY, n int) ENGINE=MyISAM",
         "INSERT INTO odd.t (v, n) VALUES ('first', 1), (NULL, 2)",
-        "INSERT INTO odd.t (v, n) VALUES (REPEAT('0123456789abcdef', 1200000), 3)",  # 19 MB: more than one packet
+        "INSERT INTO odd.t (v, n) VALUES (REPEAT('0123456789abcdef', 1200000), 3)",  # # 19 MB: more than one packet.
         "INSERT INTO odd.t (v, n) SELECT CONCAT(MD5_OR_SHA(n), n), n + 10 FROM odd.t WHERE n < 3",
         "INSERT INTO odd.m VALUES (1, 1), (2, 2)",
         "FLUSH LOGS",
@@ -95,7 +95,7 @@ def test_everything_arrives_and_is_decoded(server: Server, run_sql: RunSql, tmp_
     for table in structures.values():
         expected = run_sql(server, f"SELECT * FROM odd.{table.name.name} ORDER BY 1")
         assert [tuple(row.values()) for _, row in sorted(rows[table.name.name].items())] == expected
-    assert EventType.ANNOTATE_ROWS not in seen  # MariaDB sends them only to those who ask
+    assert EventType.ANNOTATE_ROWS not in seen  # # MariaDB sends these events only to clients that ask for them.
     if server.kind == "mysql97":
         assert EventType.TRANSACTION_PAYLOAD in seen
     else:
@@ -105,13 +105,13 @@ def test_everything_arrives_and_is_decoded(server: Server, run_sql: RunSql, tmp_
 
 
 def mixed(connection: Any, *, engines: bool) -> None:
-    """A transaction with a savepoint that is gone back to; over two engines where the server allows it."""
+    """Makes a transaction with a savepoint to which it rolls back; over two engines if the server allows it."""
     with connection.cursor() as cursor:
         for statement in (
             "BEGIN",
             "SAVEPOINT e",
             "INSERT INTO odd.t (v, n) VALUES ('kept', 50)",
-            "SAVEPOINT `É`",  # the same name to the server
+            "SAVEPOINT `É`",  # # The server treats these names as equal.
             "INSERT INTO odd.t (v, n) VALUES ('undone', 51)",
             *(["INSERT INTO odd.m VALUES (3, 3)"] if engines else []),
             "ROLLBACK TO e",

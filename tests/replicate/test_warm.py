@@ -1,4 +1,4 @@
-"""What set-up has compiled is the whole way of a change: rows really come through."""
+"""The set-up compiles everything that a change needs: rows are really carried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two-phase XA transactions of real servers, through relay, planner and decoder: what is committed is applied, once, when it is."""
+"""Two-phase XA transactions of real servers, through relay, planner and decoder: the committed rows are applied once,
+at the commit.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,11 @@ def tables(database: str) -> tuple[Table, ...]:
 
 
 class CrashError(Exception):
-    """The applying process is gone."""
+    """Simulates the death of the applying process."""
 
 
 class Task:
-    """From a relay to a target in memory, as a task does it; every `run` is a new process."""
+    """Carries a relay to a target in memory, as a task does; every `run` is a new process."""
 
     def __init__(self, relay: Path, database: str, start: Position, workers: int = 2) -> None:
         self.relay, self.workers, self.tables = relay, workers, tables(database)
@@ -68,7 +70,7 @@ class Task:
         session.close()
 
     def run(self, limits: Limits | None = None, seen: Callable[[Lsn], None] = lambda _: None) -> None:
-        """Until nothing is left."""
+        """Runs until there is nothing left to do."""
         limits = limits or Limits(idle_entries=1)
         session = self.target.connect()
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
@@ -98,7 +100,7 @@ class Task:
                 seen(end.lsn)
 
     def run_crashing(self) -> None:
-        """Breaks off at every point of the target's transactions once."""
+        """Runs once for every point of the target's transactions, and dies at this point."""
         for left in itertools.count(1):
             points = iter(range(left))
 
@@ -139,7 +141,10 @@ class Task:
 
 @contextmanager
 def sessions(server: Server, run_sql: RunSql, database: str) -> Iterator[Callable[[str, str], Rows]]:
-    """`do("a", sql)` in a session of that name, which stays; what is left prepared is rolled back (5.6 does that)."""
+    """`do("a", sql)` runs SQL in a session of this name, which stays open.
+
+    Prepared transactions that remain are rolled back (5.6).
+    """
     opened: dict[str, pymysql.Connection[Any]] = {}
     prepared: set[str] = set()
 
@@ -174,7 +179,7 @@ def sessions(server: Server, run_sql: RunSql, database: str) -> Iterator[Callabl
 
 
 def until_not_refused(run_sql: RunSql, server: Server, sql: str) -> None:
-    """A server needs a moment until it lets another session have what a closed one has prepared."""
+    """Repeats a call. A server needs a moment until a session can use what a closed session has prepared."""
     for _ in range(100):
         try:
             run_sql(server, sql)
@@ -356,7 +361,7 @@ def test_what_was_prepared_before_the_relay_began_halts_when_it_commits(
     with following(ReplicatorConfig(source_of(server), tmp_path, start)) as run:
         run.until_received(server)
     task = Task(tmp_path, database, start)
-    if server.kind == "mysql56":  # it logs the rows with the commit
+    if server.kind == "mysql56":  # # The server logs the rows with the commit.
         task.run()
         assert task.content()["i"] == [(2, "b"), (3, "before")]
         return

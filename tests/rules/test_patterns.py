@@ -1,4 +1,4 @@
-"""What a pattern of a rule means."""
+"""The meaning of patterns in rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of changes, copied rows and structures under a task's rules."""
+"""How a task's rules change changes, copied rows and structures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def batch(table: Table, *changes: Change) -> ChangeBatch:
 
 
 def images_of(changes: ChangeBatch | None) -> list[tuple[Any, ...]]:
-    """Everything but the Lsn and the bitmaps."""
+    """Returns all columns except the Lsn and the bitmaps."""
     if changes is None:
         return []
     rows = [row.values() for row in changes.rows.to_pylist()]
@@ -151,7 +151,7 @@ def test_an_extracted_column_that_the_table_has_halts() -> None:
     ],
 )
 def test_the_event_filter_drops_by_kind(action: str, events: list[str], left: list[Op]) -> None:
-    for schema, kept in (("shop_1", left), ("shop", [N, U, D])):  # the source's names, not the target's
+    for schema, kept in (("shop_1", left), ("shop", [N, U, D])):  # # the source's names, and not the target's
         rules = replace(ROUTED, events=EventFilter((FilterRule(schema, "t_*", tuple(events), (), action),)))
         found = rules.changes(BATCH)
         assert ([] if found is None else found.rows["op"].to_pylist()) == kept
@@ -193,7 +193,10 @@ def test_a_mapping_counts_even_where_it_leaves_the_structure() -> None:
 
 
 def test_the_target_computes_no_column_of_other_values() -> None:
-    """A mapped column has other values there; merged tables and several sources may compute a column in several ways."""
+    """A mapped column has other values on the target.
+
+    Merged tables and several sources may compute a column differently.
+    """
     column = Column("next", ColumnType(Kind.BIGINT), generated=True, computed="(`id` + 1) STORED")
     other = Column("twice", TEXT, generated=True, computed="(concat(`c1`,`c1`)) VIRTUAL")
     table = replace(T, columns=(*T.columns, column, other))
@@ -261,7 +264,10 @@ def test_rules_travel_to_other_processes() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Every(ExpressionFilter):
-    """Drops what has an even key; NULL of a key divisible by three drops nothing."""
+    """A filter that drops rows with an even key.
+
+    If the key is divisible by three, the condition is NULL and drops nothing.
+    """
 
     def concerns(self, name: TableName) -> bool:
         return True
@@ -284,7 +290,10 @@ def _even(ids: pa.Array) -> pa.Array:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Table, list[Change]]:
-    """Any changes of a table of any width, logged in full or in part; columns that an image lacks are NULL in it."""
+    """Returns random changes of a table with any number of columns, logged in full or in part.
+
+    Columns that an image lacks are NULL in it.
+    """
     table = structure(draw(st.integers(1, 18)))
     names = table.arrow.names
     changes = []
@@ -338,7 +347,7 @@ def test_a_batch_comes_out_as_each_of_its_changes_would(
 
     left = [number for number, (op, before, after, _) in enumerate(changes) if not dropped(op, before, after)]
     whole = batch(table, *changes)
-    first = data.draw(st.integers(0, len(changes)))  # a batch may be a part of a longer one
+    first = data.draw(st.integers(0, len(changes)))  # # A batch may be a part of a longer one.
     cut = [replace(whole, rows=whole.rows.slice(0, first)), replace(whole, rows=whole.rows.slice(first))]
     found = [part for part in map(rules.changes, cut) if part is not None]
     assert [image for part in found for image in images_of(part)] == [

@@ -1,4 +1,4 @@
-"""Tables that become one: which they are, and how their rows keep apart."""
+"""Which tables are merged, and how their rows stay distinct."""
 
 from __future__ import annotations
 

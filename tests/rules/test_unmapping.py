@@ -1,4 +1,4 @@
-"""From the target's values back to the source's: what a mapping has made, and what none of the table's rows becomes."""
+"""Converts the target's values back into the source's values, or finds that no row of the table has such a value."""
 
 from __future__ import annotations
 

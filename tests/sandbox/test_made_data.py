@@ -1,4 +1,4 @@
-"""Data of new servers is made once and copied then, but for what two servers must not share."""
+"""Data of new servers is made once and then copied, except for values that two servers must not share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pidts.sandbox.made_data import FOLDER, data_for
 
 
 class Maker:
-    """What makes a server's data, slowly enough for others to come meanwhile."""
+    """Makes a server's data, so slowly that other servers start meanwhile."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.made = folder, list[str]()

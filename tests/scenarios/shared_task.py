@@ -1,4 +1,4 @@
-"""One task that carries several scenarios from its sources to a target of its own."""
+"""One task that carries several scenarios from its sources to its own target."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REFERENCES = ("route-rules", "filter-rules", "expression-filters", "column-mapp
 
 
 class Told(Protocol):
-    """What a scenario says."""
+    """What the folder of a scenario says."""
 
     @property
     def name(self) -> str: ...
@@ -56,11 +56,11 @@ class SharedTask:
     programs: LoadedPrograms
     second: Server | None = None
     patience: float = 200.0
-    """The longest time until something is as it is to be, in seconds."""
+    """The longest time in seconds until the expected state is reached."""
     runs: list[ForkedProcess] = field(default_factory=list)
 
     def carry(self) -> tuple[Server, dict[str, dict[str, Any]]]:
-        """The target, and what `pidts verify` says of each table."""
+        """Runs the task. Returns the target, and the result of `pidts verify` for each table."""
         try:
             first = self.servers.enter_context(sandbox.start_mariadb())
             self.target = self.servers.enter_context(LAUNCH[self.kind]())
@@ -103,7 +103,10 @@ class SharedTask:
             execute(self.second, [*made, "DROP USER IF EXISTS scn_repl@'%'"])
 
     def _change_half(self, run: ForkedProcess) -> ForkedProcess:
-        """After this the sources are as they stay; on PostgreSQL the run is killed on the way, and is another one then."""
+        """Runs half of the changes.
+
+        Afterwards the sources do not change any more. On PostgreSQL the run is killed meanwhile, and replaced.
+        """
         is_killed = self.kind == "postgres" and (self.second is not None or len(self.scenarios) > 1)
         middle = len(self.scenarios) // 2
         early: list[list[tuple[str, list[str]]]] = []
@@ -146,7 +149,7 @@ class SharedTask:
                     assert not set(value) & set(merged.get(key, {})), f"{one.name}: a rule's name is taken"
                     merged[key] = {**merged.get(key, {}), **value}
                 elif key == "mysql-instances":
-                    # One for all, or one for each.
+                    # # One value for all scenarios, or one for each.
                     for about, instance in zip(value * (3 - len(value)), instances.values(), strict=False):
                         assert set(about) <= set(_REFERENCES), one.name
                         for reference, names in about.items():
@@ -222,7 +225,7 @@ class SharedTask:
 
 
 def of_kind(found: Any, kind: str) -> Any:
-    """What an expectation says for this target."""
+    """Returns what an expectation says for this kind of target."""
     return found[kind] if isinstance(found, dict) else found
 
 
@@ -230,16 +233,16 @@ def _holds(cursor: Any, claim: Mapping[str, Any], kind: str) -> bool:
     try:
         cursor.execute(of_kind(claim["query"], kind))
     except (psycopg.Error, pymysql.err.Error):
-        return False  # a column is not there yet
+        return False  # # A column does not exist yet.
     return [list(map(plain, row)) for row in cursor.fetchall()] == of_kind(claim["rows"], kind)
 
 
 def plain(value: Any) -> Any:
-    """As expectations write it."""
+    """Returns values in the form of the expectations."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Decimal):
-        # PostgreSQL has no whole numbers without a sign, and holds the largest ones as decimal numbers.
+        # # PostgreSQL has no unsigned integers, and stores the largest ones as decimals.
         return int(value) if value == int(value) else format(value, "f")
     return str(value) if isinstance(value, date | datetime | timedelta) else value
 
@@ -255,7 +258,7 @@ def url(server: Server) -> str:
 
 
 def execute(server: Server, statements: Sequence[str], database: str = "") -> None:
-    """In one session."""
+    """Runs statements in one session."""
     if not statements:
         return
     with closing(connect(server, database)) as session, session.cursor() as cursor:

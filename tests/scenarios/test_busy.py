@@ -1,4 +1,4 @@
-"""Scenarios that cover the core are carried on a machine with far more to do than it can: later, and as well."""
+"""The core scenarios succeed, although more slowly, on a machine with far more work than it can do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .shared_task import SharedTask
 from .test_scenarios import demand_expected
 
 CORE = ("basic", "types", "ddl", "routes")
-"""Copy, log, all types, schema changes, other names; the run is killed on the way and started once more."""
+"""Copy, log, all types, schema changes, other names. The run is killed and started once more."""
 
 
 @pytest.mark.spark

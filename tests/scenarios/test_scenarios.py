@@ -1,4 +1,4 @@
-"""What is on the target in the end is what each scenario's folder says."""
+"""At the end, the target has what each scenario's folder says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One server and our record of its tables, brought to the same statements and compared after each."""
+"""Runs the same statements on a server and on PiDTS's record of its tables, and compares both after each statement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pidts.source.structures import schema_charsets, source_dialect
 
 @dataclass
 class Following:
-    """Statements run in `database`; `wrong` has the differences between our structures and the server's."""
+    """Runs statements in `database`; `wrong` has the differences between PiDTS's structures and the server's."""
 
     session: Session
     database: str
@@ -33,7 +33,7 @@ class Following:
 
     @classmethod
     def on(cls, server: Server, database: str, sql_mode: str = "") -> Following:
-        """In an empty database of this name; what was there is gone."""
+        """Begins in an empty database of this name; a former one is dropped."""
         session = connect(SourceConfig(server.host, server.port, server.user, server.password or ""))
         query(session, f"DROP DATABASE IF EXISTS `{database}`")
         query(session, f"CREATE DATABASE `{database}` CHARACTER SET utf8mb4")
@@ -43,7 +43,10 @@ class Following:
         return cls(session, database, source_dialect(session), {database: charset})
 
     def run(self, sql: str) -> bool:
-        """Whether the server took the statement. After one that went wrong our record is the server's again."""
+        """Returns whether the server accepted the statement.
+
+        After a difference, the server's structures become the record.
+        """
         try:
             with self.session.cursor() as cursor:
                 cursor.execute(sql)
@@ -83,7 +86,7 @@ class Following:
 
 
 def unlike(ours: Table | None, theirs: Table | None) -> Iterator[str]:
-    """Where two structures of one table differ in anything that a structure holds."""
+    """Returns where two structures of one table differ."""
     if ours is None or theirs is None:
         if ours is not theirs:
             yield f"is {'not ' if ours is None else ''}on record and is {'not ' if theirs is None else ''}there"
@@ -120,7 +123,7 @@ def _alike(one: Column, other: Column) -> bool:
 
 
 def _same_default(one: Column, other: Column) -> bool:
-    """Of an expression, only that there is one can be compared."""
+    """For an expression, compares only that there is one."""
     ours, theirs = (literals.parse_default(column.default) for column in (one, other))
     if isinstance(ours, literals.Expression) or isinstance(theirs, literals.Expression):
         return (ours is None) == (theirs is None)
@@ -131,7 +134,7 @@ def _same_default(one: Column, other: Column) -> bool:
 
 
 _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.YEAR})
-"""Servers write a default of these in full (`'00:00:07.000'` for 7)."""
+"""The types for which servers write a default in full (`'00:00:07.000'` for 7)."""
 
 
 def _value(default: literals.Text | literals.Bytes | literals.Number, *, is_number: bool = False) -> object:
@@ -145,6 +148,9 @@ def _value(default: literals.Text | literals.Bytes | literals.Number, *, is_numb
 
 
 def statements(text: str) -> Iterable[str]:
-    """A script's statements: each ends with `;` at the end of a line. Lines that begin with `--` are for people."""
+    """Returns the statements of a script.
+
+    Each ends with `;` at the end of a line; lines that begin with `--` are comments.
+    """
     lines = [line for line in text.splitlines() if not line.startswith("--")]
     return (sql.strip() for sql in ("\n".join(lines) + "\n").split(";\n") if sql.strip())

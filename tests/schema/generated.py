@@ -1,4 +1,4 @@
-"""Random statements about a few tables, chosen so that a server takes most of them."""
+"""Random statements about a few tables, most of which a server accepts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CHARSETS = ("latin1", "utf8", "utf8mb4", "utf8mb4 collate utf8mb4_bin", "latin1 
 
 
 class Generator:
-    """The same seed and the same answers of the server give the same statements."""
+    """Generates statements. The same seed and the same answers of the server give the same statements."""
 
     def __init__(self, seed: int, database: str, *, mariadb: bool) -> None:
         self.random = Random(seed)
@@ -56,7 +56,7 @@ class Generator:
         self.mariadb = mariadb
 
     def statement(self, tables: Mapping[TableName, Table]) -> str:
-        """The next one, for the tables as they are now."""
+        """Returns the next statement, for the present tables."""
         there = [table for name, table in sorted(tables.items()) if name.schema == self.database]
         free = [name for name in TABLES if TableName(self.database, name) not in tables]
         if not there or (free and self._one_in(6)):

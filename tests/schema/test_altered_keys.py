@@ -13,7 +13,7 @@ OLD = Dialect.of("5.6.24")
 
 
 def after(*statements, dialect=None):
-    """The table `a` behind these statements."""
+    """Returns the table `a` after these statements."""
     dialect, structures = dialect or Dialect(), {}
     for sql in statements:
         structures |= apply(classify(sql, "d", dialect=dialect), structures, {}, dialect=dialect)
@@ -163,7 +163,7 @@ def test_old_servers_give_a_default_to_columns_of_a_primary_key(dialect, default
     "clause", ["ADD c int", "MODIFY a bigint NOT NULL", "ADD UNIQUE mm (b)", "DROP KEY n, ADD KEY n2 (b)"]
 )
 def test_keys_that_version_0_1_recorded_in_order_of_their_names_go_on_naming_the_same_rows(dialect, clause) -> None:
-    """The target's primary key, and how far a copy has come, are by the key that the record puts first."""
+    """The target's primary key, and the progress of a copy, depend on the key that is first in the record."""
     record = after("CREATE TABLE a (z int NOT NULL, a int NOT NULL, b int NOT NULL)").to_json()
     record["keys"] = [
         {"name": "aa", "columns": ["a"], "unique": True, "primary": False},

@@ -1,4 +1,7 @@
-"""Every statement that a log can hold is one noun; what is not understood is Unknown, never something else."""
+"""Every statement that a log can have becomes one object.
+
+A statement that is not understood is Unknown, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +191,7 @@ def test_words_of_mariadb_are_understood() -> None:
     ],
 )
 def test_what_mariadb_puts_before_a_statement_is_not_all_that_a_text_says(sql, expected) -> None:
-    """MariaDB logs it with the statement. Taken for a setting, a TRUNCATE would be passed over without a word."""
+    """MariaDB logs it with the statement. If such a TRUNCATE were taken for a setting, it would be left out silently."""
     assert understood(sql, MARIADB) == expected
 
 
@@ -434,10 +437,10 @@ def test_who_ignores_what_does_not_fit_has_other_values(words: str) -> None:
     "reference", ["FOREIGN KEY (a) REFERENCES p (id) ON DELETE CASCADE", "b int REFERENCES p (id)"]
 )
 def test_a_foreign_key_needs_no_database_where_the_table_names_one(reference):
-    """MySQL and MariaDB take the other table from the same database, in a session without one."""
+    """MySQL and MariaDB look for the other table in the same database, in a session without one."""
     found = classify(f"CREATE TABLE d.a (a int, {reference})", "", dialect=Dialect.of("9.7.0"))
     assert isinstance(found, CreateTable)
     assert [key.for_foreign_key for key in found.structure.keys] == [True]
     added = classify("ALTER TABLE d.a ADD FOREIGN KEY (a) REFERENCES p (id)", "")
     assert isinstance(added, AlterTable)
-    assert isinstance(classify("CREATE TABLE d.a LIKE p", ""), Unknown)  # the servers refuse this one
+    assert isinstance(classify("CREATE TABLE d.a LIKE p", ""), Unknown)  # # The servers refuse this one.

@@ -1,4 +1,4 @@
-"""Differences are reported where rows or keys would differ, and only there."""
+"""Differences are reported only if rows or keys would differ."""
 
 from __future__ import annotations
 

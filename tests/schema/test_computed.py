@@ -1,4 +1,4 @@
-"""The expression of a generated column goes with its structure as long as it is right."""
+"""A structure keeps the expression of a generated column as long as the expression is right."""
 
 from __future__ import annotations
 

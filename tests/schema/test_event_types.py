@@ -1,4 +1,4 @@
-"""What a DDL is to an event filter, and what a filter leaves of it."""
+"""The kinds that an event filter sees in a DDL statement, and the part of the statement that a filter keeps."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ WIDE = """(id int AUTO_INCREMENT, u int, n int DEFAULT 0, d decimal(7,2), c char
 @pytest.mark.parametrize(
     ("clause", "kind"),
     [
-        # Its values.
+        # # The values of the column.
         ("MODIFY big int", "value range decrease"),
         ("MODIFY n bigint DEFAULT 0", "alter table"),
         ("MODIFY n int unsigned DEFAULT 0", "precision decrease"),
@@ -121,7 +121,7 @@ WIDE = """(id int AUTO_INCREMENT, u int, n int DEFAULT 0, d decimal(7,2), c char
         ("MODIFY s datetime(6)", "alter table"),
         ("MODIFY s timestamp(3)", "modify column"),
         ("MODIFY bits bit(4)", "value range decrease"),
-        # What the definition leaves out.
+        # # What the definition omits.
         ("MODIFY id int", "remove auto increment"),
         ("MODIFY id bigint AUTO_INCREMENT", "drop primary key"),
         ("MODIFY id bigint AUTO_INCREMENT PRIMARY KEY", "alter table"),
@@ -129,7 +129,7 @@ WIDE = """(id int AUTO_INCREMENT, u int, n int DEFAULT 0, d decimal(7,2), c char
         ("MODIFY u int UNIQUE", "alter table"),
         ("MODIFY h int", "alter table"),
         ("CHANGE u u int", "drop unique key"),
-        # Default, charset, collation, place, name.
+        # # Default, charset, collation, position, name.
         ("MODIFY n int DEFAULT 1", "modify default value"),
         ("MODIFY n int DEFAULT '0'", "alter table"),
         ("MODIFY n int", "modify default value"),
@@ -164,7 +164,7 @@ def test_the_kinds_of_a_statement_are_those_of_its_parts() -> None:
 
 
 def left(sql: str, without: str = "", tables: str = ""):
-    """What a filter leaves that drops a kind, or all of some tables."""
+    """Returns what a filter keeps that drops a kind, or everything of some tables."""
 
     def takes(table: TableName, events: frozenset[str]) -> bool:
         asked.append(str(table))

@@ -1,8 +1,9 @@
-"""The structure that we follow is the one in the server's catalogue, after each statement of a corpus and of a generator.
+"""After each statement, PiDTS's structure equals the one in the server's catalogue: for a corpus and for random
+statements.
 
-A statement that the server refuses is left out; one that it takes and we do not understand is a failure.
-`PIDTS_STATEMENTS=20000` runs that many generated statements on each server, with a seed of its own each time;
-`PIDTS_SEED` runs one seed again.
+A statement that the server refuses is left out. A statement that it accepts and PiDTS does not understand is a failure.
+`PIDTS_STATEMENTS=20000` runs this number of random statements on each server, with another seed each time. `PIDTS_SEED`
+runs one seed again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our structure after each statement is the server's own, on every server of the family."""
+"""After each statement, PiDTS's structure equals the server's, on every server of the MySQL family."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def follow(session, sql: str, structures: dict[TableName, Table], charsets: dict
 
 
 def as_logged(session, sql: str) -> str:
-    """A CREATE TABLE … SELECT is in the log as the table that came of it."""
+    """Returns the log's form of a CREATE TABLE … SELECT: the created table."""
     if " AS SELECT " not in sql:
         return sql
     session.cursor.execute("SHOW CREATE TABLE ctas")
@@ -100,7 +100,7 @@ def as_logged(session, sql: str) -> str:
 
 
 def script(dialect: Dialect) -> list[str]:
-    """The statements of `statements/` that this server knows."""
+    """Returns those statements of `statements/` that this server supports."""
     family = ["before_mysql8", "mariadb"] if dialect.mariadb else ["mysql"]
     if not dialect.mariadb:
         family.append("mysql97" if dialect.version >= (9, 0, 0) else "before_mysql8")
@@ -163,7 +163,9 @@ def test_rendered_statements_do_the_same(session, run_sql, mysql_like) -> None:
 
 
 def as_written(table: Table) -> Table:
-    """Generated columns are written as plain ones, keys over whole texts over a prefix, and spatial keys are left out."""
+    """Returns the table as PiDTS writes it: generated columns are plain ones, keys over whole texts have a prefix,
+    spatial keys are left out.
+    """
     kinds = {column.name: column.type.kind for column in table.columns}
     keys = [
         replace(key, unique=key.unique and (key.primary or Kind.TEXT not in {kinds[name] for name in key.columns}))
@@ -221,7 +223,7 @@ def test_bare_timestamps_follow_the_servers_setting(kind, request, run_sql) -> N
 
 
 def plain(default: str | None) -> str | None:
-    """A server's spelling of a timestamp's default, and ours."""
+    """Returns a timestamp's default in one form, since a server and PiDTS write it differently."""
     if default is None or default == "NULL":
         return None
     text = default.lower().replace("()", "").strip("'")

@@ -1,6 +1,6 @@
-"""A table with a column of every kind, rows full of edges, and random conditions on them."""
+"""A table with a column of every kind, rows with many edge cases, and random conditions on them."""
 
-# ruff: noqa: RUF001 - letters that look like others are what collations are about
+# # ruff: noqa: RUF001 - letters that look like others are what collations are about
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TIMES = ["00:00:00", "23:59:59.999", "12:00:00", "00:00:00.001"]
 
 
 def rows(random: Random, count: int, *, unreal: bool) -> list[tuple[object, ...]]:
-    """Values of all columns; with dates that no calendar has, if wanted."""
+    """Returns values for all columns, on request with dates that are in no calendar."""
     dates = [date for date in _DATES if unreal or "-00" not in date]
 
     def pick(values):
@@ -102,7 +102,7 @@ def quoted(text: str) -> str:
 
 
 class Conditions:
-    """Random ones, of the grammar that is supported and a little beyond."""
+    """Draws random conditions, of the supported grammar and a little beyond it."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

@@ -1,4 +1,4 @@
-"""A table in memory, and conditions asked of its rows."""
+"""A table in memory, and conditions on its rows."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ ROW = {
 
 
 def images(rows, table=TABLE):
-    """Structs; None where a change has no such image."""
+    """Returns images as structs; None where a change has no such image."""
     return pa.array(rows, pa.struct(list(table.arrow)))
 
 
 def batch(op, before, after, partial=None, table=TABLE):
-    """Changes of one op from the rows before and after."""
+    """Returns a batch of changes of one op, from the rows before and after."""
     size = len(before)
     return ChangeBatch.of(
         table,
@@ -64,7 +64,7 @@ def rule(table=TABLE, **texts):
 
 
 def dropped(text, *rows, zone="+00:00"):
-    """What becomes of inserts of these rows; without rows, of one."""
+    """Returns which inserts of these rows are dropped; without rows, of one row."""
     rows = rows or (ROW,)
     found = ExpressionFilter((rule(insert=text),), zone).dropped(batch(Op.INSERT, [None] * len(rows), list(rows)))
     return found.to_pylist() if len(rows) > 1 else found[0].as_py()

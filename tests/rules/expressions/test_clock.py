@@ -1,4 +1,4 @@
-"""`NOW()` and its like are the time of the change in the source's log."""
+"""`NOW()` and similar functions return the time of the change in the source's log."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""The same truth as real servers give, for random conditions over random rows, and for random texts."""
+"""Conditions are true for the same rows as on real servers: random conditions on random rows, and random texts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fill(session, server, random, *, unreal):
 
 
 def inserts(session, server):
-    """The rows of the table as they are inserted."""
+    """Returns the rows of the table as INSERT statements."""
     session.execute("SELECT DATABASE()")
     name = TableName(session.fetchone()[0], "t")
     reader = connect(SourceConfig(server.host, server.port, server.user, server.password, source_id="s"))
@@ -76,7 +76,7 @@ def inserts(session, server):
 
 
 def truth_of_the_server(session, text):
-    """One per row, or the number of the error that the server gives."""
+    """Returns the truth for each row, or the number of the error that the server returns."""
     try:
         session.execute(f"SELECT ({text}) IS TRUE FROM t ORDER BY id")
     except pymysql.Error as error:
@@ -100,14 +100,15 @@ def test_random_conditions_are_as_true_as_on_the_server(server, session, unreal)
     same = halted = 0
     for _ in range(CONDITIONS):
         text = made.condition(random.choice([0, 0, 1, 2]))
-        if server.kind == "mysql56" and "<=>" in text:  # it forgets there that `NULL <=> 'a'` is not NULL
+        # # In this place, the server misses that `NULL <=> 'a'` is not NULL.
+        if server.kind == "mysql56" and "<=>" in text:
             continue
         try:
             ours = our_truth(batch, text)
         except ConfigError as error:
             assert error.code == "expression-not-supported", text  # noqa: PT017
             continue
-        except Halted:  # Also where the server stops at the first FALSE of an AND and never meets the overflow.
+        except Halted:  # # Also if the server stops at the first FALSE of an AND, and so does not meet the overflow.
             halted += 1
             continue
         assert ours == truth_of_the_server(session, text), text
@@ -231,7 +232,7 @@ UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 
 @on_all_servers
 def test_an_interval_leads_to_the_moment_that_the_server_finds(server, session):
-    """The server gives the moment; the filter has to find that one and no other."""
+    """The server computes the moment. The filter must find this moment, and no other one."""
     table = fill(session, server, Random(2), unreal=False)
     name, random = table.table.name, Random("intervals")
     session.execute("SET time_zone = '+00:00'")
@@ -323,7 +324,7 @@ def test_json_values_compare_as_on_the_server(server, session):
         except ConfigError as error:
             assert error.code == "expression-not-supported", text  # noqa: PT017
             continue
-        except Halted:  # A double that the server cuts off.
+        except Halted:  # # a double of which the server cuts off digits
             continue
         assert ours == truth_of_the_server(session, text), text
         same += 1

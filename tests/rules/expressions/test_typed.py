@@ -137,7 +137,7 @@ OFFSETS = (
 
 @pytest.mark.parametrize("zone", ["+00:00", "+08:00"])
 def test_a_date_with_an_offset_has_the_same_value_as_on_mysql(zone, mysql97, database, in_one_session, run_sql):
-    """A server from 8.0.19 on, as the TiDB in DM does: the offset is turned into the session's time zone."""
+    """Servers from 8.0.19 on convert the offset into the session's time zone, as the TiDB in DM does."""
     in_one_session(
         mysql97,
         database,

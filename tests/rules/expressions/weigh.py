@@ -1,7 +1,8 @@
-"""Writes the files of `pidts.rules.expressions.weights` from answers of servers: `python tests/rules/expressions/weigh.py`.
+"""Writes the files of `pidts.rules.expressions.weights` from answers of servers: `python
+tests/rules/expressions/weigh.py`.
 
-It starts a MariaDB and a MySQL of its own. Contractions are looked for among the sequences that a file of Unicode's
-collation (allkeys.txt) names, which is given as an argument.
+It starts a MariaDB and a MySQL. It looks for contractions among the sequences in a file of Unicode's collation
+(allkeys.txt), which is given as an argument.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FOLDER = Path(weights.__file__).parent
 
 
 def told_by(cursor, collation):
-    """Each code point's weights, in two bytes each."""
+    """Returns the weights of each code point, in two bytes each."""
     cursor.execute("CREATE DATABASE IF NOT EXISTS weigh")
     cursor.execute(
         "CREATE TABLE IF NOT EXISTS weigh.signs (p INT PRIMARY KEY, s VARCHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin)"
@@ -94,7 +95,7 @@ def sequences_of(path):
 
 
 def letters_by(cursor, collation):
-    """What LOWER and UPPER change; MySQL 9 loses text where a letter grows by a byte."""
+    """Returns the letters that LOWER and UPPER change. MySQL 9 loses text if a letter becomes longer by a byte."""
     found = {}
     for case in ("lower", "upper"):
         changed = f"{case}(s COLLATE {collation})"
