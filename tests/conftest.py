@@ -45,7 +45,7 @@ from .forked_programs import LoadedPrograms, loaded_programs
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
 STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
-# # Many containers forbid writing them. Then each worker of each run would compile all tests anew, for half a minute.
+# Many containers forbid writing them. Then each worker of each run would compile all tests anew, for half a minute.
 sys.dont_write_bytecode = False
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -58,15 +58,15 @@ _with_server: set[Path] = set()
 """The test files with a test that uses one of these servers."""
 _LASTING = {"mysql", "information_schema", "performance_schema", "sys", "test", "pidts_meta"}
 
-# # The workers of xdist are children of this process, and so have the same number.
+# The workers of xdist are children of this process, and so have the same number.
 SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
 KEPT = Path(__file__).parents[1] / ".hypothesis" / "examples"
 
-# # At this place, since each `@settings` of a test module uses the profile that is loaded when the module is imported.
+# At this place, since each `@settings` of a test module uses the profile that is loaded when the module is imported.
 settings.register_profile(
     "pidts",
     derandomize=False,
-    deadline=None,  # # Machines that run these tests are sometimes slow.
+    deadline=None,  # Machines that run these tests are sometimes slow.
     print_blob=True,
     database=DirectoryBasedExampleDatabase(KEPT),
     suppress_health_check=[HealthCheck.too_slow],
@@ -76,12 +76,12 @@ settings.load_profile("pidts")
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    # # Not with @seed or --hypothesis-seed: with these, Hypothesis keeps no examples.
+    # Not with @seed or --hypothesis-seed: with these, Hypothesis keeps no examples.
     core.threadlocal._hypothesis_global_random = random.Random(f"{SEED} {item.nodeid}")
     try:
         return (yield)
     finally:
-        structlog.reset_defaults()  # # Commands configure the log of the whole process.
+        structlog.reset_defaults()  # Commands configure the log of the whole process.
 
 
 def pytest_report_header() -> list[str]:
@@ -104,7 +104,7 @@ def _no_server(*_: object, **__: object) -> Server:
 
 
 if IS_QUICK:
-    # # Test modules are loaded after this file, and use these functions in place of those that start servers.
+    # Test modules are loaded after this file, and use these functions in place of those that start servers.
     for start in STARTS:
         setattr(sandbox, start, _no_server)
 
@@ -156,7 +156,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _with_server.add(item.path)
         if any(needs.intersection(mark.args) for mark in item.iter_markers("repeats")):
             item.add_marker("long")
-    # # One worker runs all tests of a file. If a file that takes minutes began last, the other workers would wait for
+    # One worker runs all tests of a file. If a file that takes minutes began last, the other workers would wait for
     # it.
     needs_of: dict[Path, set[str]] = {}
     for item in items:
@@ -229,7 +229,7 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
                 rows("FLUSH LOGS")
                 rows(f"PURGE BINARY LOGS TO '{rows('SHOW BINARY LOGS')[-1][0]}'")
             else:
-                with suppress(pymysql.MySQLError):  # # A killed replicator is still connected.
+                with suppress(pymysql.MySQLError):  # A killed replicator is still connected.
                     rows("RESET BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "RESET MASTER")
 
 
@@ -266,7 +266,7 @@ def _connect(server: Server, database: str | None = None) -> pymysql.Connection[
         database=database,
         charset="utf8mb4",
         autocommit=True,
-        ssl_disabled=True,  # # A context takes 26 ms of processor time, and a test has hundreds of statements.
+        ssl_disabled=True,  # A context takes 26 ms of processor time, and a test has hundreds of statements.
     )
 
 

@@ -47,7 +47,7 @@ def run_histories(usual: int, part: int, history: Callable[[random.Random], obje
     so that a test ends after some minutes.
     """
     number = math.ceil(usual * (EXAMPLES / 100 or 1))
-    # # Thousands of histories log tens of thousands of lines, among which nobody finds the lines of a failure.
+    # Thousands of histories log tens of thousands of lines, among which nobody finds the lines of a failure.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if os.environ.get("PIDTS_TIER") == "quick":
         number = math.ceil(usual / 20)

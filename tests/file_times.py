@@ -81,7 +81,7 @@ def processor_seconds() -> float:
     ticks: dict[int, int] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # # The process has ended.
+        with suppress(OSError):  # The process has ended.
             fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
             ticks[int(folder.name)] = sum(map(int, fields[11:15]))
             children[int(fields[1])].append(int(folder.name))

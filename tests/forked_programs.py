@@ -113,7 +113,7 @@ def _serve(descriptor: int) -> None:
     import pidts.web.server
     from pidts.binlog.choice import compiled
 
-    with suppress(ImportError):  # # an optional dependency
+    with suppress(ImportError):  # an optional dependency
         import pidts.target.hive.session
 
     del pidts
@@ -122,7 +122,7 @@ def _serve(descriptor: int) -> None:
 
         warm()
     gc.collect()
-    gc.freeze()  # # Otherwise, the garbage collector would write to pages that are shared with the forked processes.
+    gc.freeze()  # Otherwise, the garbage collector would write to pages that are shared with the forked processes.
     forker = os.getpid()
     with socket.socket(fileno=descriptor) as requests:
         requests.sendall(b"ready")
@@ -194,5 +194,5 @@ class _Child:
 
 
 if __name__ == "__main__":
-    sys.path[0] = ""  # # This folder has modules with the same names as modules of PiDTS.
+    sys.path[0] = ""  # This folder has modules with the same names as modules of PiDTS.
     _serve(int(sys.argv[1]))

@@ -16,7 +16,7 @@ def packages(listed: Path, folder: Path) -> Path:
         pytest.skip("mvn is missing, which gets packages of Java: apt-get install maven")
     made_of = folder / "made-of"
     with listed.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # # Another worker of the tests may download them now.
+        fcntl.flock(file, fcntl.LOCK_EX)  # Another worker of the tests may download them now.
         wanted = file.read()
         if not made_of.exists() or made_of.read_bytes() != wanted:
             shutil.rmtree(folder, ignore_errors=True)

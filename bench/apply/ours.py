@@ -53,7 +53,7 @@ class Task:
                 }
             ],
             "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
-            # # The relay has the whole log before the task begins. In the safe mode of a start, nothing would be
+            # The relay has the whole log before the task begins. In the safe mode of a start, nothing would be
             # compared.
             "syncers": {"global": {"worker-count": workers, "safe-mode-duration": "0s"}},
             "pidts": {

@@ -78,7 +78,7 @@ def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict
                 chosen = {name: run for name, run in known.items() if name in options.contenders.split(",")}
                 rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
                 for number in range(options.rounds):
-                    # # Every other round has the opposite order, so that no contender is always the first one.
+                    # Every other round has the opposite order, so that no contender is always the first one.
                     for name, contender in list(chosen.items())[:: -1 if number % 2 else 1]:
                         target.reset()
                         place = {"target": kind, "table": shape, "rows_per_transaction": size, "by": name}

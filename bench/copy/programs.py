@@ -39,7 +39,7 @@ def dump(source: Source, target: TargetServer, folder: Path) -> float:
         )
         writing = subprocess.Popen(["mariadb", *_login(target.server)], stdin=reading.stdout, stdout=log, stderr=log)
         if reading.stdout:
-            reading.stdout.close()  # # so that either process ends when the other ends
+            reading.stdout.close()  # so that either process ends when the other ends
     if writing.wait() or reading.wait():
         raise RuntimeError(errors.read_text()[-3000:])
     return time.perf_counter() - begun

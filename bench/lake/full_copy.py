@@ -72,7 +72,7 @@ def ours(server: Server, _rows: int, folder: Path, _jars: Path, mode: str = "ful
 
 def by_hand(server: Server, rows: int, folder: Path, jars: Path) -> list[str]:
     (jar,) = jars.glob("mariadb-java-client-*.jar")
-    # # Spark quotes names as MySQL does only if the address names MySQL.
+    # Spark quotes names as MySQL does only if the address names MySQL.
     url = f"jdbc:mysql://{server.host}:{server.port}/lake?permitMysqlScheme&sslMode=disable"
     reader = {
         "url": url,

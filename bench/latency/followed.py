@@ -12,7 +12,7 @@ import yaml
 
 from pidts.sandbox import Server
 
-# # The modules that all benches share become importable here.
+# The modules that all benches share become importable here.
 sys.path.append(str(Path(__file__).parents[1]))
 
 

@@ -60,7 +60,7 @@ def measured(source: Server, target: Server, folder: Path, times: int) -> dict[s
         for number in range(times + 1):
             cursor.execute("INSERT INTO bench.t VALUES (%s)", (number,))
             seconds.append(until_there(path, target, number, folder / "run.log"))
-            if number == 0:  # # so that later starts have nothing to copy
+            if number == 0:  # so that later starts have nothing to copy
                 subprocess.run([*COMMAND, str(path), "--until-synced"], check=True, capture_output=True, timeout=120)
     return {
         "seconds": {

@@ -54,7 +54,7 @@ def main() -> None:
             lambda: workloads.long_event(server, session, options.event),
         )
         for make in makers:
-            # # One process receives after the other: a replicator does not stop at the end of a log that continues.
+            # One process receives after the other: a replicator does not stop at the end of a log that continues.
             results["runs"] += measured(server, make(), Path(folder), options)
         results["latency_ms"] = {
             kernel: printed(latency(server, session, Path(folder), kernel)) for kernel in options.kernels.split(",")
@@ -158,7 +158,7 @@ def latency(server: Server, session: Any, folder: Path, kernel: str) -> dict[str
             workloads.run(session, f"INSERT INTO bench.sb (k) VALUES ({number})")
             begun = time.perf_counter()
             while (seen := reader.received) is None or seen == before:
-                # # Without a pause, the reader would take processor time from the processes that it waits for.
+                # Without a pause, the reader would take processor time from the processes that it waits for.
                 time.sleep(0.0002)
                 if time.perf_counter() - begun > 30:
                     raise TimeoutError("nothing is received")

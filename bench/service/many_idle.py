@@ -124,7 +124,7 @@ def serving(folder: Path) -> Iterator[tuple[int, str]]:
             if owner := owner_of(lock):
                 with suppress(ProcessLookupError):
                     os.kill(owner, signal.SIGKILL)
-        time.sleep(1)  # # A replicator ends with its task.
+        time.sleep(1)  # A replicator ends with its task.
 
 
 def wait_until_idle(url: str, count: int) -> None:

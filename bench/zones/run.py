@@ -249,7 +249,7 @@ def has_all(servers: dict[str, Server], schemas: dict[str, str]) -> bool:
     try:
         first, other = ([sql(server, one) for one in asked] for server in servers.values())
     except pymysql.err.ProgrammingError:
-        return False  # # The table does not exist yet.
+        return False  # The table does not exist yet.
     return first == other
 
 
@@ -259,7 +259,7 @@ def ticks(runs: Sequence[subprocess.Popen[bytes]], servers: dict[str, Server]) -
     for run in runs:
         for name, count in spent(run.pid).items():
             kind = name.partition(": ")[0]
-            kind = "driver" if kind == "other" else kind  # # Processes that `pidts run` of a file of zones has started.
+            kind = "driver" if kind == "other" else kind  # Processes that `pidts run` of a file of zones has started.
             found[kind] = found.get(kind, 0) + count
     for server in servers.values():
         assert server.pid is not None

@@ -67,7 +67,7 @@ class Pair:
 
     def filled(self, drawn: Sequence[RandomTable]) -> list[ChangeBatch]:
         """Fills, changes and empties the tables. Returns the changes from the source's log."""
-        self.trip.run("FLUSH LOGS")  # # If the log file became too long, it would end in the middle of the changes.
+        self.trip.run("FLUSH LOGS")  # If the log file became too long, it would end in the middle of the changes.
         begin = self.trip.begin()
         for number, table in enumerate(drawn):
             for statement in self._statements(f"{self.trip.schema}.t{number}", table):
@@ -213,7 +213,7 @@ def other_value(values: pa.Array, column: Column, chance: random.Random) -> pa.A
 def near(value: Any, column: Column, chance: random.Random) -> Any:
     kind = column.type
     if kind.kind in (Kind.UUID, Kind.INET4, Kind.INET6, Kind.GEOMETRY):
-        return None  # # Other values are in other rows, which are compared, too.
+        return None  # Other values are in other rows, which are compared, too.
     if kind.kind is Kind.ENUM or kind.kind is Kind.SET:
         return chance.choice([label for label in kind.labels if label != value] or [None])
     if kind.kind is Kind.JSON:

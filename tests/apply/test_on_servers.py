@@ -273,7 +273,7 @@ def test_tombstones_are_kept_for_a_week(session, table, monkeypatch):
     buried(range(10), 0)
     buried(range(10, 14), 6.9)
     assert kept() == 14
-    for _ in range(6):  # # Each statement reads as many rows as it deletes.
+    for _ in range(6):  # Each statement reads as many rows as it deletes.
         buried(range(20, 24), 7.1)
     assert kept() == 8
     apply(session, [batch_of(table, [at(insert(row(4, 7))), at(insert(row(4, 8, key=12)))], 1)], RULES)

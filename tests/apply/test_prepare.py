@@ -124,7 +124,7 @@ def test_a_table_that_is_alone_where_it_lands_keeps_what_somebody_has_added_ther
 def test_where_a_filter_drops_changes_what_the_source_had_before_says_nothing_of_the_target():
     session: Any = UnreadSession()
     last: Change = (Op.UPDATE, {"id": 2, "a": 7, "b": "x", "u": 2}, {"id": 2, "a": 9, "b": "x", "u": 2})
-    changes = batch_of(UNIQUE, [last, NEW])  # # Row 2 had u=1 before a change that was left out.
+    changes = batch_of(UNIQUE, [last, NEW])  # Row 2 had u=1 before a change that was left out.
     for schema, deletes in (("crm", []), ("shop", [{"id": 1}, {"id": 2}])):
         dropping = Rules(events=EventFilter((FilterRule(schema, "", ("delete",), (), "Ignore"),)))
         (change,) = prepared(session, [changes], ApplyRules(source="s", filters=dropping))

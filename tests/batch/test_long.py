@@ -66,7 +66,7 @@ class Transaction:
         self.changes: list[Change] = []
         self.rows: dict[TableName, list[Row]] = {table.name: [] for table in TABLES}
         for number in range(size):
-            # # Some rows of one event, then some rows of the next event.
+            # Some rows of one event, then some rows of the next event.
             self._change(chance, Lsn(0, 1, 100 + 50 * (number // 3), number % 3))
 
     def _change(self, chance: random.Random, at: Lsn) -> None:

@@ -40,22 +40,22 @@ def refused(key: int, *, written: bool = True, table: Table = TABLE) -> RefusedR
     [
         ([(A, 1, N, None, 7), (B, 2, N, None, 8)], A, A),
         ([(A, 1, N, None, 7), (B, 2, N, None, 8), (A, 3, U, 7, 7)], A, A),
-        # # The row moves, in either order.
+        # The row moves, in either order.
         ([(B, 1, N, None, 7), (A, 2, D, 7, None)], B, A),
         ([(A, 1, D, 7, None), (B, 2, N, None, 7)], B, B),
         ([(A, 1, N, None, 7), (B, 2, N, None, 7)], B, B),
-        # # An update gives the row another key.
+        # An update gives the row another key.
         ([(A, 1, N, None, 7), (B, 2, U, 7, 9)], A, B),
         ([(A, 1, U, 9, 7), (B, 2, N, None, 9)], A, A),
-        # # The row was inserted and deleted again, by a shard that is later than the other.
+        # The row was inserted and deleted again, by a shard that is later than the other.
         ([(B, 1, N, None, 7), (A, 2, N, None, 7), (A, 3, D, 7, None)], B, A),
         ([(B, 1, N, None, 7), (A, 2, N, None, 7), (A, 3, U, 7, 9)], B, A),
         ([(A, 1, D, 7, None), (A, 2, N, None, 7), (B, 3, D, 7, None)], A, B),
-        # # Copied rows come before all changes of the log.
+        # Copied rows come before all changes of the log.
         ([(B, 0, COPY, None, 7), (A, 2, U, 7, 7)], A, A),
         ([(A, 1, N, None, 8), (B, 2, N, None, 9)], None, None),
         ([(A, 1, D, 7, None), (B, 2, N, None, 9)], None, A),
-        # # No other shard has changes.
+        # No other shard has changes.
         ([(C, 1, N, None, 8)], C, C),
         ([], None, None),
     ],

@@ -22,7 +22,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 BEFORE = ("CREATE SEQUENCE old", "CREATE TABLE t (id INT PRIMARY KEY)")
 STATEMENTS = (
-    # # The logged statement, and the sequences that it names besides the task's tables.
+    # The logged statement, and the sequences that it names besides the task's tables.
     ("SELECT NEXTVAL(old)", None),
     ("RENAME TABLE old TO new", {"old", "new"}),
     ("SELECT NEXTVAL(new)", None),
@@ -71,6 +71,6 @@ def test_sequences_are_distinguished_from_tables(
                 assert sequences.is_sequence(name, what.prev_lsn, what.lsn) is not is_table
                 places.append((name, what.prev_lsn, what.lsn))
         assert rows == ROWS
-        # # A waiting table is earlier in the log than the others.
+        # A waiting table is earlier in the log than the others.
         assert [sequences.is_sequence(*place) for place in reversed(places)] == [False, *[True] * (len(ROWS) - 1)]
         assert named == [found for _, found in STATEMENTS if found is not None]

@@ -146,7 +146,7 @@ def test_any_damage_is_reported_the_same_way(seed):
     events = list(log.events)
     number = chance.randrange(1, len(events))
     raw = bytearray(events[number])
-    # # Code that divides the log into events finds a wrong size, so the size stays right.
+    # Code that divides the log into events finds a wrong size, so the size stays right.
     place = chance.choice([*range(9), *range(13, len(raw))])
     raw[place] ^= 1 << chance.randrange(8)
     if log.checksums and chance.random() < 0.8:

@@ -107,7 +107,7 @@ def _spaces(charset: str) -> Iterator[tuple[str, int]]:
             yield f"cast(convert(convert({point} USING utf32) USING {charset}) AS binary)", 65536 if WHOLE else 900
 
 
-@pytest.mark.repeats("mysql56")  # # MySQL 9.7 has all of its charsets.
+@pytest.mark.repeats("mysql56")  # MySQL 9.7 has all of its charsets.
 def test_every_character_of_every_charset_is_read_as_the_server_reads_it(fill):
     wrong: dict[str, list[object]] = {}
     for charset in fill.charsets:
@@ -115,13 +115,13 @@ def test_every_character_of_every_charset_is_read_as_the_server_reads_it(fill):
         for expression, count in _spaces(charset):
             for given, held, shown in fill(charset, expression, count):
                 if held is None or held != given:
-                    continue  # # The server has accepted only well formed text, so these bytes are in no log.
+                    continue  # The server has accepted only well formed text, so these bytes are in no log.
                 seen += 1
                 theirs, mine = _theirs(held, shown), _ours(decode, held)
                 if theirs is None:
                     theirs = ONLY_OURS.get(charset, {}).get(held)
                     if charset == "ucs2" and mine is not None:
-                        continue  # # The server counts half characters as characters.
+                        continue  # The server counts half characters as characters.
                 if theirs != mine:
                     wrong.setdefault(charset, []).append((held.hex(), mine, theirs))
         assert seen > 120, charset
@@ -133,7 +133,7 @@ def _theirs(held: bytes, shown: bytes | None) -> str | None:
     try:
         text = (shown or b"").decode()
     except UnicodeDecodeError:
-        return None  # # half of a character
+        return None  # half of a character
     if not text or "\ufffd" in text:
         return "\ufffd" if _stands_for_itself(held) else None
     return None if "?" in text and b"?" not in held else text

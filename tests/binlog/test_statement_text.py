@@ -117,7 +117,7 @@ def test_it_means_the_same_to_the_server_in_every_session(
         cursor.execute(f"SET NAMES {connection}")
         cursor.execute(f"SET character_set_client = {client}")
         cursor.connection.encoding = "utf8" if client == "binary" else client
-        # # In another charset than UTF-8, the text has other bytes there.
+        # In another charset than UTF-8, the text has other bytes there.
         in_bytes = "e" if connection == "latin1" else "é"
         cursor.execute(
             "CREATE TABLE `té` (id int PRIMARY KEY, `ü'` varchar(9) CHARSET latin1 DEFAULT 'é', "

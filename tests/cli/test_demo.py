@@ -101,7 +101,7 @@ def test_with_a_page_the_task_is_a_services_and_nothing_is_left_of_either(folder
         said = next(line for line in demo.stderr if "the page: " in line)
         url = said.partition("the page: ")[2].strip()
         tasks: list[dict[str, Any]] = []
-        while not tasks:  # # The page is served before the task exists.
+        while not tasks:  # The page is served before the task exists.
             with urllib.request.urlopen(f"{url}/api/tasks", timeout=60) as answer:
                 tasks = json.load(answer)["tasks"]
             time.sleep(0.1)

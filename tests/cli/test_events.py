@@ -233,7 +233,7 @@ def bare_event(kind: int) -> bytes:
         (b"", "no binary log"),
         (b"text", "no binary log"),
         (b"\xfdbin", "encrypted"),
-        # # The beginning of MariaDB's files is not encrypted. From this event on, they are.
+        # The beginning of MariaDB's files is not encrypted. From this event on, they are.
         (b"\xfebin" + bare_event(15) + bare_event(164), "encrypted"),
     ],
 )
@@ -335,13 +335,13 @@ def test_following_shows_what_happens_from_now_on_and_ends_with_ctrl_c(
     mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
-    # # If the tests run in the background, their shell ignores Ctrl-C.
+    # If the tests run in the background, their shell ignores Ctrl-C.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from pidts.cli.app import main; main()"
     command = [sys.executable, "-c", program, "events", url(mariadb), "--follow", "--tables", f"{database}.*"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            # # The command takes a moment to start. It need not print changes that were written before.
+            # The command takes a moment to start. It need not print changes that were written before.
             first = ThreadPoolExecutor(1).submit(process.stdout.readline)
             for number in range(600):
                 if first.done():

@@ -40,7 +40,7 @@ def test_packed_files_show_the_same(shown: Any) -> None:
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 def test_a_packed_file_that_was_cut_is_an_error(shown: Any, pack: Any) -> None:
     in_use = bytearray(LOG)
-    in_use[4 + 17] |= 1  # # The file looks as if its server still wrote it. A plain file may then end anywhere.
+    in_use[4 + 17] |= 1  # The file looks as if its server still wrote it. A plain file may then end anywhere.
     code, _, error = shown(pack(bytes(in_use))[:-10])
     assert code == 5
     assert "bad-compression" in error

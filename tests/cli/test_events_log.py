@@ -63,7 +63,7 @@ def test_rows_of_a_prepared_transaction_appear_when_it_is_committed(
     assert ids(events) == [("insert", 3), ("insert", 1), ("insert", 4)]
     lsns = [event["lsn"] for event in events]
     assert lsns == sorted(set(lsns))
-    # # If the log begins after the PREPARE, the contents of the COMMIT are unknown.
+    # If the log begins after the PREPARE, the contents of the COMMIT are unknown.
     assert run_command(["events", url(mysql_like), "--from", before]) == 5
 
 
@@ -76,7 +76,7 @@ def test_what_was_taken_back_to_a_savepoint_never_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_sql(mysql_like, "CREATE TABLE t (id INT PRIMARY KEY, pad VARCHAR(2000)) ENGINE = InnoDB", database=database)
-    # # If MyISAM tables are changed, some servers log what was rolled back, followed by the ROLLBACK TO.
+    # If MyISAM tables are changed, some servers log what was rolled back, followed by the ROLLBACK TO.
     run_sql(mysql_like, "CREATE TABLE m (id INT PRIMARY KEY) ENGINE = MyISAM", database=database)
 
     def add(*numbers: int) -> str:
@@ -99,7 +99,7 @@ def test_what_was_taken_back_to_a_savepoint_never_was(
     )
     whole = shown(url(mysql_like), "--tables", f"{database}.t")
     assert ids(whole) == [("insert", number) for number in (*range(1, 20), *range(60, 80))]
-    # # The same from disk, and in pieces of a few rows.
+    # The same from disk, and in pieces of a few rows.
     monkeypatch.setattr(group, "_CHUNK", 5000)
     monkeypatch.setattr(group, "_IN_MEMORY", 1000)
     assert shown(url(mysql_like), "--tables", f"{database}.t") == whole
@@ -172,7 +172,7 @@ def test_a_time_is_a_place_in_the_log(mariadb: Server, database: str, run_sql: R
     _, first, last = shown(url(mariadb), *tables)
     assert first["ts"] < last["ts"]
     assert shown(url(mariadb), *tables, "--from", last["ts"]) == [last]
-    # # Times in a log go back if a clock was set or a statement waited. The first time after `before` ends the output.
+    # Times in a log go back if a clock was set or a statement waited. The first time after `before` ends the output.
     assert shown(url(mariadb), *tables, "--from", before, "--to", first["ts"]) == [first]
     assert shown(url(mariadb), *tables, "--from", "-10m")[-2:] == [first, last]
     assert shown(url(mariadb), *tables, "--to", "-10m") == []
@@ -244,7 +244,7 @@ def test_packed_files_and_standard_input_are_logs_too(
     tables = ["--tables", f"{database}.t"]
     plain = shown(str(first), str(second), *tables)
     assert ids(plain) == [("insert", 1), ("insert", 2), ("insert", 3)]
-    # # Each file has the other's suffix: the contents decide, and not the names.
+    # Each file has the other's suffix: the contents decide, and not the names.
     (tmp_path / f"{first.name}.zst").write_bytes(gzip.compress(first.read_bytes(), 1))
     (tmp_path / f"{second.name}.gz").write_bytes(zstandard.ZstdCompressor().compress(second.read_bytes()))
     assert shown(f"{tmp_path}/bin.*", *tables) == plain
@@ -270,11 +270,11 @@ def test_a_log_that_ends_inside_a_transaction_says_so(
     run_sql(mariadb, "INSERT INTO t VALUES (2)", database=database)
     content = log_file(mariadb, run_sql).read_bytes()
     path = tmp_path / "bin.000001"
-    # # The last event is an XID: 19 bytes of header, 8 bytes of number, 4 bytes of checksum.
+    # The last event is an XID: 19 bytes of header, 8 bytes of number, 4 bytes of checksum.
     path.write_bytes(content[:-31])
     assert ids(shown(str(path), "--tables", f"{database}.t")) == [("insert", 1)]
     assert "the log ends inside a transaction" in shown.notes
-    # # While a server writes the file, its last event may be incomplete.
+    # While a server writes the file, its last event may be incomplete.
     path.write_bytes(content[:-5])
     assert ids(shown(str(path), "--tables", f"{database}.t")) == [("insert", 1)]
     assert "its last event is incomplete" in shown.notes

@@ -48,7 +48,7 @@ def test_what_the_log_shows_is_followed(files: list[Path], mariadb: Server, data
     expected = [{"a": 1, "b": 2}, {"c": 3, "b": 4}, {"c": 5, "d": 6}]
     events = shown(url(mariadb), "--tables", f"{database}.t", "--from", f"{files[0].name}:4")
     assert (rows(events), shown.notes) == (expected, "")
-    # # Without a catalogue, the charset of the database is unknown. If it does not matter, nothing is lost.
+    # Without a catalogue, the charset of the database is unknown. If it does not matter, nothing is lost.
     events = shown(*map(str, files), "--tables", f"{database}.t")
     assert (rows(events), shown.notes) == (expected[:2], "")
 
@@ -64,7 +64,7 @@ def test_text_of_a_charset_that_the_log_does_not_show_is_shown_as_bytes_and_the_
     events = shown(str(path), "--tables", f"{database}.t")
     assert rows(events) == [expected]
     assert "text in column c, s is shown as bytes" in shown.notes
-    # # A catalogue later than the file has the charset.
+    # A catalogue later than the file has the charset.
     events = shown(str(path), "--tables", f"{database}.t", "--schema-from", url(mariadb))
     assert rows(events) == [expected | {"c": "ab", "s": "x"}]
 
@@ -73,12 +73,12 @@ def test_a_catalogue_is_not_used_for_rows_before_its_last_change(
     files: list[Path], mariadb: Server, database: str, shown: Shown
 ) -> None:
     tables = ["--tables", f"{database}.*"]
-    # # Two dumps with the same server id would end each other.
+    # Two dumps with the same server id would end each other.
     live = shown(f"{url(mariadb)}?server-id=4242", *tables, "--from", f"{files[1].name}:4")
     assert rows(live) == [{"@1": 1, "@2": 2}, {"id": 1}, {"@1": 3, "@2": 4}, {"c": 5, "d": 6}]
     assert "ALTER TABLE t CHANGE a c INT" in shown.notes
     assert shown.notes.count("its structure is not known") == 1
-    # # The server's log continues after the files, and its catalogue has the tables that exist by then.
+    # The server's log continues after the files, and its catalogue has the tables that exist by then.
     stored = shown(str(files[1]), str(files[2]), *tables, "--schema-from", url(mariadb))
     assert rows(stored) == rows(live)[:3]
     assert rows(shown(str(files[1]), *tables)) == [{"@1": 1, "@2": 2}, {"@1": 1}]
@@ -106,7 +106,7 @@ def test_what_cannot_be_followed_is_shown_without_names(
     run_sql(mariadb, "INSERT INTO t (id) VALUES (2)", database=database)
     first, second = rows(shown(url(mariadb), "--tables", f"{database}.t"))
     assert first == {"id": 1}
-    # # The catalogue does not help: it lacks columns that row events of such a table have, or has too many. Nothing is
+    # The catalogue does not help: it lacks columns that row events of such a table have, or has too many. Nothing is
     # guessed.
     assert second["@1"] == 2 or second["id"] == 2
 

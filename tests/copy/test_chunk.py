@@ -135,12 +135,12 @@ def test_without_gtids_a_chunk_waits_for_writers(config_of, monkeypatch):
         query(session, "COMMIT")
         end = log_end(session)
         with read_snapshot(config, table) as snapshot:
-            query(session, "UPDATE d.t SET v = 'z'")  # # No session is prevented from writing while the chunk is read.
+            query(session, "UPDATE d.t SET v = 'z'")  # No session is prevented from writing while the chunk is read.
             assert [row["v"] for rows in snapshot.batches for row in rows.to_pylist()] == ["x", "y", "x"]
             assert snapshot.low == snapshot.high == end
 
         def while_somebody_writes(connection):
-            # # The high position is read when other sessions may write.
+            # The high position is read when other sessions may write.
             monkeypatch.setattr(snapshot_module, "log_end", log_end)
             query(session, "SET lock_wait_timeout = 1")
             with pytest.raises(Transient) as refused:

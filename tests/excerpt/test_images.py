@@ -23,7 +23,7 @@ def changes(draw):
     op = draw(st.sampled_from([Op.INSERT, Op.UPDATE, Op.DELETE]))
     before = None if op is Op.INSERT else draw(ROWS)
     after = None if op is Op.DELETE else draw(ROWS)
-    # # Other kinds of changes have the same few sets of columns.
+    # Other kinds of changes have the same few sets of columns.
     held = draw(st.none() | st.tuples(HELD | st.just(NAMES[:2]), HELD | st.just(NAMES[:2])))
     return (op, before, after), held
 

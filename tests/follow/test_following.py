@@ -251,12 +251,12 @@ def test_the_relay_keeps_what_the_slowest_follower_needs(served: Served, copying
         assert found.kept[0].start <= log[20].transaction.lsn
         for copy in copies:
             copy.stop()
-        # # A follower that never returns is removed by name, and only then is its log removed.
+        # A follower that never returns is removed by name, and only then is its log removed.
         assert forget_need(served.relay, "s", "slow@m")
         assert [one.number for one in release(served.relay, "s", PurgeLimits()).kept] == [
             segments(served.relay, "s")[-1].number
         ]
-        # # The fast follower's copy ends at the present beginning of the relay, or earlier within the same segment.
+        # The fast follower's copy ends at the present beginning of the relay, or earlier within the same segment.
         more = sample_log(80)[60:]
         assert more[0].transaction.prev_lsn == end_of(log)
         store(writer, more)
@@ -302,7 +302,7 @@ def test_damage_in_the_copy_is_fetched_again_and_the_server_looks_at_its_own(ser
         ask_to_refetch(folder, after, end_of(log), "relay-corrupt")
         copy.until(lambda: read_refetches(folder).pending is None and copy.reader.received == end_of(log))
         copy.until(lambda: files(copy.relay) == files(served.relay))
-        # # For the relay server, these invented events are no events: all of them are damaged.
+        # For the relay server, these invented events are no events: all of them are damaged.
         assert served.asked
 
 

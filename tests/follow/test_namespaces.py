@@ -88,7 +88,7 @@ def test_a_copy_on_another_machine_outlives_a_cut_cable(served: Served, other_ma
                 until(lambda: reader.received == log[29].transaction.lsn, process)
                 ip("-n", other_machine, "link", "set", "far", "down")
                 store(writer, log[30:60])
-                # # A cut line reports nothing: the follower stops waiting after the timeout of an answer.
+                # A cut line reports nothing: the follower stops waiting after the timeout of an answer.
                 until(lambda: b"relay-server-lost" in status.read_bytes(), process, 90)
                 assert reader.received == log[29].transaction.lsn
                 ip("-n", other_machine, "link", "set", "far", "up")

@@ -83,7 +83,7 @@ def test_a_damaged_copy_is_received_again_and_the_intact_relay_stays(
         copy.until(lambda: read_refetches(Folder.of(copy.relay, "s")).pending is None)
         assert broken_in(copy.relay) is None
         assert served.asked == []
-        # # Damage at the same place a second time comes from the disk, and a person has to act.
+        # Damage at the same place a second time comes from the disk, and a person has to act.
         flip(copy.relay)
         with pytest.raises(Halted, match="again"):
             refetch(found, START)
@@ -102,7 +102,7 @@ def test_damage_of_the_relay_itself_is_received_from_the_source_again(
         assert found is not None
         RelayRefetch(config(tmp_path, url))(found, START)
         copy.until(lambda: served.asked == [after])
-        fill(served, LOG)  # # Does what the replicator does: cuts the relay, and the source sends the rest again.
+        fill(served, LOG)  # Does what the replicator does: cuts the relay, and the source sends the rest again.
         copy.until_at(LOG[-1].transaction.lsn)
         copy.until(lambda: files(copy.relay) == files(served.relay))
         assert broken_in(copy.relay) is None

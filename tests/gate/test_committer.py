@@ -144,7 +144,7 @@ def test_connections_share_the_rows_of_a_piece(
     monkeypatch.setattr(Datacenter, "add", adding)
     with opened(4) as successor:
         assert _commit(successor) is Outcome.APPLIED
-    assert sorted(written) == [3] * PIECES + [4] * PIECES  # # Seven rows are two pieces of at least three rows.
+    assert sorted(written) == [3] * PIECES + [4] * PIECES  # Seven rows are two pieces of at least three rows.
     _demand_once(run_sql, mysql_like, database)
 
 
@@ -202,7 +202,7 @@ def test_a_run_that_was_taken_over_writes_nothing(
     connections: int,
 ) -> None:
     old = opened(connections)
-    _commit(old)  # # Now it has no record of leftover rows, and looks for none.
+    _commit(old)  # Now it has no record of leftover rows, and looks for none.
     with opened(connections) as new:
         with pytest.raises(Fenced):
             _commit(old, END, Lsn(0, 1, 300))

@@ -62,7 +62,7 @@ def test_a_channel_goes_on_at_the_standby(
     writer.start()
     run.wait_until(lambda: len(_records(run_sql, mysql97, datacenter) or ()) > 300, "records come")
     with _nothing_received(run):
-        # # The standby has more log than the channel when the primary is lost.
+        # The standby has more log than the channel when the primary is lost.
         ahead = writer.last + 30
         wait(lambda: _last(run_sql, standby) > ahead, "the standby is ahead")
         last = writer.end()
@@ -80,7 +80,7 @@ def test_a_channel_goes_on_at_the_standby(
     instances = [f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port}"]
     assert list(dict.fromkeys(record[2] for record in found)) == instances
     if kind == "mysql56":
-        # # The standby's transactions have no identity: some come twice, and only from the standby.
+        # The standby's transactions have no identity: some come twice, and only from the standby.
         for instance, begin in zip(instances, (0, None), strict=True):
             rows = [record[:2] for record in found if record[2] == instance]
             first = begin if begin is not None else expected.index(rows[0])

@@ -207,7 +207,7 @@ def test_records_that_are_read_backwards_give_the_present_rows(earlier: list[Any
     server = Server()
     for step in earlier:
         server.do(step)
-    server.records.clear()  # # The channel begins here.
+    server.records.clear()  # The channel begins here.
     for step in later:
         server.do(step)
     tables = {name: _table(name, *columns) for name, (columns, _) in server.tables.items()}

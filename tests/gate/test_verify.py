@@ -79,7 +79,7 @@ def test_values_of_all_types_are_equal_and_what_no_record_shows_is_found(
     channel.sync()
     report = _verified(channel, code=0)
     ((count,),) = run_sql(mysql_like, "SELECT COUNT(*) FROM animals", database=database)
-    assert _of(report, "animals")["rows"] > count  # # Deleted rows are looked up, too.
+    assert _of(report, "animals")["rows"] > count  # Deleted rows are looked up, too.
     assert _of(report, "animals")["note"].startswith("compared whole")
     assert (_of(report, "old")["rows"], _of(report, "old")["not_compared"]) == (4, 1)
     assert _of(report, "bare")["not_compared"] == 1
@@ -108,7 +108,7 @@ def test_values_of_all_types_are_equal_and_what_no_record_shows_is_found(
     assert [one["columns"] for one in report["differences"] if one["kind"] == "different"] == [["a"]]
     assert _of(_verified(channel, "--tables", f"{database}.animals", code=4), "animals")["missing"] == 1
 
-    # # The next change of such a row finds values that no record has.
+    # The next change of such a row finds values that no record has.
     run_sql(mysql_like, "UPDATE old SET a = 'y' WHERE id = 2", database=database)
     channel.sync()
     old = _of(_verified(channel, code=4), "old")
@@ -134,7 +134,7 @@ def test_a_record_that_is_gone_is_found(
     run_sql(mariadb, "UPDATE t SET n = n + 1 WHERE id <= 3", database=database)
     channel.sync()
     _verified(channel, code=0)
-    run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 4", database=datacenter)  # # does what the retention does
+    run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 4", database=datacenter)  # does what the retention does
     report = _verified(channel, code=0)
     assert _of(report, "t")["rows"] == 6
     run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 8", database=datacenter)
@@ -198,14 +198,14 @@ def test_records_are_read_backwards_over_schema_changes(
     report = _verified(channel, code=0)
     assert _of(report, "t")["rows"] == 3
     assert _of(report, "gone")["note"].startswith("compared whole")
-    # # Row 1 was deleted without a record.
+    # Row 1 was deleted without a record.
     assert (_of(report, "p")["rows"], _of(report, "p")["not_compared"]) == (2, 1)
     in_one_session(
         mysql_like,
         database,
         "SET sql_log_bin = 0",
-        "UPDATE t SET b = 'x' WHERE id = 1",  # # Its values before the change of b are not known now.
-        "UPDATE t SET c = 9 WHERE id = 2",  # # because c existed already
+        "UPDATE t SET b = 'x' WHERE id = 1",  # Its values before the change of b are not known now.
+        "UPDATE t SET c = 9 WHERE id = 2",  # because c existed already
         "DELETE FROM gone",
         "INSERT INTO gone VALUES (7)",
     )
@@ -235,7 +235,7 @@ def test_verify_works_while_programs_write(
     def write() -> None:
         with closing(connect(mariadb)) as connection, connection.cursor() as cursor:
             number = 0
-            while not done.wait(0.005):  # # Verify must catch up with the writer, also on a busy machine.
+            while not done.wait(0.005):  # Verify must catch up with the writer, also on a busy machine.
                 number += 1
                 cursor.execute(
                     f"UPDATE `{database}`.t SET n = n + 1, at = NOW(6) WHERE id IN (1, {number % 20000 + 1})"
@@ -253,7 +253,7 @@ def test_verify_works_while_programs_write(
             ran = channel.command("verify", str(channel.path), "--json")
             report = json.loads(ran.stdout)
             assert _of(report, "t")["rows"] >= 5_000
-            # # Rows that change in each round of the writer, or in every fiftieth, may never be equal twice.
+            # Rows that change in each round of the writer, or in every fiftieth, may never be equal twice.
             assert {one["kind"] for one in report["differences"]} <= {"unsettled"}, ran.stdout
             assert {int(one["key"]["id"]) for one in report["differences"]} <= {1, *range(20_000, 20_050)}
             assert ran.returncode == (0 if report["equal"] else 4)

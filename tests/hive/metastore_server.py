@@ -31,7 +31,7 @@ def main(port: int, folder: Path, jars: str = "") -> None:
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{more} --driver-java-options {options} pyspark-shell"
     gateway = launch_gateway(SparkConf(loadDefaults=False), {"stdout": subprocess.DEVNULL})
     jvm = gateway.jvm
-    # # Its tables end with the tests: nothing has to be on the disk.
+    # Its tables end with the tests: nothing has to be on the disk.
     jvm.java.lang.System.setProperty("derby.system.durability", "test")
     settings = {
         "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore_db;create=true",
@@ -49,7 +49,7 @@ def main(port: int, folder: Path, jars: str = "") -> None:
     conf = hive.conf.HiveConf()
     for name, value in settings.items():
         conf.set(name, value)
-    # # The metastore asks for the group of the account, which need not exist on this machine.
+    # The metastore asks for the group of the account, which need not exist on this machine.
     user = os.environ.get("HADOOP_USER_NAME", "pidts")
     conf.set("hadoop.user.group.static.mapping.overrides", f"{user}={user}")
     jvm.org.apache.hadoop.security.UserGroupInformation.setConfiguration(conf)

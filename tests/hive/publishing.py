@@ -56,7 +56,7 @@ def store_of_a_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 @contextmanager
 def store_at(address: str, folders: pytest.TempPathFactory) -> Iterator[Metastore]:
     """Connects to a metastore, or starts one."""
-    install_exception_handler()  # # as in a process that had a session of Spark whose JVM has ended
+    install_exception_handler()  # as in a process that had a session of Spark whose JVM has ended
     folder = folders.mktemp("metastore")
     with (folder / "lock").open("w") as lock, metastore(address, folder / "db", lock.fileno()) as found:
         yield found
@@ -69,7 +69,7 @@ class World:
         (folder / "task.yaml").write_text(TASK)
         self.parts: tuple[TaskConfig, ...] = load_parts(folder / "task.yaml")
         self.store = store
-        if files:  # # A task file would have to name a metastore; the tests have one already.
+        if files:  # A task file would have to name a metastore; the tests have one already.
             self.parts = tuple(replace(part, target=replace(part.target, files=files)) for part in self.parts)
         session = self.parts[0].target.server.connect()
         assert isinstance(session, HiveSession)

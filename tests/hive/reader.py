@@ -20,11 +20,11 @@ def main(where: dict[str, str]) -> None:
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        # # Two hundred tasks for every shuffle, and compiled Java for every query, are meant for more than a few rows.
+        # Two hundred tasks for every shuffle, and compiled Java for every query, are meant for more than a few rows.
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # # A task reads each file, when it is the file's turn.
+        # A task reads each file, when it is the file's turn.
         "spark.sql.files.openCostInBytes": str(1 << 40),
         **where,
     }

@@ -144,7 +144,7 @@ def test_a_transaction_that_is_broken_off_leaves_no_change(
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
-        # # A process that dies removes nothing.
+        # A process that dies removes nothing.
         patch.setattr(WaitingChanges, "forget", lambda _self, **_: None)
         with pytest.raises(Died):
             world.write((2, 20), logged=[inserted(world, 20, 2)])

@@ -134,7 +134,7 @@ def test_trino_reads_what_the_source_has(world: World) -> None:
         assert days == [["2030-03-17 17:46:40.000000", 9]]
         names = {row[0] for row in trino.rows(f"SHOW TABLES FROM {hive}")}
         assert names == {"orders", "keyless", "kinds", "sales", "orders_changes", "keyless_changes", "kinds_changes", "sales_changes"}  # fmt: skip
-        # # By default, Trino reads moments in its own time zone, and cuts them to milliseconds.
+        # By default, Trino reads moments in its own time zone, and cuts them to milliseconds.
         shifted = trino.rows(
             f"SELECT CAST(d AS VARCHAR), CAST(z AS VARCHAR) FROM plain.{world.database}.kinds WHERE id = 1"
         )

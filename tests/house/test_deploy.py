@@ -26,7 +26,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if program is None:
         pytest.skip("systemd-analyze is not here")
     unit = tmp_path / "pidts.service"
-    # # systemd also looks for the program, which is installed only on the operator's machine.
+    # systemd also looks for the program, which is installed only on the operator's machine.
     unit.write_text((DEPLOY / "pidts.service").read_text("utf-8").replace("/opt/pidts/bin/pidts", "/bin/true"), "utf-8")
     done = subprocess.run([program, "verify", unit], capture_output=True, text=True, timeout=60, check=False)
     complaints = [line for line in done.stderr.splitlines() if "pidts.service" in line]

@@ -38,7 +38,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         yield f"{path.relative_to(ROOT)}:{number}", line
 
 
-# # Where a machine gets packages from is its own setting, and a path of one machine is of no use on another. A path
+# Where a machine gets packages from is its own setting, and a path of one machine is of no use on another. A path
 # counts if it is not inside a longer path or a word.
 FORBIDDEN = re.compile(
     r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|repo1?\.maven|crates\.io|deb\.debian\.org|archive\.ubuntu\.com"
@@ -86,7 +86,7 @@ def test_what_a_run_and_the_tests_share_has_one_version() -> None:
     for path in (ROOT / "requirements").glob("*.txt"):
         text = path.read_text("utf-8")
         here: dict[str, set[str]] = {}
-        # # A package may have one pin for each version of Python.
+        # A package may have one pin for each version of Python.
         for package, version in re.findall(r"^([a-z0-9-]+)(?:\[[\w,]+\])?==(\S+)", text, re.MULTILINE):
             here.setdefault(package, set()).add(version)
         for package, versions in here.items():

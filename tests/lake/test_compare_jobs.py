@@ -68,9 +68,9 @@ def world(
         made.sql(f"ANALYZE TABLE {table}")
     made.run()
     in_one_session(mariadb, made.database, "SET sql_log_bin = 0", *LOSSES)
-    # # Other tests write to the same log, so a run of the task has to show that the log has no changes of the tables.
+    # Other tests write to the same log, so a run of the task has to show that the log has no changes of the tables.
     run = made.start()
-    # # Small tables have many spans, each of which is the work of one Spark task.
+    # Small tables have many spans, each of which is the work of one Spark task.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules["pidts.verify.compare"], "_MANY_ROWS", 1)
         patch.setattr("pidts.verify.spans._PARTS", 1)

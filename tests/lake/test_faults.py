@@ -101,7 +101,7 @@ def test_a_disk_that_takes_no_more_is_tried_again(target: IcebergTarget, request
         (row,) = session.meta.checkpoints.claim("t", "s", 1, checkpoint(100))
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     failures = []
-    # # The database creates further files with its first session. Without a session, it would fail before any other
+    # The database creates further files with its first session. Without a session, it would fail before any other
     # file.
     request.addfinalizer(target.connect().close)
     for limit in (1, 600, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 7000, 10_000):
@@ -208,7 +208,7 @@ def test_a_tag_on_a_branch_that_was_dropped_keeps_its_files(target: IcebergTarge
         create(session, KEYED)
     committed(target, clock, *range(10))
     manage(target, "create_branch", current(target), "side")
-    committed(target, clock, *range(10, 26))  # # The small files become one file: only the branch needs them.
+    committed(target, clock, *range(10, 26))  # The small files become one file: only the branch needs them.
     append(target, 99, "side")
     kept = current(target, "side")
     manage(target, "create_tag", kept, "audit")
@@ -225,7 +225,7 @@ def gone_back(target: IcebergTarget, clock: list[float]) -> None:
     committed(target, clock, *range(14))
     early = current(target)
     manage(target, "create_tag", early, "early")
-    committed(target, clock, *range(14, 20))  # # The small files become one file.
+    committed(target, clock, *range(14, 20))  # The small files become one file.
     manage(target, "set_current_snapshot", early)
     manage(target, "remove_tag", "early")
 

@@ -101,7 +101,7 @@ def test_a_file_that_was_noted_and_is_committed_later_stays(
     with closing(target.connect()) as session:
         create(session, KEYLESS)
         session.begin()
-        session.load(KEYLESS, rows(KEYLESS, (1, 1)))  # # Its file is written, and no metadata names it.
+        session.load(KEYLESS, rows(KEYLESS, (1, 1)))  # Its file is written, and no metadata names it.
         swept(target)
         clock[0] += DAY
         session.commit()

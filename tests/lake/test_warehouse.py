@@ -159,7 +159,7 @@ def test_a_copy_without_spark_makes_few_snapshots(world: World, monkeypatch: pyt
     table = catalog.load_table((world.database, "t"))
     catalog.engine.dispose()
     assert len(table.scan().to_arrow()) == 150_000
-    assert len(table.metadata.snapshots) <= 16  # # A slow machine reads fewer rows at once, but at least 10,000.
+    assert len(table.metadata.snapshots) <= 16  # A slow machine reads fewer rows at once, but at least 10,000.
 
 
 def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world: World) -> None:

@@ -34,7 +34,7 @@ class Line:
         return self._file.read(int.from_bytes(head[:3], "little"))
 
     def greet(self, plugin: bytes = b"mysql_native_password") -> None:
-        # # The flags: protocol 4.1, secure connection, plugins, multiple results and statements; no TLS.
+        # The flags: protocol 4.1, secure connection, plugins, multiple results and statements; no TLS.
         low, high = struct.pack("<H", 0x8200), struct.pack("<H", 0x000B)
         head = b"\n8.0.0\0" + struct.pack("<I", 7) + b"12345678\0" + low + b"\x2d" + struct.pack("<H", 2) + high
         self.send(head + bytes([21]) + bytes(10) + b"123456789012\0" + plugin + b"\0")
@@ -43,7 +43,7 @@ class Line:
     def let_in(self) -> None:
         self.greet()
         self.send(OK)
-        # # The driver ignores the answer to its first statement.
+        # The driver ignores the answer to its first statement.
         self.receive()
         self.send(OK)
         self.receive()

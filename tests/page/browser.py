@@ -121,11 +121,11 @@ class Browser:
                 if condition():
                     return
             except (StaleElementReferenceException, ElementClickInterceptedException):
-                pass  # # It was redrawn meanwhile.
+                pass  # It was redrawn meanwhile.
             assert time.monotonic() < deadline, (
                 f"not within {seconds:.0f} s: {says}. The page: {self.text('body')[:3000]}"
             )
-            time.sleep(0.2)  # # Each look takes some milliseconds of processor time, here and in the browser.
+            time.sleep(0.2)  # Each look takes some milliseconds of processor time, here and in the browser.
 
     def overflow(self) -> int:
         """The pixels by which the page is wider than the window."""

@@ -84,7 +84,7 @@ def shop(
     mariadb: Server, postgres: Server, run_sql: RunSql, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shop]:
     """Starts a service without tasks, and servers with a small shop."""
-    run_sql(mariadb, f"DROP DATABASE IF EXISTS {SCHEMA}")  # # Other tests on this server may have left their tables.
+    run_sql(mariadb, f"DROP DATABASE IF EXISTS {SCHEMA}")  # Other tests on this server may have left their tables.
     run_sql(mariadb, f"CREATE DATABASE {SCHEMA}")
     run_sql(postgres, f"DROP DATABASE IF EXISTS {SCHEMA} WITH (FORCE)")
     run_sql(postgres, f"CREATE DATABASE {SCHEMA}")
@@ -198,7 +198,7 @@ def test_a_task_that_halts_before_ones_eyes_is_mended_from_the_page(browser: Bro
     browser.click("[data-decision=skip]")
     browser.sees("the target does not run it", ".says")
     browser.picture("decision")
-    assert synced.service.task(SCHEMA)["halted"] == 1  # # The preview has done nothing.
+    assert synced.service.task(SCHEMA)["halted"] == 1  # The preview has done nothing.
     browser.click("button", "Cancel")
     browser.click("[data-decision=replace]")
     browser.write(".preview textarea", f"DROP VIEW {SCHEMA}.extras; ALTER TABLE {SCHEMA}.orders DROP COLUMN extra")
@@ -317,7 +317,7 @@ def test_the_page_says_when_the_service_is_gone_and_goes_on_with_the_next(browse
     browser.run("window.notLoadedAnew = true")
     synced.service.kill()
     browser.sees("The service does not answer", "#gone")
-    browser.sees("in sync", ".tasks")  # # The last known state stays readable.
+    browser.sees("in sync", ".tasks")  # The last known state stays readable.
     synced.service.start()
     browser.sees("live", "header")
     browser.until(lambda: not browser.one("#gone").is_displayed(), "the notice goes")
@@ -446,7 +446,7 @@ def test_a_service_with_a_token_asks_for_it(browser: Browser, tmp_path: Path) ->
         browser.picture("login", 420)
         browser.write("input[name=token]", TOKEN)
         browser.click("button", "Log in")
-        browser.sees("New task", "h1")  # # the view that was requested
+        browser.sees("New task", "h1")  # the view that was requested
         browser.go("")
         browser.sees("There is no task yet")
         assert TOKEN not in browser.run("return document.cookie")

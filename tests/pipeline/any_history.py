@@ -90,7 +90,7 @@ class Server:
         """Makes the change, if a server would accept it."""
         kept = list(self.rows)
         if before is not None:
-            del self.rows[[repr(row) for row in self.rows].index(repr(before))]  # # Here, 0.0 differs from -0.0.
+            del self.rows[[repr(row) for row in self.rows].index(repr(before))]  # Here, 0.0 differs from -0.0.
         if after is not None:
             self.rows.append(after)
         if not self.fits():
@@ -172,7 +172,7 @@ class History:
         elif what == "set":
             steps = [(mine, Op.UPDATE, old, {**old, changed.name: value})]
         elif what == "swap":
-            # # An application has to do this: one row gets another value first.
+            # An application has to do this: one row gets another value first.
             second, name = mine.rows[to % len(mine.rows)], changed.name
             aside = {**old, name: None if changed.nullable else POOL[changed.type][2]}
             if second is not old:
@@ -181,7 +181,7 @@ class History:
                     (mine, Op.UPDATE, second, {**second, name: old[name]}),
                     (mine, Op.UPDATE, aside, {**aside, name: second[name]}),
                 ]
-        elif self.shards > 1:  # # The row moves to the other table. Either the INSERT or the DELETE comes first.
+        elif self.shards > 1:  # The row moves to the other table. Either the INSERT or the DELETE comes first.
             new = {**old, changed.name: value} if to % 2 else dict(old)
             steps = [(other, Op.INSERT, None, new), (mine, Op.DELETE, old, None)]
             if what == "take":
@@ -322,7 +322,7 @@ class Run:
                     self.apply(committer, Commit(tuple(checkpoints), tuple(moved)), worker, blobs[worker])
                 begin, checkpoints = end, moved
                 if any(checkpoint.lsn > history.end(end - 1) for checkpoint in checkpoints):
-                    continue  # # One worker is still ahead of the others.
+                    continue  # One worker is still ahead of the others.
                 self.look(end)
 
     def look(self, end: int) -> None:

@@ -184,7 +184,7 @@ class Task:
         running: dict[Lsn, Mapping[TableName, Table | None]] = {}
         done: set[Lsn] = set()
         joint = merged(self.rules, self.structures)
-        # # Only the task writes here, so no row may differ.
+        # Only the task writes here, so no row may differ.
         halts = OnDivergence.HALT
         self.writing = ApplyRules(task="t", source="s", filters=self.rules, merged=joint, on_divergence=halts)
         with Committer(self.target, "t", "s", self.epoch, rules=self.writing, sleep=lambda _: None) as committer:
@@ -282,7 +282,7 @@ class Task:
             if table is not None:
                 with suppress(
                     Halted
-                    # # Rows of a later place in the log may have a unique value twice. The key is tried again at the end.
+                    # Rows of a later place in the log may have a unique value twice. The key is tried again at the end.
                 ):
                     self._finish(table)
         renamed = dict(self.server.works[due].renamed)

@@ -229,10 +229,10 @@ def test_the_target_ends_as_the_source(
     task.slow_ddl = chance.random() < 0.5
     diverged(target, world.server, chance)
     with pytest.MonkeyPatch.context() as patch:
-        if is_long:  # # as if each batch were large, and each transaction too large for one part
+        if is_long:  # as if each batch were large, and each transaction too large for one part
             patch.setattr(settlement, "_ONE_PIECE_BYTES", -1)
             patch.setattr(applying, "PART_BYTES", 1)
-        if looks:  # # As if a filter left rows out: updates of rows that the copy has not read yet are left out.
+        if looks:  # As if a filter left rows out: updates of rows that the copy has not read yet are left out.
             patch.setattr(ApplyRules, "keeps_away", lambda *_: True)
         joins = chance.randrange(len(crashes) + 2)
         for number, points in enumerate([*crashes, None, None]):
@@ -309,7 +309,7 @@ def test_a_row_that_is_deleted_between_its_reading_and_its_writing_stays_away():
 
     def load_late(*given: object, **about: object) -> bool:
         if (number := next(deleted, None)) is not None:
-            server.delete(ORDERS.name, (number,))  # # The row has been read, and is deleted before it is written.
+            server.delete(ORDERS.name, (number,))  # The row has been read, and is deleted before it is written.
         return attempt(*given, **about)
 
     attempt, task._attempt = task._attempt, load_late

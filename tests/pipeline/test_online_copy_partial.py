@@ -67,7 +67,7 @@ class Moving(World):
         if self.chance.random() < 0.3:
             moved["slot"] = self.chance.choice(SLOTS[:4])
         came: Row = {**old, "value": self.chance.choice(IDS)}
-        if self.server.structures[name].secondary_unique and self.chance.random() < 0.5:  # # `slot` is unique.
+        if self.server.structures[name].secondary_unique and self.chance.random() < 0.5:  # `slot` is unique.
             came["slot"] = None
         changes: Changes = [(Op.UPDATE, old, moved)]
         changes += [(Op.INSERT, None, came)] if self.chance.random() < 0.5 else []
@@ -75,7 +75,7 @@ class Moving(World):
             self.server.commit((name, changes))
 
 
-# # Rows were lost here while loaded rows were kept over several batches.
+# Rows were lost here while loaded rows were kept over several batches.
 @example(
     rows=36,
     steps=58,
@@ -140,7 +140,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
                 world.step()
             state = task.run()
         except Halted as error:
-            # # When the table's copy is done, nothing sends the row to the worker of its new key.
+            # When the table's copy is done, nothing sends the row to the worker of its new key.
             copying = {str(name) for name, copy in task.end.copy.items() if not copy.done}
             if "two workers" not in error.what or error.where.table in copying:
                 raise

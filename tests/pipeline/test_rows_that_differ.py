@@ -131,7 +131,7 @@ class Model:
     def take(self, key: Key, before: Row | None, after: Row | None) -> None:
         """Applies an event, or finds that its row differs."""
         row = self.rows.get(key)
-        moves = row is None and is_respelled(before, after)  # # As from a key without a row: the row is inserted.
+        moves = row is None and is_respelled(before, after)  # As from a key without a row: the row is inserted.
         if not moves and not fits(row, before) and not fits(row, after):
             self.diverged.append(key)
         elif after is None:
@@ -420,7 +420,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
     run = Locking(history, workers, chance, folds=False, is_long=is_long, split=None)
     run.attempt()
     stored = run.target.store.tables[NAME]
-    for _ in range(writes):  # # rows that the source has or had, with any values that no unique key forbids
+    for _ in range(writes):  # rows that the source has or had, with any values that no unique key forbids
         known = list(stored.rows.items())
         if not known:
             continue
@@ -449,7 +449,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
         if halted.code != "target-refused":
             raise
         run.target.forget()
-        return  # # A row that no change of the log concerns has a unique value of the source.
+        return  # A row that no change of the log concerns has a unique value of the source.
     while locks := run.locks():
         heads = {one.id for one in locks if not one.needs or one.needs not in {other.id for other in locks}}
         assert heads

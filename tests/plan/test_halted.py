@@ -54,7 +54,7 @@ def test_one_that_halts_leaves_its_group():
     assert picture(state) == (4, None, {"b": (0, None), "a": (0, None)})
     after = step(state, entries)
     assert after is None, "the statement is one of both"
-    # # In the next run, neither is halted: both arrive at the statement, and continue together.
+    # In the next run, neither is halted: both arrive at the statement, and continue together.
     again = PlanState.from_checkpoint(state.lsn, state.copy_json())
     assert picture(step(again, entries)) == (4, None, {"ab": (0, 1)})
 
@@ -147,7 +147,7 @@ def test_whatever_halts_and_is_mended_each_table_gets_all_of_its_log_in_order(wo
     for _ in range(100):
         if chance.random() < 0.15:
             poisoned = [name for name in "abc" if chance.random() < 0.3]
-            # # In a new run, a table that was halted because of its rows is tried again, and may be refused again.
+            # In a new run, a table that was halted because of its rows is tried again, and may be refused again.
             state = PlanState.from_checkpoint(state.lsn, state.copy_json()).halting(names("".join(poisoned)))
             done, halted = set(), set()
         for due in state.dues:

@@ -463,7 +463,7 @@ def test_all_come_to_the_end_of_any_sequence(
     count: int, steps: list[str], mode: ShardMode, moves: list[tuple[int, str]]
 ) -> None:
     if mode == "optimistic":
-        # # A shard that comes again waits for shards that have made all changes, and never drops the column again.
+        # A shard that comes again waits for shards that have made all changes, and never drops the column again.
         steps = [step for place, step in enumerate(steps) if f"-{step[1:].rstrip('!=12')}" not in steps[:place]]
     shards = Shards(count, steps, mode)
     for number, what in moves:

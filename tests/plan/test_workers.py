@@ -181,7 +181,7 @@ class World:
                 self.commit(worker, workers.checkpoints[worker], moved.checkpoints[worker], plan)
             for request in plan.read:
                 assert request.table not in end.exceptions
-                # # Everything of this batch has happened on the source before the chunk is read.
+                # Everything of this batch has happened on the source before the chunk is read.
                 if request.phase is Phase.FINISH:
                     chunks[request] = StagedChunk(request, START, 0, None, None, is_last=True)
                     continue
@@ -223,7 +223,7 @@ class World:
             for entry in self.entries
             if piece.extent.offset <= entry.extent.offset < piece.extent.end
             for name in entry.transaction.tables
-            # # The place of a row is just before the end of its transaction.
+            # The place of a row is just before the end of its transaction.
             if name in self.names and piece.carries(name) and entry.transaction.lsn > floor.at(name)
         ]
         stored = self.rows[worker]

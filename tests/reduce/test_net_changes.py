@@ -121,14 +121,14 @@ def test_only_a_change_of_unique_values_over_the_whole_batch_removes_a_row() -> 
 
 
 def test_a_key_left_by_one_row_and_taken_by_another_is_removed_first() -> None:
-    # # Row 1 moves to 2 and keeps b=1; row 3 moves to 1. If rows were changed in place, row 1 would still have b=1 when
+    # Row 1 moves to 2 and keeps b=1; row 3 moves to 1. If rows were changed in place, row 1 would still have b=1 when
     # row 2 is written.
     found = net(table(INT, INT, unique=["b"]), (U, (1, 1), (2, 1)), (U, (3, 3), (1, 3)))
     assert (rows(found.deletes), rows(found.upserts)) == ([(1,), (3,)], [(1, 3), (2, 1)])
 
 
 def test_a_copied_row_whose_unique_value_the_log_changes_is_removed_too() -> None:
-    # # The target may already have both rows, from the log of earlier batches.
+    # The target may already have both rows, from the log of earlier batches.
     copied = ((C, None, (1, 1)), (C, None, (2, None)), (C, None, (3, 3)))
     found = net(table(INT, INT, unique=["b"]), *copied, (U, (1, 1), (1, 2)), (U, (2, None), (2, 1)))
     assert (rows(found.deletes), rows(found.upserts)) == ([(1,), (2,)], [(1, 2), (2, 1), (3, 3)])

@@ -77,7 +77,7 @@ class Rows:
             self.rows.pop(self.key(row), None)
         for row in upserts:
             old = self.rows.get(self.key(row))
-            # # An upsert that finds its row leaves the columns of the key unchanged.
+            # An upsert that finds its row leaves the columns of the key unchanged.
             self.put(row if old is None else {**row, "id": old["id"]}, replacing=self.key(row))
 
     def content(self) -> list[Row]:
@@ -89,7 +89,7 @@ def history(table: Table, wishes: Sequence[Wish], ids: Sequence[Any]) -> tuple[l
     them.
     """
     source = Rows(table)
-    for number, name in enumerate(ids[:3]):  # # One key is free, so that a row can move to it.
+    for number, name in enumerate(ids[:3]):  # One key is free, so that a row can move to it.
         row = {"id": name, "u": number, "v": number, "w": 1}
         if source.key(row) not in source.rows:
             source.put(row)
@@ -118,7 +118,7 @@ def history(table: Table, wishes: Sequence[Wish], ids: Sequence[Any]) -> tuple[l
         elif what == "move" and old is not None:
             change(Op.UPDATE, old, {**old, "id": ids[to], column: value})
         elif what == "swap" and old is not None and other is not None and old is not other:
-            # # An application has to do this: one row gets another value first.
+            # An application has to do this: one row gets another value first.
             aside = {**old, column: None}
             change(Op.UPDATE, old, aside)
             if source.rows.get(source.key(aside)) == aside:
@@ -181,7 +181,7 @@ def test_workers_reach_the_same_end_in_whatever_order_they_write(
     changes, states = history(table, wishes, ids)
     target, order = started(table, states[0]), random.Random(seed)
     for low, some in cut(changes, cuts):
-        # # Two slices of the batch are divided independently, as two processes do it.
+        # Two slices of the batch are divided independently, as two processes do it.
         slices = [
             buckets(batch_of(table, half, low), workers) for half in (some[: len(some) // 2], some[len(some) // 2 :])
         ]

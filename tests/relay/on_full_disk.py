@@ -48,7 +48,7 @@ while True:
     if len(seen) == len(log):
         break
     assert new, "nothing came in although there was room"
-    # # The disk is full to the last byte: before the purge, neither the mark nor the moved catalogue fits.
+    # The disk is full to the last byte: before the purge, neither the mark nor the moved catalogue fits.
     filler = disk / "filler"
     with suppress(OSError), filler.open("wb") as file:
         while True:

@@ -66,7 +66,7 @@ def test_any_ordinary_transactions(seed):
     chance = random.Random(seed)
     log = random_log(chance, chance.randint(1, 30))
     start = chance.choice([log.start, Lsn(0, 6, 999)])
-    with contextlib.suppress(PidtsError):  # # The part before an unusual event has been compared.
+    with contextlib.suppress(PidtsError):  # The part before an unusual event has been compared.
         compare(log, chance.randrange(4, 1 << 40), 1 << 41, start, EntryEncoder())
 
 
@@ -159,7 +159,7 @@ def test_a_record_says_what_was_put_into_the_log(flavor, seed):
     ]
     walker, scanner = LogWalker(maker.file), TransactionScanner(0, maker.start)
     scanner.feed(walker.feed(maker.events[0]))
-    scanner.mark()  # # The format event is an entry of its own.
+    scanner.mark()  # The format event is an entry of its own.
     run = BlockScan(walker, scanner).run(memoryview(b"".join(maker.events[1:])), 0, 1 << 40)
     found = list(records(bytes(EntryEncoder().encode(run, 1000, 1000).frames)))
     previous, offset = (0, 7, head), 1000

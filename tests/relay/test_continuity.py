@@ -418,7 +418,7 @@ def test_any_history_of_breaks_and_cuts(tmp_path: Path) -> None:
             try:
                 first = with_break.first
                 broken = first_break(with_break, first or START)
-            except Halted as error:  # # Even the first header is missing.
+            except Halted as error:  # Even the first header is missing.
                 assert error.code in {"relay-corrupt", "relay-purged"}  # noqa: PT017
                 broken = Discontinuity("relay-corrupt", "").at(START)
             if broken is None:

@@ -76,7 +76,7 @@ def test_a_task_that_begins_holds_everything_until_it_knows_its_place(relay: Pat
     found = release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)}))
     assert (found.gone, found.needed_from, found.held_by) == ((), None, ("task new",))
     new.move(lsn(log, 50))
-    new.begin()  # # The task starts again: its old mark keeps the same log.
+    new.begin()  # The task starts again: its old mark keeps the same log.
     assert read_needs(Folder.of(relay, "s"))[0].lsn == lsn(log, 50)
     assert release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})).gone
     assert segments(relay, "s")[0].start <= lsn(log, 50)

@@ -95,7 +95,7 @@ def test_no_joined_run_crosses_a_stop(seed):
     stops = (chance.choice(keys), chance.choice(keys))
     ends = [entry.transaction.lsn for entry in read(data, stops)]
     assert all(Lsn(*stop) in ends for stop in stops)
-    # # Also a place that is not the end of an entry: an entry that begins before it does not continue after it.
+    # Also a place that is not the end of an entry: an entry that begins before it does not continue after it.
     change_no, log_index, offset = stops[0]
     between = (change_no, log_index, offset - 1)
     ends = [entry.transaction.lsn for entry in read(data, (between, NOWHERE))]
@@ -117,7 +117,7 @@ def test_a_damaged_record_ends_what_can_be_read():
 
 def test_many_in_a_row_are_few():
     chance = random.Random(3)
-    chance.random = lambda: 1.0  # # nothing unusual
+    chance.random = lambda: 1.0  # nothing unusual
     entries = made(chance, 5000, "mysql")
     found = read(b"".join(frame(encode_entry(entry)) for entry in entries))
     assert len(found) < 10
@@ -125,7 +125,7 @@ def test_many_in_a_row_are_few():
 
 
 def test_a_large_transaction_is_joined_to_no_small_ones():
-    # # Otherwise the rows of small transactions would be separated where only large transactions may be cut.
+    # Otherwise the rows of small transactions would be separated where only large transactions may be cut.
     chance = random.Random(3)
     chance.random = lambda: 1.0
     sizes = [200, 200, 5 << 20, 200, 200]

@@ -115,7 +115,7 @@ def write(run_sql: RunSql, server: Server, database: str, begin: int, end: int) 
         run_sql(server, sql, database=database)
         row = run_sql(server, f"SELECT * FROM t WHERE id = {number}", database=database)[0]
         rows.append(dict(zip(names, row, strict=True)))
-        if number % 10 == 5:  # # Not the last event: MariaDB adds events to the head of a new file at any time.
+        if number % 10 == 5:  # Not the last event: MariaDB adds events to the head of a new file at any time.
             run_sql(server, "FLUSH BINARY LOGS")
     return rows
 
@@ -259,7 +259,7 @@ def test_a_statement_that_nobody_understands_makes_the_replicator_look_again(
         until(lambda: len(stored_places(folder)) > 1)
         run_sql(mariadb, "INSERT INTO odd VALUES (9, 10)", database=database)
         until(received_all(reader, mariadb))
-        # # The later reading is also used for earlier rows: from the statement on.
+        # The later reading is also used for earlier rows: from the statement on.
         assert decoded(reader, first, name) == [{"a": 7, "b": 8}, {"a": 9, "b": 10}]
         assert decoded(reader, stored_places(folder)[-1], name)[-1:] == [{"a": 9, "b": 10}]
 

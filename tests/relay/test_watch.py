@@ -24,7 +24,7 @@ def seconds_of_a_wait(watched: FolderWatch, seconds: float) -> float:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells it on Linux only")
 def test_a_wait_ends_with_a_write(tmp_path: Path) -> None:
     with (tmp_path / "000000001.index").open("ab", buffering=0) as index, closing(FolderWatch(tmp_path)) as watched:
-        watched.wait(10)  # # begins to watch
+        watched.wait(10)  # begins to watch
         threading.Timer(0.1, index.write, [b"entry"]).start()
         assert 0.05 < seconds_of_a_wait(watched, 10) < 5
         index.write(b"entry")

@@ -108,7 +108,7 @@ def test_the_same_files(folders, seed):
     found = fill(plain, log, segment_bytes, event_by_event)
     assert fill(fast, log, segment_bytes, lambda receiver: feed_blocks(receiver, blocks, 1001)) == found
     assert files(fast) == files(plain)
-    # # Whatever is refused later, the first transaction of the log is an ordinary one.
+    # Whatever is refused later, the first transaction of the log is an ordinary one.
     assert any(not entry.transaction.is_mark for entry in RelayReader(plain, "s").entries())
 
 

@@ -24,7 +24,7 @@ def test_a_disk_that_somebody_fills_is_reported_and_what_is_applied_makes_room(m
         text=True,
         check=False,
         timeout=180,
-        # # The compiler is slow on a busy machine, and these tests need no compiled code.
+        # The compiler is slow on a busy machine, and these tests need no compiled code.
         env={**os.environ, "PIDTS_KERNEL": "python"},
     )
     if done.returncode == 77 or "unshare" in done.stderr or shutil.which("unshare") is None:

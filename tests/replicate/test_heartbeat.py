@@ -28,7 +28,7 @@ def config_of(source: SourceConfig, server: Server, relay: Path, beat: Heartbeat
 
 @pytest.fixture
 def schema(mysql_like: Server, run_sql: RunSql, database: str) -> str:
-    """Returns the name of a schema for the heartbeat, made from the name of the test's own schema."""
+    """Drops the schema of the test, which the heartbeat creates again; returns its name."""
     run_sql(mysql_like, f"DROP DATABASE {database}")
     return database
 
@@ -67,7 +67,7 @@ def test_the_privileges_that_are_asked_for_are_enough(
     mysql_like: Server, run_sql: RunSql, schema: str, tmp_path: Path
 ) -> None:
     account = f"beats_{schema}"[:16]
-    # # MySQL 5.6 has an account without a name for this machine, which is used before an account for any machine.
+    # MySQL 5.6 has an account without a name for this machine, which is used before an account for any machine.
     everywhere = [f"{account}@'{host}'" for host in ("%", "localhost")]
     for one in everywhere:
         run_sql(mysql_like, f"CREATE USER {one} IDENTIFIED BY 'Pass_word-1'")

@@ -30,7 +30,7 @@ from pidts.source import SourceConfig, connect, log_end, position
 RunSql = Callable[..., list[tuple[Any, ...]]]
 pytestmark = pytest.mark.repeats("mysql56")
 STARTS = [sandbox.start_mariadb, pytest.param(sandbox.start_mysql56, marks=pytest.mark.long)]
-# # Events that MariaDB sends only to clients that ask for them.
+# Events that MariaDB sends only to clients that ask for them.
 NOT_SENT = {EventType.ANNOTATE_ROWS}
 
 
@@ -150,7 +150,7 @@ def test_follows_over_rotations(mysql_like: Server, run_sql: RunSql, database: s
             run_sql(mysql_like, "FLUSH BINARY LOGS")
         write(run_sql, mysql_like, database, 5)
         run.until_received(mysql_like)
-        # # Log that was received is in the relay before it is in the state.
+        # Log that was received is in the relay before it is in the state.
         run.until(lambda: run.replicator.state().source_time >= time.time() - 120)
         assert run.replicator.state().connected
     entries = assert_holds_the_log(tmp_path, mysql_like, start)
@@ -176,7 +176,7 @@ def test_starts_in_the_middle_and_goes_on_in_the_same_segment(
         write(run_sql, mysql_like, database, 2)
     folder, address = Folder.of(tmp_path, "s").path, f"{mysql_like.host}:{mysql_like.port}"
     assert servers_read(folder) == {0: address}
-    (folder / "servers").unlink()  # # as on a disk that was full when this part of the log began
+    (folder / "servers").unlink()  # as on a disk that was full when this part of the log began
     with following(ReplicatorConfig(source_of(mysql_like), tmp_path, None)) as run:
         run.until_received(mysql_like)
     assert servers_read(folder) == {0: address}
@@ -237,7 +237,7 @@ def test_kill_9_of_the_replicator(mariadb: Server, run_sql: RunSql, database: st
     def keep_writing() -> None:
         while not writing.is_set():
             write(run_sql, mariadb, database, 5, size=3000)
-            time.sleep(0.1)  # # More rows would only make the final comparison longer.
+            time.sleep(0.1)  # More rows would only make the final comparison longer.
 
     thread = threading.Thread(target=keep_writing)
     thread.start()
@@ -299,7 +299,7 @@ def test_a_log_that_was_reset_and_grew_again_is_not_the_old_log(
             run.until_received(server)
         received = end_of(server)
         run_sql(server, "DROP TABLE d.t")
-        time.sleep(1.1)  # # The time of a file's creation has whole seconds.
+        time.sleep(1.1)  # The time of a file's creation has whole seconds.
         run_sql(server, "RESET MASTER")
         write(run_sql, server, "d", 3)
         assert end_of(server) == received
@@ -319,7 +319,7 @@ def test_another_server_takes_over_by_gtid(
         write(run_sql, first, "d", 5)
         first.stop()
         shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("auto.cnf", "s.sock"))
-        # # The server's log names files by their former paths. So it begins a log of its own, with all that its origin
+        # The server's log names files by their former paths. So it begins a log of its own, with all that its origin
         # had executed.
         first.start()
         with following(ReplicatorConfig(source_of(first), relay, Position("bin.000001", 4))) as run:
@@ -387,7 +387,7 @@ def test_a_transaction_s_bytes_begin_with_it_however_fast_files_rotate(
         for _ in range(1 + 2 * (number % 3 == 0)):
             run_sql(mariadb, "FLUSH LOGS")
         run_sql(mariadb, "INSERT INTO m VALUES ()", database=database)
-    # # All rows are written in a few bursts, so that nothing is synced in between.
+    # All rows are written in a few bursts, so that nothing is synced in between.
     following = Following(ReplicatorConfig(source_of(mariadb), tmp_path, start))
     try:
         following.until_received(mariadb)

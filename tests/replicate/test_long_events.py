@@ -13,7 +13,7 @@ from pidts.relay import RelayReader
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end
 
-# # Receives up to a place in the log. Returns the highest use of memory at a place before it and at the end.
+# Receives up to a place in the log. Returns the highest use of memory at a place before it and at the end.
 # `getrusage` would return at least the memory of the process that has started this one.
 FOLLOW = """
 import json, re, sys, threading, time
@@ -73,7 +73,7 @@ def test_an_event_of_many_packets_is_received_in_little_memory(
     reader.close()
     data = (server.directory / "binlog" / begin.file).read_bytes()[begin.offset : end.offset]
     assert len(held) > 110_000_000
-    # # Events that MariaDB sends only to clients that ask for them are missing.
+    # Events that MariaDB sends only to clients that ask for them are missing.
     assert held == data or (kind == "mariadb" and held == without_annotations(data))
 
 

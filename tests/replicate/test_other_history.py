@@ -100,7 +100,7 @@ def test_domains_and_tags_are_followed_and_resumed(
     with following(config) as run:
         run.until_received(mysql_like)
     entries = assert_holds_the_log(tmp_path, mysql_like, start)
-    # # A relay that begins at a position without GTIDs nevertheless has the complete set.
+    # A relay that begins at a position without GTIDs nevertheless has the complete set.
     assert RelayReader(tmp_path, "s").gtid_set(entries[-1].transaction.lsn) == executed_on(mysql_like)
 
 
@@ -161,12 +161,12 @@ def test_a_mariadb_with_the_same_server_id(run_sql: RunSql, tmp_path: Path) -> N
         for one in (server, stranger):
             run_sql(one, "CREATE DATABASE d")
             write(run_sql, one, "d", 4)
-            # # Two servers that do the same in the same second with the same number write the same log.
+            # Two servers that do the same in the same second with the same number write the same log.
             time.sleep(1.1)
         config = ReplicatorConfig(source_of(server), relay, Position("bin.000001", 4), patience=0.3)
         with following(config) as run:
             run.until_received(server)
-        # # By its GTIDs, it has everything.
+        # By its GTIDs, it has everything.
         write(run_sql, stranger, "d", 4)
         error = halted(replace(config, source=source_of(stranger)))
         assert (error.code, "server-id 77" in error.what) == ("other-source", True)
@@ -214,7 +214,7 @@ def test_a_relay_that_was_lost_is_made_again_with_the_same_lsns(run_sql: RunSql,
             with following(replace(config, relay=relay, start=start, use_gtid=use_gtid)) as run:
                 run.until(lambda run=run: run.replicator.state().position == str(end_of(second)))  # type: ignore[misc]
             known, made = (entries_of(at, start) for at in (tmp_path / "old", relay))
-            # # The copy of a server has the same log at this place, so the position is valid there, too.
+            # The copy of a server has the same log at this place, so the position is valid there, too.
             assert [(one.lsn.position("bin"), one.gtid, one.row_events) for one in made] == [
                 (one.lsn.position("bin"), one.gtid, one.row_events) for one in known
             ]

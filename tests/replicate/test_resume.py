@@ -53,8 +53,8 @@ def test_beyond_four_gigabytes_only_gtid_can_continue() -> None:
 @pytest.mark.parametrize(
     "logs",
     [
-        (("bin.000004", 299),),  # # The source was restored from a backup, or it has lost its last writes.
-        (("bin.000001", 10_000),),  # # after RESET MASTER
+        (("bin.000004", 299),),  # The source was restored from a backup, or it has lost its last writes.
+        (("bin.000001", 10_000),),  # after RESET MASTER
     ],
 )
 @pytest.mark.parametrize("use_gtid", [False, True])
@@ -122,10 +122,10 @@ def test_a_lost_relay_begins_at_the_checkpoint_and_counts_on() -> None:
 @pytest.mark.parametrize(
     ("position", "found"),
     [
-        ("bin.000004:300", f"{A}:1-6"),  # # This log has other transactions before that byte.
-        ("bin.000004:300", f"{A}:1-8"),  # # And here is one more, which would be left out.
-        ("bin.000004:900", None),  # # There is no such byte.
-        ("bin.000004:300", None),  # # It is unknown.
+        ("bin.000004:300", f"{A}:1-6"),  # This log has other transactions before that byte.
+        ("bin.000004:300", f"{A}:1-8"),  # And here is one more, which would be left out.
+        ("bin.000004:900", None),  # There is no such byte.
+        ("bin.000004:300", None),  # It is unknown.
         ("old.000004:300", None),
         ("", None),
     ],

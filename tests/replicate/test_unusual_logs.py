@@ -61,7 +61,7 @@ def test_everything_arrives_and_is_decoded(server: Server, run_sql: RunSql, tmp_
         "CREATE TABLE odd.t (id int PRIMARY KEY AUTO_INCREMENT, v longtext, n int)",
         "CREATE TABLE odd.m (id int PRIMARY KEY, n int) ENGINE=MyISAM",
         "INSERT INTO odd.t (v, n) VALUES ('first', 1), (NULL, 2)",
-        "INSERT INTO odd.t (v, n) VALUES (REPEAT('0123456789abcdef', 1200000), 3)",  # # 19 MB: more than one packet.
+        "INSERT INTO odd.t (v, n) VALUES (REPEAT('0123456789abcdef', 1200000), 3)",  # 19 MB: more than one packet.
         "INSERT INTO odd.t (v, n) SELECT CONCAT(MD5_OR_SHA(n), n), n + 10 FROM odd.t WHERE n < 3",
         "INSERT INTO odd.m VALUES (1, 1), (2, 2)",
         "FLUSH LOGS",
@@ -95,7 +95,7 @@ def test_everything_arrives_and_is_decoded(server: Server, run_sql: RunSql, tmp_
     for table in structures.values():
         expected = run_sql(server, f"SELECT * FROM odd.{table.name.name} ORDER BY 1")
         assert [tuple(row.values()) for _, row in sorted(rows[table.name.name].items())] == expected
-    assert EventType.ANNOTATE_ROWS not in seen  # # MariaDB sends these events only to clients that ask for them.
+    assert EventType.ANNOTATE_ROWS not in seen  # MariaDB sends these events only to clients that ask for them.
     if server.kind == "mysql97":
         assert EventType.TRANSACTION_PAYLOAD in seen
     else:
@@ -111,7 +111,7 @@ def mixed(connection: Any, *, engines: bool) -> None:
             "BEGIN",
             "SAVEPOINT e",
             "INSERT INTO odd.t (v, n) VALUES ('kept', 50)",
-            "SAVEPOINT `É`",  # # The server treats these names as equal.
+            "SAVEPOINT `É`",  # The server treats these names as equal.
             "INSERT INTO odd.t (v, n) VALUES ('undone', 51)",
             *(["INSERT INTO odd.m VALUES (3, 3)"] if engines else []),
             "ROLLBACK TO e",

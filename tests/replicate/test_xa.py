@@ -361,7 +361,7 @@ def test_what_was_prepared_before_the_relay_began_halts_when_it_commits(
     with following(ReplicatorConfig(source_of(server), tmp_path, start)) as run:
         run.until_received(server)
     task = Task(tmp_path, database, start)
-    if server.kind == "mysql56":  # # The server logs the rows with the commit.
+    if server.kind == "mysql56":  # The server logs the rows with the commit.
         task.run()
         assert task.content()["i"] == [(2, "b"), (3, "before")]
         return

@@ -31,19 +31,19 @@ def table(name: str) -> TableName:
         (AllowList(do_dbs=("~op",)), "shop.t", "sho.t"),
         (AllowList(do_dbs=(r"~^\D+$",)), "shop.t", "shop1.t"),
         (AllowList(ignore_dbs=("a",)), "b.t", "a.t"),
-        # # With do-dbs, ignore-dbs is not used.
+        # With do-dbs, ignore-dbs is not used.
         (AllowList(do_dbs=("a*",), ignore_dbs=("ab",)), "ab.t a.t", "b.t"),
         (AllowList(do_tables=(("a", "t"),)), "a.t", "a.u b.t"),
         (AllowList(do_tables=(("a", "t*"),)), "a.t a.tt", "a.u"),
         (AllowList(do_tables=(("~^a", "~^t"),)), "a.t aa.tt", "a.u b.t"),
         (AllowList(do_tables=(("~^a", "t"),)), "ab.t", "ab.u"),
         (AllowList(do_tables=(("a", "~t$"),)), "a.xt", "a.tx"),
-        # # Both patterns of an entry must match.
+        # Both patterns of an entry must match.
         (AllowList(do_tables=(("~^a", "t"), ("~^b", "u"))), "a.t b.u", "a.u b.t"),
         (AllowList(ignore_tables=(("a", "log*"),)), "a.t b.log", "a.log a.logs"),
-        # # With do-tables, a match keeps a table whatever ignore-tables says. A table that matches neither is dropped.
+        # With do-tables, a match keeps a table whatever ignore-tables says. A table that matches neither is dropped.
         (AllowList(do_tables=(("a", "t*"),), ignore_tables=(("a", "t1"),)), "a.t1 a.t2", "a.u"),
-        # # The schema is checked first.
+        # The schema is checked first.
         (AllowList(do_dbs=("b",), do_tables=(("a", "t"),)), "", "a.t b.t b.u"),
         (AllowList(ignore_dbs=("a",), do_tables=(("a", "t"),)), "", "a.t"),
         (AllowList(do_dbs=("a",), ignore_tables=(("a", "t"),)), "a.u", "a.t b.u"),

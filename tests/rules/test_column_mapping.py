@@ -53,7 +53,7 @@ def ids(rows: pa.StructArray) -> list:
         ("shop_127.orders", ("15", *ARGUMENTS[1:]), 15 << 59 | 127 << 52),
         ("shop2.orders010", ARGUMENTS[:3], 1 << 59 | 2 << 52 | 10 << 44),
         ("SHOP_2.Orders_10", ARGUMENTS, 1 << 59 | 2 << 52 | 10 << 44),
-        # # An omitted part takes no bits: the other parts move up.
+        # An omitted part takes no bits: the other parts move up.
         ("shop_2.orders_10", ("", *ARGUMENTS[1:]), 2 << 56 | 10 << 48),
         ("shop_2.orders_10", ("1", "", "orders", "_"), 1 << 59 | 10 << 51),
         ("shop_2.orders_10", ("1", "shop", "", "_"), 1 << 59 | 2 << 52),

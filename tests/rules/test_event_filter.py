@@ -39,13 +39,13 @@ def test_without_rules_everything_is_taken() -> None:
         ("Ignore", "delete", "insert", TAKE),
         ("Error", "delete", "delete", REFUSE),
         ("Error", "delete", "insert", TAKE),
-        # # A Do rule drops everything that it does not list.
+        # A Do rule drops everything that it does not list.
         ("Do", "delete", "delete", TAKE),
         ("Do", "delete", "insert", SKIP),
         ("Do", "all dml", "create table", SKIP),
         ("Do", "", "insert", SKIP),
         ("Ignore", "", "insert", TAKE),
-        # # Groups of kinds.
+        # Groups of kinds.
         ("Ignore", "all", "insert", SKIP),
         ("Ignore", "all", "create table", SKIP),
         ("Ignore", "all dml", "update", SKIP),
@@ -59,11 +59,11 @@ def test_without_rules_everything_is_taken() -> None:
         ("Error", "incompatible ddl changes", "alter table, add column", TAKE),
         ("Error", "incompatible ddl changes", "create index", TAKE),
         ("Error", "incompatible ddl changes", "delete", TAKE),
-        # # A special form of ALTER TABLE has a name of its own, and `alter table` does not include it.
+        # A special form of ALTER TABLE has a name of its own, and `alter table` does not include it.
         ("Ignore", "alter table", "drop column", TAKE),
         ("Ignore", "alter table", "alter table, add column", SKIP),
         ("Ignore", "add column", "alter table, add column", SKIP),
-        # # None ends the list for its kinds.
+        # None ends the list for its kinds.
         ("Ignore", "none", "insert", TAKE),
         ("Do", "none", "insert", SKIP),
         ("Ignore", "none, insert", "insert", TAKE),
@@ -93,14 +93,14 @@ def test_a_rule_decides_by_the_kind(action: str, listed: str, event: str, expect
         ("Error", "", "partition", "alter table", "ALTER TABLE t1 PARTITION BY HASH (a)", REFUSE),
         ("Do", "", "x", "", "create function y", SKIP),
         ("Do", "", "x", "", "create function x", TAKE),
-        # # A change must pass both: the kinds first, then the patterns.
+        # A change must pass both: the kinds first, then the patterns.
         ("Do", "create table", "log", "create table", "CREATE TABLE log1 (a int)", TAKE),
         ("Do", "create table", "log", "create table", "CREATE TABLE t1 (a int)", SKIP),
         ("Do", "create table", "log", "drop table", "DROP TABLE log1", SKIP),
         ("Ignore", "drop table", "log", "create table", "CREATE TABLE log1 (a int)", SKIP),
-        # # Only statements are compared with a pattern, since rows have no text.
+        # Only statements are compared with a pattern, since rows have no text.
         ("Do", "insert", "log", "insert", "", TAKE),
-        # # Spaces and comments around the text are not part of it.
+        # Spaces and comments around the text are not part of it.
         ("Ignore", "", r"^DROP.*t1$", "drop table", "\n DROP TABLE t1\n", SKIP),
     ],
 )
@@ -124,13 +124,13 @@ def test_any_pattern_of_a_rule_will_do_and_each_is_alone() -> None:
         ("s*.t*", "S1.T1", True),
         ("s*.t*", "s1.x", False),
         ("s*.t*", "x.t1", False),
-        # # A rule for a schema also applies to its tables.
+        # A rule for a schema also applies to its tables.
         ("s*", "s1.t1", True),
         ("s*", "s1", True),
-        # # A statement on a schema has no table, and `*` matches no table.
+        # A statement on a schema has no table, and `*` matches no table.
         ("s*.*", "s1", True),
         ("s*.t*", "s1", False),
-        # # A statement that cannot be parsed has neither.
+        # A statement that cannot be parsed has neither.
         ("*", "", True),
         ("*.*", "", True),
         ("s*", "", False),

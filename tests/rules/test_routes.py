@@ -29,22 +29,22 @@ def target_table(routes: Routes, name: str) -> str:
         ([], "shop_1.t_1>shop_1.t_1 Shop.T>Shop.T"),
         ([SCHEMA], "shop_1.t_1>shop.t_1 shop_1.T>shop.T shop.t_1>shop.t_1"),
         ([TABLE], "shop_1.t_1>shop.t shop_1.x>shop_1.x crm.t_1>crm.t_1"),
-        # # A rule for a table has priority over a rule for a schema, whatever their order in the file is.
+        # A rule for a table has priority over a rule for a schema, whatever their order in the file is.
         ([SCHEMA, TABLE], "shop_1.t_1>shop.t shop_1.x>shop.x"),
         ([TABLE, SCHEMA], "shop_1.t_1>shop.t shop_1.x>shop.x"),
         # An empty target keeps the name.
         ([RouteRule("a", "t", "", "u")], "a.t>a.u"),
         ([RouteRule("a", "t", "b", "")], "a.t>b.t"),
         ([RouteRule("a", "t")], "a.t>a.t"),
-        # # A rule for a schema may name a table: all tables of the schema are routed to it.
+        # A rule for a schema may name a table: all tables of the schema are routed to it.
         ([RouteRule("a", "", "b", "u")], "a.t>b.u a.v>b.u"),
         ([RouteRule("~^a[0-9]+$", "~^t[0-9]$", "b", "t")], "a12.t3>b.t a.t3>a.t3 a1.t33>a1.t33"),
         ([RouteRule("~a", "*", "b")], "xay.t>b.t xy.t>xy.t"),
         ([RouteRule("a?", "t[0-9]", "b", "t")], "ab.t1>b.t a.t1>a.t1 ab.tx>ab.tx"),
         ([RouteRule("a", "t[!0-9]", "b", "t")], "a.tx>b.t a.t1>a.t1"),
-        # # The case of a name does not matter, and is kept.
+        # The case of a name does not matter, and is kept.
         ([RouteRule("A", "", "B")], "a.Tab>B.Tab A.tab>B.tab"),
-        # # A route is not applied to the result of another route.
+        # A route is not applied to the result of another route.
         ([RouteRule("a", "", "b"), RouteRule("b", "", "c")], "a.t>b.t b.t>c.t"),
     ],
 )
@@ -63,7 +63,7 @@ def test_case_decides_where_the_task_says_so() -> None:
     ("rules", "schema", "target"),
     [
         ([SCHEMA], "shop_1", "shop"),
-        # # A rule for tables does not rename the schema, even if it names all tables of the schema.
+        # A rule for tables does not rename the schema, even if it names all tables of the schema.
         ([RouteRule("shop_*", "*", "shop")], "shop_1", "shop_1"),
         ([SCHEMA, TABLE], "shop_1", "shop"),
         ([SCHEMA], "crm", "crm"),
@@ -97,14 +97,14 @@ def test_two_rules_on_a_schema_do_not_matter_to_a_table_with_its_own() -> None:
     ("regexp", "name", "value"),
     [
         ("^t_(.*)$", "t_7", "7"),
-        ("^t_(.*)$", "x", ""),  # # no match: the empty text, never NULL
-        ("t_", "t_7", ""),  # # a pattern without groups
-        ("_(.)_(.)", "t_1_2_3", "12"),  # # all groups of the first match, joined
+        ("^t_(.*)$", "x", ""),  # no match: the empty text, never NULL
+        ("t_", "t_7", ""),  # a pattern without groups
+        ("_(.)_(.)", "t_1_2_3", "12"),  # all groups of the first match, joined
         ("((a)b)", "ab", "aba"),
         ("(a)?(b)", "b", "b"),
-        ("(T)", "t", ""),  # # Case matters.
+        ("(T)", "t", ""),  # Case matters.
         ("(?i)(T)", "t", "t"),
-        (r"(\w+)", "täg", "t"),  # # `\w` matches only ASCII.
+        (r"(\w+)", "täg", "t"),  # `\w` matches only ASCII.
         (r"(\d*)", "٣", ""),
         ("(?P<year>[0-9]{4})", "log2026", "2026"),
     ],

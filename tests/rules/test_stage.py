@@ -151,7 +151,7 @@ def test_an_extracted_column_that_the_table_has_halts() -> None:
     ],
 )
 def test_the_event_filter_drops_by_kind(action: str, events: list[str], left: list[Op]) -> None:
-    for schema, kept in (("shop_1", left), ("shop", [N, U, D])):  # # the source's names, and not the target's
+    for schema, kept in (("shop_1", left), ("shop", [N, U, D])):  # the source's names, and not the target's
         rules = replace(ROUTED, events=EventFilter((FilterRule(schema, "t_*", tuple(events), (), action),)))
         found = rules.changes(BATCH)
         assert ([] if found is None else found.rows["op"].to_pylist()) == kept
@@ -347,7 +347,7 @@ def test_a_batch_comes_out_as_each_of_its_changes_would(
 
     left = [number for number, (op, before, after, _) in enumerate(changes) if not dropped(op, before, after)]
     whole = batch(table, *changes)
-    first = data.draw(st.integers(0, len(changes)))  # # A batch may be a part of a longer one.
+    first = data.draw(st.integers(0, len(changes)))  # A batch may be a part of a longer one.
     cut = [replace(whole, rows=whole.rows.slice(0, first)), replace(whole, rows=whole.rows.slice(first))]
     found = [part for part in map(rules.changes, cut) if part is not None]
     assert [image for part in found for image in images_of(part)] == [

@@ -94,8 +94,8 @@ def test_options_reach_the_server(run_sql: RunSql) -> None:
 def test_servers_that_start_at_the_same_time_do_not_disturb_each_other(
     run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(FOLDER)  # # Each server makes its own data.
-    # # If servers shared a temporary folder, the start of one would remove the temporary tables of the others.
+    monkeypatch.delenv(FOLDER)  # Each server makes its own data.
+    # If servers shared a temporary folder, the start of one would remove the temporary tables of the others.
     with ThreadPoolExecutor(2) as pool:
         servers = list(pool.map(lambda _: sandbox.start_mariadb(), range(2)))
     with ExitStack() as stack:
@@ -168,7 +168,7 @@ def test_no_server_survives_its_owner(ending: signal.Signals, open_folder: Path)
         pids = [int(word) for word in owner.stdout.readline().split()]
         assert len(pids) == 2
         assert all(_is_alive(pid) for pid in pids)
-        os.killpg(owner.pid, ending)  # # The whole process group, as a terminal does it.
+        os.killpg(owner.pid, ending)  # The whole process group, as a terminal does it.
         if ending == signal.SIGINT:
             assert owner.stdout.readline() == b"still there\n"
         owner.wait(60)

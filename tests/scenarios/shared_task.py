@@ -149,7 +149,7 @@ class SharedTask:
                     assert not set(value) & set(merged.get(key, {})), f"{one.name}: a rule's name is taken"
                     merged[key] = {**merged.get(key, {}), **value}
                 elif key == "mysql-instances":
-                    # # One value for all scenarios, or one for each.
+                    # One value for all scenarios, or one for each.
                     for about, instance in zip(value * (3 - len(value)), instances.values(), strict=False):
                         assert set(about) <= set(_REFERENCES), one.name
                         for reference, names in about.items():
@@ -233,7 +233,7 @@ def _holds(cursor: Any, claim: Mapping[str, Any], kind: str) -> bool:
     try:
         cursor.execute(of_kind(claim["query"], kind))
     except (psycopg.Error, pymysql.err.Error):
-        return False  # # A column does not exist yet.
+        return False  # A column does not exist yet.
     return [list(map(plain, row)) for row in cursor.fetchall()] == of_kind(claim["rows"], kind)
 
 
@@ -242,7 +242,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Decimal):
-        # # PostgreSQL has no unsigned integers, and stores the largest ones as decimals.
+        # PostgreSQL has no unsigned integers, and stores the largest ones as decimals.
         return int(value) if value == int(value) else format(value, "f")
     return str(value) if isinstance(value, date | datetime | timedelta) else value
 

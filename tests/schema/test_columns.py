@@ -51,7 +51,7 @@ def test_labels_come_out_of_their_quotes() -> None:
 
 def test_labels_of_bytes_keep_their_spaces() -> None:
     assert column_type("enum('x','y ')", "binary", "binary").labels == ("x", "y ")
-    assert column_type("set('x','y ')").labels == ("x", "y ")  # # For this type, MySQL 8 and later show no charset.
+    assert column_type("set('x','y ')").labels == ("x", "y ")  # For this type, MySQL 8 and later show no charset.
     assert column_type("enum('x','y ')", "latin1").labels == ("x", "y")
 
 

@@ -188,7 +188,7 @@ def test_of_a_table_in_a_database_of_unknown_charset_only_the_charset_of_inherit
         (["ALTER TABLE t CHARACTER SET gbk", "ALTER TABLE t ADD x TEXT"], {"s": "unknown", "x": "gbk"}),
         (["ALTER TABLE t CHANGE s z VARCHAR(3) CHARACTER SET latin1"], {"z": "latin1"}),
         (["ALTER TABLE t CHANGE s z VARCHAR(3)"], {"z": "unknown"}),
-        # # A database may have the charset `binary`. Its columns have bytes, and no statement makes them text.
+        # A database may have the charset `binary`. Its columns have bytes, and no statement makes them text.
         (["ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4"], {"s": "unknown"}),
         (["ALTER TABLE t DROP s"], {}),
         (["CREATE DATABASE b CHARACTER SET gbk", "RENAME TABLE t TO b.t, b.t TO t"], {"s": "unknown"}),

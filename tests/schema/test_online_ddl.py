@@ -85,7 +85,7 @@ class Task:
         statement = classify(text, "a", dialect=DIALECT.of_session(logged))
         known = {"shadows": self.shadows, "structures": self.structures, "charsets": {}, "dialect": DIALECT}
         translation = translate(self.online, statement, logged, **known)
-        # # A crash before the commit: the same statement is translated again.
+        # A crash before the commit: the same statement is translated again.
         assert translate(self.online, statement, logged, **known) == translation
         self.shadows = {name: one for name, one in {**self.shadows, **translation.shadows}.items() if one is not None}
         self.shadows = {
@@ -167,7 +167,7 @@ def test_a_real_table_altered_beside_the_tool_becomes_what_the_shadow_is():
     task = Task().hear_all("CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD a int", "ALTER TABLE t ADD b int")
     with pytest.raises(Halted) as caught:
         task.hear("RENAME TABLE t TO _t_old, _t_new TO t")
-    assert caught.value.code == "online-ddl-differs"  # # b is gone and a is new: was b renamed?
+    assert caught.value.code == "online-ddl-differs"  # b is gone and a is new: was b renamed?
     assert "column a is missing" in caught.value.what
 
 
@@ -181,9 +181,9 @@ def test_a_second_attempt_forgets_the_first():
     task = Task().hear_all(
         *PT_OSC[:2], "CREATE TABLE IF NOT EXISTS _t_new (id int)", "CREATE OR REPLACE TABLE _x (i int)"
     )
-    assert len(task.shadows[TableName("a", "_t_new")].statements) == 1  # # The table existed.
+    assert len(task.shadows[TableName("a", "_t_new")].statements) == 1  # The table existed.
     task.hear_all("DROP TABLE _t_new", "CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD a int", PT_OSC[4])
-    assert len(task.ran) == 2  # # and _x, which is no shadow table
+    assert len(task.ran) == 2  # and _x, which is no shadow table
     assert "ADD COLUMN `a`" in task.sql[1]
     assert "price" not in task.sql[1]
 
@@ -283,7 +283,7 @@ HALTS = [
     (["ALTER TABLE _t_new ADD a int", "RENAME TABLE t TO _t_old, _t_new TO t"], "online-ddl-unknown"),
     (["CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new FROBNICATE", PT_OSC[4]], "online-ddl-unknown"),
     (["CREATE TABLE IF NOT EXISTS _t_new LIKE t", "ALTER TABLE _t_new ADD a int", PT_OSC[4]], "online-ddl-unknown"),
-    # # A report that is created anew each night looks like this.
+    # A report that is created anew each night looks like this.
     (["CREATE TABLE _t_new LIKE t", "RENAME TABLE t TO _t_old, _t_new TO t"], "online-ddl-rows"),
     (["RENAME TABLE t TO _t_del, _t_old TO t"], "online-ddl-rows"),
     (["RENAME TABLE _t_old TO t"], "online-ddl-rows"),

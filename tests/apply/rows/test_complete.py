@@ -480,7 +480,7 @@ def test_an_update_that_moves_its_row_to_another_worker_halts_unless_its_new_ima
         keys = completion.unread_keys()[1].to_pylist()
         assert len(keys) > 0
         assert {row["id"] for row in new}.isdisjoint(row["id"] for row in keys)
-    dealt(UNIQUE, ["id"])  # # Rows may swap unique values, so one worker has the whole table.
+    dealt(UNIQUE, ["id"])  # Rows may swap unique values, so one worker has the whole table.
     parts = dealt(PLAIN, ["id", "a", "b", "u"])
     halves = [ImageCompletion(part).images(rows_of(PLAIN, [])) for part in parts if part is not None]
     assert sorted(new["id"] for half in halves for new in half.rows["after"].to_pylist() if new) == list(

@@ -217,7 +217,7 @@ def test_batches_leave_what_single_changes_leave(seed, cuts, steady):
     first = chance.randrange(len(changes))
     whole, single = Live(), Live()
     for live in (whole, single):
-        play(live, changes[: first + 5], [])  # # The target is later than the place at which the log is read again.
+        play(live, changes[: first + 5], [])  # The target is later than the place at which the log is read again.
     play(whole, changes[first:], cuts, first)
     for number, change in enumerate(changes[first:], first):
         single.change(change, at=number)
@@ -276,7 +276,7 @@ def test_unique_values_pass_from_row_to_row_over_rows_that_the_log_did_not_expec
     table = Table(TABLE.name, TABLE.columns, (PRIMARY, Key("by_w", ("w",), unique=True)))
     live = Live(table)
     live.apply(batch_of(table, [insert(row(1, 10, 5)), insert(row(9, 20, 2))]))
-    # # The first change of row 5 shows that there was no such row. Its value 10 is free only when the older row is
+    # The first change of row 5 shows that there was no such row. Its value 10 is free only when the older row is
     # removed.
     live.apply(
         batch_of(table, [insert(row(5, 30, 5)), insert(row(5, 10, 3)), update(row(2, 40, 2), row(3, 41, 2))], 50)

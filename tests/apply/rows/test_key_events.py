@@ -42,7 +42,7 @@ def histories(draw: st.DrawFn) -> list[Change]:
 @pytest.fixture(scope="module", autouse=True)
 def _no_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identity, "FEW", identity.FEW)  # # The row is inserted again.
+        patch.setattr(identity, "FEW", identity.FEW)  # The row is inserted again.
         yield
 
 

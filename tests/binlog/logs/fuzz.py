@@ -319,11 +319,11 @@ def run(seconds: float, seed: int, compiled: Compiled, *, most: int = 5) -> Repo
     fresh = list(corpus)
     chance.shuffle(fresh)
     compiled.ask(corpus[0])
-    # # The first call may have to compile the code.
+    # The first call may have to compile the code.
     compiled.answer(20 * PATIENCE)
     end = time.monotonic() + seconds
     while time.monotonic() < end and len(report.findings) < most:
-        # # The newest samples are the least explored.
+        # The newest samples are the least explored.
         parent = chance.choice(corpus[-40:] if chance.random() < 0.3 else corpus)
         sample = fresh.pop() if fresh and chance.random() < 0.5 else damage.of(parent)
         compiled.ask(sample)

@@ -162,7 +162,7 @@ def _binary(_: str) -> SearchStrategy[Any]:
 def _labels(server: str) -> SearchStrategy[Any]:
     """Returns labels that a parser of declarations may misread. A number makes them different in every collation."""
     hostile = ["", "'", "''", "\\", "\\'", '"', "`", "\n", "\t", "%s", "(", ")", "#1", "é", "ж", "NULL", " ", "- "]
-    # # No other characters: every catalogue shows labels in three-byte UTF-8, with question marks for all that this
+    # No other characters: every catalogue shows labels in three-byte UTF-8, with question marks for all that this
     # lacks.
     hostile += ["€", "中"]
     prefixes = st.lists(st.sampled_from(hostile), min_size=1, max_size=4).map("".join)
@@ -285,7 +285,7 @@ def _table(server: str, drawn: Sequence[tuple[Kind, str, SearchStrategy[str] | N
         filled = [column for column in columns if column.values is not None]
         rows = draw(st.lists(_row(filled), min_size=1, max_size=4))
         later = draw(st.lists(_row(filled), min_size=1, max_size=len(rows)))
-        # # InnoDB stores the first bytes of long values in the row, and a row must fit into half a page.
+        # InnoDB stores the first bytes of long values in the row, and a row must fit into half a page.
         engine = "MyISAM" if server == "mysql56" else draw(st.sampled_from(["InnoDB", "InnoDB", "MyISAM"]))
         return RandomTable(columns, engine, rows, later)
 

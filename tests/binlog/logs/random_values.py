@@ -115,7 +115,7 @@ def geometries(server: str, shape: str) -> SearchStrategy[str]:
         ),
     }
     wkt = st.one_of(list(made.values())) if shape == "any" else made[shape]
-    # # MySQL 9.7 checks that a spatial reference system exists.
+    # MySQL 9.7 checks that a spatial reference system exists.
     return st.builds("st_geomfromtext('{}', {})".format, wkt, st.sampled_from([0, 4326, 3857]))
 
 

@@ -56,7 +56,7 @@ class RoundTrip:
             host=server.host, port=server.port, user=server.user, password=server.password, charset="utf8mb4", autocommit=True
         )  # fmt: skip
         self._cursor = self._client.cursor()
-        # # MySQL 9.7 sorts whole rows, and a JSON value of a megabyte does not fit into the default buffer.
+        # MySQL 9.7 sorts whole rows, and a JSON value of a megabyte does not fit into the default buffer.
         sorting = "SET sort_buffer_size = 64 * 1024 * 1024"
         for statement in ("SET sql_mode = ''", "SET time_zone = '+00:00'", sorting, *settings):
             self.run(statement)
@@ -249,7 +249,7 @@ def _shown(name: str, kind: Kind) -> str:
 
 def _raw(name: str, kind: Kind) -> str:
     if kind in (Kind.ENUM, Kind.SET):
-        return f"cast({name} AS unsigned)"  # # `+ 0` makes it a double.
+        return f"cast({name} AS unsigned)"  # `+ 0` makes it a double.
     return f"hex({name})" if ColumnType(kind).is_text else "NULL"
 
 

@@ -87,7 +87,7 @@ def happens_to_one(shards: Shards) -> None:
 
 def _made(shards: Shards, beside: Shard, name: TableName, like: Table) -> Shard:
     shard = shards._add(beside.source, name)
-    shard.has_unique = False  # # Rows that were left behind may have the same values there.
+    shard.has_unique = False  # Rows that were left behind may have the same values there.
     beside.source.say(create_table(like, name))
     return shard
 

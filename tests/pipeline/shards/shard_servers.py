@@ -349,7 +349,7 @@ class Shards:
         chance = self.chance
         shard = chance.choice(self.everyone)
         if chance.random() < ddl:
-            # # No shard stays far ahead of the others for ever, but some do for a while.
+            # No shard stays far ahead of the others for ever, but some do for a while.
             if shard.version - self.reached(shard.group) < 3:
                 shard.alter()
         elif chance.random() < ddl / 2:
@@ -371,7 +371,7 @@ class Shards:
         fresh = TableName(f"shard_{chance.randrange(1, 4)}", f"{letter}_{next(self._fresh)}")
         match chance.choice(("create", "create", "drop", "empty", "rename", "comment")):
             case "create":
-                # # A column that the server's own tables still have: the group cannot be at a later version. No
+                # A column that the server's own tables still have: the group cannot be at a later version. No
                 # structure that equals an earlier version, because nobody could say which version the shard has.
                 mates = [one for one in self.everyone if (one.source, one.group) == (shard.source, shard.group)]
                 last = max(one.version for one in self.everyone if one.group is shard.group)

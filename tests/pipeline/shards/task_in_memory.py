@@ -130,7 +130,7 @@ def driven() -> Iterator[None]:
         patch.setattr(decoding, "log_format", lambda _: None)
         patch.setattr(due_change, "ddl_event", lambda _, entry: _query(entry))
         try:
-            with capture_logs():  # # Writing them takes longer than everything else.
+            with capture_logs():  # Writing them takes longer than everything else.
                 yield
         finally:
             for world in [*_worlds.values()]:
@@ -256,7 +256,7 @@ class World:
     def _surviving(self, work: Any) -> None:
         try:
             work()
-        except (CrashError, Fenced):  # # A thread that will be fenced may have begun just then.
+        except (CrashError, Fenced):  # A thread that will be fenced may have begun just then.
             self.moves += 1
             self.deaths += 1
             self.start()
@@ -306,7 +306,7 @@ class World:
         while True:
             try:
                 return self._stream(source)
-            except Transient:  # # The transaction of another thread is open.
+            except Transient:  # The transaction of another thread is open.
                 self.scheduler.wait(1)
 
     def _attempt(self, source: str, task: TaskStream) -> None:

@@ -248,7 +248,7 @@ def test_the_others_stand_while_one_s_change_is_made(story: MakeStory, monkeypat
 
     def run(runner: DdlRunner, change: SchemaChange, lsn: Lsn) -> Outcome:
         if change.shared is not None:
-            for _ in range(20):  # # The change takes a while, and there are many rows to write meanwhile.
+            for _ in range(20):  # The change takes a while, and there are many rows to write meanwhile.
                 world.write()
                 world.scheduler.wait(1)
             made.append(world.waiting())

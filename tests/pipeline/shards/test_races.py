@@ -51,5 +51,5 @@ def test_a_late_shard_comes_to_a_column_that_the_others_drop(seed: int) -> None:
         say(world, late, "ADD COLUMN c INT DEFAULT 7")
         world.finish()
         world.write(late, times=2)
-        world.finish()  # # A row that does not fit would halt the task.
+        world.finish()  # A row that does not fit would halt the task.
         assert ("c" in world.columns()) or world.waiting() == [late]

@@ -28,7 +28,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
 
 def unlocked(world: Story, *names: str) -> None:
     """Runs every change for which these shards wait, without the other shards."""
-    world.looks = False  # # Columns that one shard has dropped and others have not are still there.
+    world.looks = False  # Columns that one shard has dropped and others have not are still there.
     for name in names:
         world.order(name, OrderKind.UNLOCK)
         world.finish()

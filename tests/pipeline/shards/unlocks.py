@@ -12,7 +12,7 @@ from .task_in_memory import World, in_order
 
 def unlock_one(world: World) -> None:
     """Unlocks a change at which a shard waits, if the rows of the other shards still fit after it."""
-    hook, world.target.store.hook = world.target.store.hook, None  # # The operator does not die with the process.
+    hook, world.target.store.hook = world.target.store.hook, None  # The operator does not die with the process.
     with suppress(Transient), closing(world.target.connect()) as session:
         waiting = [
             (shard, halt)

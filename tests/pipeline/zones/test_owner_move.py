@@ -201,7 +201,7 @@ def test_a_move_that_dies_anywhere_ends_on_one_owner(shape: str, after: str) -> 
         world.dies_at = -1
         between = {world.owner_by(name) for name in world.names} - {""}
         assert len(between) <= 1
-        # # All zones continue meanwhile, and programs of both zones write.
+        # All zones continue meanwhile, and programs of both zones write.
         for key in (0, 4):
             world.write(old, PART, key)
         world.write(new, PART, 5)

@@ -206,7 +206,7 @@ def test_a_lock_ends_where_the_zone_has_the_row_already() -> None:
 def test_a_row_that_the_winner_writes_meanwhile_is_lost_nowhere() -> None:
     for place in range(len_of(lambda: in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]}), "ab", "a")):
         world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
-        world.write("b", KINDS[0])  # # An operator has made the rows equal, and both locks still exist.
+        world.write("b", KINDS[0])  # An operator has made the rows equal, and both locks still exist.
         world.settle()
         written: list[str] = []
 
@@ -316,7 +316,7 @@ def test_a_command_that_dies_anywhere_swaps_nothing(again: str) -> None:
             seen.add((refused.code, refused.what))
             world.run(world.command("ab", "a"))
         world.settle()
-        if world.locked():  # # The first command had done everything but its last step.
+        if world.locked():  # The first command had done everything but its last step.
             assert world.run(world.command("ab", "a"))
         world.settle()
         assert world.locked() == set()
@@ -483,7 +483,7 @@ def test_a_lock_that_is_gone_meanwhile_is_left_out() -> None:
 
 def test_what_the_winner_has_written_since_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
-    world.write("b", KINDS[0])  # # A program makes the rows equal.
+    world.write("b", KINDS[0])  # A program makes the rows equal.
     world.settle()
     command = world.command("ab", "a")
     plain, ran = ResolveInAll._row, []

@@ -157,7 +157,7 @@ class World:
         self.tasks["a", "c"] = self._task(("a", "c"), frozenset())
         self.tasks["a", "c"].workers = len(self.zones["c"].target.connect().meta.checkpoints.read("ac", "s"))
         for feed in self.direct:
-            # # Each transaction is a batch of its own, so a change that comes a second time is noticed.
+            # Each transaction is a batch of its own, so a change that comes a second time is noticed.
             self.tasks[feed] = Direction(
                 self.zones[feed[0]], self.zones[feed[1]], 2, Limits(transactions=1, idle_entries=10_000)
             )

@@ -69,7 +69,7 @@ def following(one: History, states: int, locks: Rule, own: Rule) -> Iterator[His
                 continue
             change, *rest = one.under_way[other][zone]
             taken = put(one.under_way, other, put(one.under_way[other], zone, tuple(rest)))
-            # # The INSERT of another task after a DELETE that found no row is locked, too: `early_removals`.
+            # The INSERT of another task after a DELETE that found no row is locked, too: `early_removals`.
             if any(locks(made, change) or (made[1] == change[0] == 0 and via != other) for made, via in record):
                 continue
             if row == change[0]:

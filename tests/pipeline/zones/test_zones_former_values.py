@@ -182,7 +182,7 @@ def differing_late(
     writes, new = chance.randrange(3, 6), chance.choice([SECOND, None])
     while writes or chance.random() < 0.8:
         if writes and chance.random() < 0.25:
-            # # The separated zones often make the same change, and another zone often reverses it.
+            # The separated zones often make the same change, and another zone often reverses it.
             writes -= 1
             name = chance.choice(sorted(apart if writes > 1 else names))
             usual = new if name in apart else FIRST

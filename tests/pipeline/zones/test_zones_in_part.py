@@ -104,7 +104,7 @@ def differing(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashe
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))
     slow = chance.sample(tasks, len(tasks) // 3)
-    values = 3 if len(names) == 2 else 10**9  # # docs/operate/zones.md describes three zones and former values.
+    values = 3 if len(names) == 2 else 10**9  # docs/operate/zones.md describes three zones and former values.
     for _ in range(chance.randrange(6, 30)):
         kind = chance.random()
         if kind < 0.4:

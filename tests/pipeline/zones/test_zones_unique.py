@@ -90,7 +90,7 @@ def write(chance: random.Random, zone: Zone) -> None:
         taken = {row["value"] for other, row in after.items() if other != key}
         free = [value for value in (*range(VALUES), None) if value not in taken or value is None]
         rows[key] = {"id": key, "value": chance.choice(free), "stamp": next(stamps)}
-    # # A server checks each row at once, so a row cannot get the value that another row of the statement gives up.
+    # A server checks each row at once, so a row cannot get the value that another row of the statement gives up.
     zone.write([], list(rows.values()), removed)
 
 

@@ -1,6 +1,6 @@
 """A table with a column of every kind, rows with many edge cases, and random conditions on them."""
 
-# # ruff: noqa: RUF001 - letters that look like others are what collations are about
+# ruff: noqa: RUF001 - letters that look like others are what collations are about
 
 from __future__ import annotations
 

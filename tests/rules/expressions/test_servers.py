@@ -100,7 +100,7 @@ def test_random_conditions_are_as_true_as_on_the_server(server, session, unreal)
     same = halted = 0
     for _ in range(CONDITIONS):
         text = made.condition(random.choice([0, 0, 1, 2]))
-        # # In this place, the server misses that `NULL <=> 'a'` is not NULL.
+        # In this place, the server misses that `NULL <=> 'a'` is not NULL.
         if server.kind == "mysql56" and "<=>" in text:
             continue
         try:
@@ -108,7 +108,7 @@ def test_random_conditions_are_as_true_as_on_the_server(server, session, unreal)
         except ConfigError as error:
             assert error.code == "expression-not-supported", text  # noqa: PT017
             continue
-        except Halted:  # # Also if the server stops at the first FALSE of an AND, and so does not meet the overflow.
+        except Halted:  # Also if the server stops at the first FALSE of an AND, and so does not meet the overflow.
             halted += 1
             continue
         assert ours == truth_of_the_server(session, text), text
@@ -324,7 +324,7 @@ def test_json_values_compare_as_on_the_server(server, session):
         except ConfigError as error:
             assert error.code == "expression-not-supported", text  # noqa: PT017
             continue
-        except Halted:  # # a double of which the server cuts off digits
+        except Halted:  # a double of which the server cuts off digits
             continue
         assert ours == truth_of_the_server(session, text), text
         same += 1
