@@ -278,7 +278,7 @@ def _with_name(said: str, table: Table) -> str:
 def _table(data: bytes, table: Table, shape: PgTable) -> pa.Table:
     names = [f"c{number}" for number in range(len(table.columns))]
     raw = pa_csv.read_csv(
-        io.BytesIO(data),
+        _arrow_memory(data),
         read_options=pa_csv.ReadOptions(column_names=names, block_size=max(len(data) + 1, 1 << 20)),
         parse_options=pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=pa_csv.ConvertOptions(
@@ -293,6 +293,17 @@ def _table(data: bytes, table: Table, shape: PgTable) -> pa.Table:
         for column, values in zip(table.columns, raw.columns, strict=True)
     ]
     return pa.table(columns, schema=table.arrow)
+
+
+def _arrow_memory(data: bytes) -> pa.BufferReader:
+    """Copies the data into memory of Arrow, and returns a file of it.
+
+    A thread of Arrow releases the file that it has read, sometimes after `read_csv` has returned. A thread that
+    releases a Python object while the interpreter ends would abort the process.
+    """
+    memory = pa.BufferOutputStream()
+    memory.write(data)
+    return pa.BufferReader(memory.getvalue())
 
 
 def _wire_type(column: Column) -> pa.DataType:
