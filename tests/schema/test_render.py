@@ -1,4 +1,4 @@
-"""What is written for MySQL and MariaDB reads as what it was written from."""
+"""The SQL that is written for MySQL and MariaDB has the same meaning as the statement that it was made from."""
 
 from __future__ import annotations
 

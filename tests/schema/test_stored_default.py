@@ -1,4 +1,4 @@
-"""A literal default is read as the servers store it, or not at all."""
+"""A literal default is converted to the form in which the servers store it, or not at all."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ UNREAD = {
     "time": {"'1 10:11:12'", "'10:11:12.6'", "''"},
     "time(2)": {"'10:11:12.456'"},
 }
-"""What is not read: servers differ, or the form is a rare one."""
+"""Defaults that are not converted: servers differ, or the form is rare."""
 
 
 def column(definition: str, default: str):
-    """The column as a CREATE TABLE leaves it in a structure."""
+    """Returns the column as it is in a structure after a CREATE TABLE."""
     statement = classify(f"CREATE TABLE d.t (id int primary key, c {definition} default {default})", "d")
     (table,) = apply(statement, {}, CHARSETS, dialect=Dialect()).values()
     return table.column("c")
@@ -88,7 +88,7 @@ def test_a_literal_is_what_the_servers_store(mysql_like, database, definition):
         names = f"u_{taken}", f"s_{taken}"
         try:
             query(session, f"CREATE TABLE {names[0]} (id int primary key, c {definition} default {default})")
-        except PidtsError:  # this server does not take the literal
+        except PidtsError:  # This server refuses the literal.
             continue
         taken += 1
         ours = column(definition, default)
@@ -151,7 +151,7 @@ def test_a_structure_holds_moments_in_utc():
 
 
 def test_bytes_of_a_session_in_utf8_are_known():
-    """In another session, the same text is other bytes."""
+    """In another session, the same text has other bytes."""
     added = "CREATE TABLE d.t (id int, c varbinary(9) default 'é', d blob default 'a', e text default 'é')"
     shown = []
     for dialect in (Dialect(mariadb=True), Dialect(mariadb=True).under(0, utf8_literals=True)):

@@ -1,4 +1,4 @@
-"""A service in a folder of its own, and a plain client for it."""
+"""Starts a service in a folder of its own, and calls it with a plain client."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pidts.sandbox import Server
 from pidts.service.process_lock import owner_of
 
 SECONDS = 300.0
-"""A first run on a machine compiles the decoder."""
+"""The timeout in seconds: a first run on a machine compiles the decoder."""
 
 
 class Service:
-    """One `pidts serve`; its tasks do not end with it, so `end_all` ends what is left."""
+    """One `pidts serve`. Its tasks do not end with it, so `end_all` ends the remaining ones."""
 
     def __init__(self, folder: Path, *options: str, **environ: str) -> None:
         self.state = folder / "state"
@@ -41,7 +41,7 @@ class Service:
         self.url = json.loads((self.state / "service.json").read_text())["url"]
 
     def kill(self) -> None:
-        """As a crash ends it."""
+        """Kills the service, as a crash does."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -116,7 +116,7 @@ def wait_for(condition: Callable[[], bool], says: Callable[[], object], seconds:
 
 
 def task_file(name: str, source: Server, target: Server, database: str, **more: str) -> str:
-    """The text of a task that copies a schema to a PostgreSQL database of the same name."""
+    """Returns the text of a task that copies a schema to a PostgreSQL database of the same name."""
     lines = "\n".join(f"{key.replace('_', '-')}: {value}" for key, value in more.items())
     return f"""
 name: {name}

@@ -1,4 +1,6 @@
-"""The commands find the service of this machine, whatever it listens at, and nobody who has its port afterwards."""
+"""Commands find the service of this machine, whatever address it listens on, and never another program that later has
+its port.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ TOKEN = "a-token-of-the-tests"
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Makes a certificate that signs itself, and does not name this machine."""
+    """Makes a self-signed certificate that does not name this machine."""
     files = folder / f"{name}.pem", folder / f"{name}.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     more = ["-days", "2", "-subj", f"/CN={name}.example", "-out", files[0], "-keyout", files[1]]
@@ -86,11 +88,11 @@ def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
             if order == "stop":
                 assert (code, reported["name"], reported["wanted"]) == (0, "shop", "stopped")
             else:
-                assert reported["error"]["code"] == "task-stopped"  # it was found
+                assert reported["error"]["code"] == "task-stopped"  # The service was found.
         file.unlink()
         assert run_command(["stop", *words]) == 0
         assert json.loads(capsys.readouterr().out)["name"] == "shop"
-        assert run_command(["start", *words]) == 2  # what is wrong with a file is said before it is used
+        assert run_command(["start", *words]) == 2  # Mistakes in a file are reported before it is used.
         assert json.loads(capsys.readouterr().out)["error"]["code"] == "unreadable-file"
 
 
@@ -134,7 +136,7 @@ def test_dmctls_words_are_orders_to_the_service(tmp_path: Path, capsys: pytest.C
         assert run_command(["stop-task", "shop", *state]) == 0
         assert run_command(["pause-task", "shop", *state, "--json"]) == 1
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "task-stopped"
-        # The error names what the service does not have.
+        # The error names what the service lacks.
         for word in ("stop", "pause", "start", "resume", "status"):
             assert run_command([word, "zz@a-b", *state, "--json"]) == 1, word
             assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "no-such-task"
@@ -163,7 +165,7 @@ def test_beyond_this_machine_nothing_is_served_without_a_token_and_tls(
 
 
 def test_a_missing_variable_is_reported_as_the_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The terminal has it, and that does not help."""
+    """The terminal has the variable, but the service does not."""
     with serving(tmp_path) as service:
         file = tmp_path / "shop.yaml"
         file.write_text(FILE)

@@ -1,4 +1,4 @@
-"""A task that a service runs is cut over: its run ends, it is not started again, and everybody sees why."""
+"""A task that a service runs is cut over: its run ends, it does not start again, and the service shows the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 def test_a_task_that_was_cut_over_stays_stopped_and_continues_after_an_undo(
     postgres: Server, database: str, tmp_path: Path, run_sql: RunSql
 ) -> None:
-    with sandbox.start_mariadb() as source, serving(tmp_path) as service:  # a server of its own: it is made read-only
+    # a server of its own, since it is made read-only
+    with sandbox.start_mariadb() as source, serving(tmp_path) as service:
         file = tmp_path / "shop.yaml"
         # All rows come by the log, which needs no Spark.
         file.write_text(f"""
@@ -67,7 +68,7 @@ block-allow-list: {{all: {{do-dbs: [shop]}}}}
         assert "PiDTS has made source one read-only for it" in task["message"]
         assert task["error"]["code"] == "cut-over"
         assert "--undo" in task["error"]["todo"]
-        # It stays so, also for another service.
+        # The state stays, also for another service.
         restarts = task["restarts"]
         service.stop()
         service.start()
@@ -78,7 +79,7 @@ block-allow-list: {{all: {{do-dbs: [shop]}}}}
         assert "was cut over at" in shown
         assert "error" not in shown
         assert json.loads(pidts("status", str(file), "--json"))["cutover"]["read_only"] == ["one"]
-        # A start finds the same, at once.
+        # A start fails at once for the same reason.
         assert "was cut over at" in pidts("start", "shop", *state), (
             "it waits until it knows, and does not say that it starts"
         )

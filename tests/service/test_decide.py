@@ -1,4 +1,4 @@
-"""What a service does with a task whose process has ended."""
+"""The decision of a service about a task whose process has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A task of a service on real servers: started by REST, stopped at the end of a transaction, and alive after each crash."""
+"""A service's task on real servers: started by REST, stopped at the end of a transaction, and running again after each
+crash.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 @contextmanager
 def written(source: Server, database: str, run_sql: RunSql) -> Iterator[list[int]]:
-    """Transactions of two rows each, as long as the block lasts; the number of those so far."""
+    """Writes transactions of two rows each as long as the block lasts; yields their number so far."""
     count, over = [0], threading.Event()
 
     def write() -> None:
@@ -70,7 +72,7 @@ def test_a_task_lives_through_orders_and_crashes(
                 lambda: service.task(database)["progress"]["rows"]["inserted"] > 10, lambda: service.task(database)
             )
 
-            # Pausing ends at the end of a transaction, while writes go on.
+            # A pause takes effect at the end of a transaction, while writes continue.
             service.call("POST", f"/api/tasks/{database}/pause")
             assert service.wait_for_stage(database, "paused")["process"] is None
             here = on_target()
@@ -82,7 +84,7 @@ def test_a_task_lives_through_orders_and_crashes(
             assert (resumed["wanted"], resumed["stage"]) == ("running", "starting")
             service.wait_for_stage(database, "sync")
 
-            # The service dies: the task goes on, and another service takes it over.
+            # The service dies. The task continues, and another service takes it over.
             process = service.process_of(database)
             service.kill()
             before, there = count[0], len(on_target())
@@ -92,14 +94,14 @@ def test_a_task_lives_through_orders_and_crashes(
             assert (task["process"], task["wanted"], task["restarts"]) == (process, "running", 0)
             wait_for(lambda: service.task(database)["stage"] == "sync", lambda: service.task(database))
 
-            # The task dies: it is started again.
+            # The task dies, and is started again.
             assert process is not None
             os.kill(process, signal.SIGKILL)
             wait_for(lambda: service.process_of(database) not in {None, process}, lambda: service.task(database))
             assert service.task(database)["restarts"] == 1
             service.wait_for_stage(database, "sync")
 
-            # The machine dies: nothing lives, and what was wanted runs again with the next service.
+            # The machine dies: no process is left, and the next service starts the wanted tasks again.
             process = service.process_of(database)
             service.kill()
             assert process is not None
@@ -109,7 +111,7 @@ def test_a_task_lives_through_orders_and_crashes(
             service.wait_for_stage(database, "sync")
         arrives()
 
-        # A task that is stopped stays so through a new service, and can then be removed.
+        # A stopped task stays stopped with a new service, and can then be removed.
         assert service.call("DELETE", f"/api/tasks/{database}")[0] == 409
         service.call("POST", f"/api/tasks/{database}/stop")
         service.wait_for_stage(database, "stopped")

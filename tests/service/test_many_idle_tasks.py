@@ -1,4 +1,4 @@
-"""Fifty tasks without work are no hardship: measured by the bench, over all processes of the service."""
+"""Fifty tasks without work use little: the bench measures all processes of the service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BENCH = Path(__file__).parents[2] / "bench" / "service" / "many_idle.py"
 TASKS = 50
 MOST_MEGABYTES = 60
 MOST_PERCENT = 75
-"""Of a core, for all tasks together; on a quiet machine it is half of this."""
+"""The share of a core for all tasks together; on a quiet machine it is half of this."""
 
 
 @pytest.mark.server
@@ -24,7 +24,8 @@ def test_fifty_tasks_without_work_take_little_memory_and_little_of_a_core() -> N
     done = subprocess.run(words, capture_output=True, text=True, timeout=1400, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout)
-    # The service, the spawner, and for each task: itself, what its replicator is forked from, and the replicator.
+    # The processes: the service, the spawner, and for each task its own, the one from which its replicator is forked,
+    # and the replicator.
     assert found["processes"] == 2 + 3 * TASKS, found
     assert found["mb_a_task"] < MOST_MEGABYTES, found
     assert found["percent_of_a_core_all"] < MOST_PERCENT, found

@@ -1,4 +1,4 @@
-"""A task file is shown without its secrets, and takes them back."""
+"""A task file is shown without its secrets; a file that is sent back gets them again."""
 
 from __future__ import annotations
 

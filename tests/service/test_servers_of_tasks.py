@@ -1,4 +1,4 @@
-"""What a service asks the servers of a task: status, schema changes, comparisons, the relay; and the commands that ask it."""
+"""What a service asks a task's servers: status, schema changes, comparisons, the relay; and the commands that use it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_task_is_looked_at_and_compared(
         assert f'pidts_up{{task="{database}"}} 1.0' in metrics
         assert f'pidts_stage{{source="one",stage="sync",task="{database}"}} 1.0' in metrics
 
-        # A comparison finds a row that somebody has changed, and a repair mends it.
+        # A comparison finds a row that another program has changed, and a repair corrects it.
         run_sql(postgres, f"UPDATE {database}.t SET n = 7 WHERE id = 1", database=database)
         assert ran(service, path, {"kind": "verify"})["report"]["differences"][0]["key"] == {"id": 1}
         ran(service, path, {"kind": "repair", "options": {"apply": True}})
@@ -70,7 +70,7 @@ def test_a_task_is_looked_at_and_compared(
             assert stream.readline() == b"event: task\n"
             assert json.loads(stream.readline().removeprefix(b"data: "))["name"] == database
 
-        # A halted table is shown, and the command that lets it continue is given here.
+        # The service shows a halted table, and takes the ddl command that lets it continue.
         run_sql(postgres, f"CREATE VIEW {database}.v AS SELECT n FROM {database}.t", database=database)
         run_sql(mariadb, f"ALTER TABLE {database}.t DROP COLUMN n")
         wait_for(lambda: service.task(database)["halted"] == 1, lambda: service.task(database))

@@ -1,4 +1,6 @@
-"""Processes of tasks are forked from one that has loaded the program: each is a process of its own, and outlives it."""
+"""A task's process is forked from one that has loaded the program: it is independent, and continues if that process
+ends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from pidts.service.state_folder import StateFolder, TaskFolder, posted_file
 
 @pytest.fixture
 def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFolder]:
-    """A task whose servers take a connection and never say a word, so that its process lives."""
+    """Returns a task whose servers accept a connection and never answer, so that its process stays alive."""
     monkeypatch.setenv("SOURCE_PASSWORD", "x")
     state = StateFolder(tmp_path / "state")
     state.prepare()
@@ -55,7 +57,7 @@ def test_a_forked_process_is_a_task_of_its_own(task: TaskFolder) -> None:
         assert process.poll() is None
         assert os.getsid(process.pid) == process.pid
         wait_for(lambda: (task.read("process") or {}).get("process") == process.pid, lambda: task.read("process"))
-        # ps shows which task it is, and top what it is.
+        # ps shows the name of the task, and top the name of the program.
         assert Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\0") == "pidts-task shop"
         assert Path(f"/proc/{process.pid}/comm").read_text() == "pidts-task\n"
         os.kill(process.pid, signal.SIGKILL)
@@ -88,7 +90,7 @@ def test_a_spawner_that_is_lost_has_a_successor(task: TaskFolder, monkeypatch: p
         first = program_of(spawner)
         first.kill()
         first.wait()
-        # Its task goes on.
+        # Its task continues.
         assert owner_of(task.lock) == process.pid
         end(task, process)
         process = started(spawner, task)
@@ -127,7 +129,7 @@ def test_nobody_waits_for_a_spawner_that_hangs(task: TaskFolder, monkeypatch: py
             nonlocal longest
             began = time.monotonic()
             found = ask()
-            # A new spawner is a new program, whose start takes its time; nothing of it is waited for.
+            # A new spawner is a new program that starts slowly; nothing waits for its start.
             longest = max(longest, time.monotonic() - began)
             return found
 

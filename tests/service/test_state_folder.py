@@ -1,4 +1,4 @@
-"""The state folder survives a crash at any point, lets one service in, and finds processes by their locks."""
+"""The state folder survives a crash at any point, accepts one service, and finds processes by their locks."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_a_task_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     with state.draft() as draft:
         posted_file(draft, "name: shop\n")
     assert state.all() == []
-    # Killed in the middle of making one and of removing another.
+    # The service is killed while it creates one task and removes another.
     (state.tasks / ".new-1").mkdir()
     (state.tasks / ".gone-2").mkdir()
     assert state.all() == []
     with state.sole_service():
         assert list(state.tasks.iterdir()) == []
-        # Another one, which is refused, removes nothing that this one makes.
+        # Another service is refused, and removes nothing that this one creates.
         with state.draft() as draft:
             with pytest.raises(PidtsError, match="serves this state folder"), StateFolder(state.path).sole_service():
                 pass
@@ -69,7 +69,7 @@ def test_a_removed_task_leaves_its_relay_to_the_next_one_of_its_name(tmp_path: P
     state.remove(with_relay(state))
     assert list(state.tasks.iterdir()) == []
     assert [path.name for path in (state.left / "shop").iterdir()] == ["relay"]
-    with state.sole_service():  # a later service leaves it there
+    with state.sole_service():  # A later service leaves the folder there.
         made(state, "other")
         task = made(state)
     assert (task.path / "relay" / "shop" / "log").read_text() == "received"
@@ -86,7 +86,7 @@ def test_a_crash_while_a_task_is_removed_or_made_again_keeps_the_relay(tmp_path:
     with state.sole_service():
         assert list(state.tasks.iterdir()) == []
     assert (state.left / "shop" / "relay" / "shop" / "log").read_text() == "received"
-    (state.tasks / "shop").mkdir()  # a new one that has its name, but not yet the relay
+    (state.tasks / "shop").mkdir()  # a new task with the same name, whose relay does not exist yet
     with state.sole_service():
         assert (state.tasks / "shop" / "relay" / "shop" / "log").read_text() == "received"
     assert list(state.left.iterdir()) == []

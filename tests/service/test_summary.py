@@ -1,4 +1,4 @@
-"""The line of a task in the overview says why it needs somebody."""
+"""The line of a task in the overview says why an operator is needed."""
 
 from __future__ import annotations
 

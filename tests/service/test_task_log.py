@@ -1,4 +1,4 @@
-"""The end of a log is read across its older files, and new lines as they come."""
+"""The end of a log is read across its older files, and new lines are read when they are written."""
 
 from __future__ import annotations
 

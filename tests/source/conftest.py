@@ -1,4 +1,4 @@
-"""Ways to the shared servers."""
+"""Connections to the shared servers."""
 
 from __future__ import annotations
 

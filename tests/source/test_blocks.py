@@ -1,4 +1,4 @@
-"""However the network cuts a dump, its events come out whole, in order and back to back."""
+"""However the network divides a dump, its events are returned complete, in order and without gaps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sent(*events: bytes) -> bytes:
 
 
 def read(pair: tuple[socket.socket, BlockReader], data: bytes, events: int) -> list[tuple[BlockShape, bytes]]:
-    """Everything that comes, until so many events have."""
+    """Reads until this number of events has arrived."""
     server, reader = pair
     sender = threading.Thread(target=server.sendall, args=(data,))
     sender.start()
@@ -147,7 +147,7 @@ def test_the_last_events_are_read_before_the_end_is_noticed(pair):
 
 @pytest.mark.parametrize("size", [300, BUFFER_SIZE + 300])
 def test_a_damaged_length_is_not_waited_for(pair, size):
-    """Heartbeats come all the time: a line on which nothing else does would not look dead."""
+    """Heartbeats arrive all the time, so a connection on which nothing else arrives would not look dead."""
     server, reader = pair
     raw = packets(b"\0" + event(50))
     server.sendall(sent(event(40)) + size.to_bytes(3, "little") + raw[3:] + sent(event(30, 27)))

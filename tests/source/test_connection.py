@@ -1,4 +1,4 @@
-"""How a source is named, reached, and recognised."""
+"""How a task names, reaches and recognizes its source."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_second_replica_with_our_id_ends_the_first(mysql_like, config_of, open
         second.read_burst()
         with pytest.raises(PidtsError) as ended:
             read_on(first, 60)
-        # MySQL 5.6 does not say why.
+        # MySQL 5.6 does not say the reason.
         expected = ("source-lost",) if mysql_like.kind == "mysql56" else ("server-id-in-use",)
         assert ended.value.code in expected
 
@@ -173,7 +173,9 @@ def test_where_a_server_sends_no_reason_for_the_end_nobody_ends_another_process(
 
 
 def test_nobody_is_registered_where_that_may_outlive_the_connection(mysql56, config_of, open_session):
-    """Whoever asks an old server for its replicas makes it read what is freed where one registered and then left."""
+    """If an old server is asked for its replicas, and one registered and then left, the server reads memory that it has
+    freed.
+    """
     session = open_session(mysql56)
     with pytest.raises(Halted):
         BinlogStream(config_of(mysql56), parse_gtid_set("0-1-2"))

@@ -1,4 +1,4 @@
-"""Only the schemas of the task are read for what a source has besides rows, however much else the server has."""
+"""Only the task's schemas are searched for objects of a source other than rows, however many other schemas it has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def session(mysql_like: Server) -> Iterator[Session]:
 
 
 def opened(session: Session) -> int:
-    """How many structures of tables the server has opened."""
+    """Returns how many structures of tables the server has opened."""
     return int(query(session, "SHOW GLOBAL STATUS LIKE 'Opened_table_definitions'")[0][1])
 
 

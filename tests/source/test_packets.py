@@ -1,4 +1,4 @@
-"""Packets are cut out of whatever pieces the network brings."""
+"""Packets are found in any pieces that the network delivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a log, and when everything before it can be seen."""
+"""The end of a log, and when all transactions before it are visible."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def test_the_logs_that_are_there_are_listed(mysql_like, open_session):
 
 
 def test_what_is_settled_is_seen(mysql_like, open_session, database):
-    """Others write all the time; nothing that the log held before the call may be missing from what is read then."""
+    """Other sessions write all the time.
+
+    What is read after the call must include all transactions that the log had before it.
+    """
     session, reader = open_session(mysql_like), open_session(mysql_like)
     query(session, f"CREATE TABLE {database}.t (a INT AUTO_INCREMENT PRIMARY KEY) ENGINE=InnoDB")
     query(session, f"INSERT INTO {database}.t VALUES ()")
@@ -56,7 +59,7 @@ def test_what_is_settled_is_seen(mysql_like, open_session, database):
             count = query(reader, f"SELECT COUNT(*) FROM {database}.t")[0][0]
             query(reader, "ROLLBACK")
             assert (place.log_index, place.offset) >= (end.log_index, end.offset)
-            # Every transaction of one row takes the same bytes, so the position shows how many there are.
+            # Every transaction of one row has the same number of bytes, so the position shows how many there are.
             assert 1 + (place.offset - start.offset) // size <= count
     finally:
         stop.set()
@@ -66,7 +69,8 @@ def test_what_is_settled_is_seen(mysql_like, open_session, database):
 def test_a_transaction_that_owns_its_gtid_is_waited_for(mysql97, open_session, database):
     session, reader = open_session(mysql97), open_session(mysql97)
     query(session, f"CREATE TABLE {database}.t (a INT PRIMARY KEY)")
-    # Between log and tables is too short a moment to hit; a GTID chosen by hand is owned from the beginning.
+    # The time between the log and the tables is too short to hit. A GTID that is set by hand belongs to the session
+    # from its beginning.
     query(session, "SET gtid_next = '3e11fa47-71ca-11e1-9e33-c80aa9429562:1'")
     query(session, "BEGIN")
     query(session, f"INSERT INTO {database}.t VALUES (1)")

@@ -1,4 +1,4 @@
-"""Each requirement that a source does not fulfil is named, with what fulfils it."""
+"""The check names each requirement that a source does not fulfil, and how to fulfil it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def failed(findings: list[Finding]) -> dict[str, Finding]:
 
 @pytest.fixture
 def setting(mysql_like, open_session) -> Iterator[object]:
-    """Change a global variable for one test."""
+    """Changes a global variable for one test."""
     session, before = open_session(mysql_like), {}
 
     def change(name: str, value: str) -> None:
@@ -75,7 +75,7 @@ def test_wrong_log_settings_are_found(mysql_like, config_of, open_session, setti
 
 
 def test_images_logged_in_part_pass_with_a_note(mysql_like, config_of, open_session, setting, database):
-    """MariaDB's log lacks the columns that a REPLACE sets to their defaults: all columns, or only long ones."""
+    """MariaDB's log lacks the columns that a REPLACE sets to their defaults: all such columns, or only long ones."""
     session = open_session(mysql_like)
     query(session, f"CREATE TABLE {database}.t (a INT PRIMARY KEY, b VARCHAR(9))")
     for image in ("MINIMAL", "NOBLOB"):
@@ -166,7 +166,7 @@ def test_cascades_that_no_log_shows_are_found(mysql_like, config_of, open_sessio
     query(session, f"CREATE TABLE {database}.c (a INT PRIMARY KEY, FOREIGN KEY (a) REFERENCES p (a) ON DELETE CASCADE) ENGINE=InnoDB".replace("p (a)", f"{database}.p (a)"))  # fmt: skip
     found = failed(check_source(session, config_of(mysql_like), tables(session, database)))
     if mysql_like.kind == "mysql97":
-        assert "foreign_key" not in found  # It logs them.
+        assert "foreign_key" not in found  # MySQL logs these columns.
     else:
         assert f"{database}.c" in found["foreign_key"].message
         assert "ON DELETE CASCADE" in found["foreign_key"].message
@@ -195,7 +195,7 @@ def test_a_server_id_that_is_taken_is_found(mysql_like, config_of, open_session)
     with BinlogStream(ours, log_end(session)) as stream:
         stream.read_burst()
         found = failed(check_source(session, ours, []))
-        # MySQL 5.6 is not asked who is there, and nobody loses his dump there by a server id.
+        # MySQL 5.6 is not asked for its replicas, and a server id ends no other dump there.
         assert ("server_id" in found) == (mysql_like.kind != "mysql56")
         assert mysql_like.kind == "mysql56" or "4712" in found["server_id"].message
 

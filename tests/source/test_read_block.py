@@ -1,4 +1,4 @@
-"""A real server's log read in blocks is its log read event by event."""
+"""A real server's log has the same events, read in blocks and read event by event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pidts.source import BinlogStream, BlockShape, log_end, query
 
 
 def in_blocks(stream: BinlogStream) -> tuple[list[bytes], set[BlockShape]]:
-    """Events, and the shapes that they came in."""
+    """Returns the events, and the forms in which they arrived."""
     events, shapes, pieces = [], set(), b""
     with stream:
         while not stream.ended:

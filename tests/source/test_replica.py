@@ -1,4 +1,4 @@
-"""How we introduce ourselves to a source."""
+"""How a replicator registers at a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows come exactly as they are stored, and every row comes once."""
+"""Rows are read exactly as they are stored, and each row is read once."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_values_are_exact(mysql_like, open_session, database, kind, values, expe
 
 
 def test_a_negative_zero_keeps_its_sign(mysql97, open_session, database):
-    # MariaDB has no other text for it than `0`.
+    # MariaDB shows it only as `0`.
     found = column(open_session(mysql97), database, "DOUBLE", "-0e0", "0e0")
     assert [str(value) for value in found.to_pylist()] == ["-0.0", "0.0"]
 

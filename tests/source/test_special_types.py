@@ -1,4 +1,4 @@
-"""Types that few programs can carry: copied from a source and written to a target of its kind, they are the same."""
+"""Types that few programs support: copied from a source to a target of the same product, their values are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real server says of its tables."""
+"""The structures that real servers show of their tables."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_unique_key_on_a_prefix_names_no_row(mysql_like, open_session, databas
 def test_what_distinguishes_keys_is_the_same_from_the_catalogue_and_from_the_statement(
     mysql_like, open_session, database
 ):
-    """Else it would not be known which key comes first, behind a statement that drops one and adds it."""
+    """Otherwise the order of keys would be unknown after a statement that drops a key and adds it again."""
     session = open_session(mysql_like)
     made = (
         f"CREATE TABLE {database}.t (a INT NOT NULL, b INT NOT NULL, UNIQUE u (a) COMMENT 'it''s \\\\ x', "
@@ -179,7 +179,8 @@ def test_a_table_whose_columns_the_account_may_not_see_is_no_table_without_colum
     for name in ("seen", "unseen"):
         query(session, f"CREATE TABLE {database}.{name} (id INT PRIMARY KEY)")
     user = "narrow"
-    host = "localhost" if mysql_like.kind == "mysql56" else "%"  # whose nameless account there comes first
+    # The server's account without a name has priority there.
+    host = "localhost" if mysql_like.kind == "mysql56" else "%"
     query(session, f"CREATE USER {user}@'{host}' IDENTIFIED BY 'x'")
     try:
         query(session, f"GRANT SELECT ON {database}.seen TO {user}@'{host}'")
@@ -190,7 +191,7 @@ def test_a_table_whose_columns_the_account_may_not_see_is_no_table_without_colum
             assert all(table.arrow.names == ["id"] for table in found.values())
             assert {*found, *hidden} == {TableName(database, "seen"), TableName(database, "unseen")}
             assert read_structure(narrow, TableName(database, "none")) is None
-            if mysql_like.kind == "mysql56":  # shows the columns to whoever may delete rows
+            if mysql_like.kind == "mysql56":  # This privilege makes the columns visible: the account may delete rows.
                 return
             assert set(hidden) == {TableName(database, "unseen")}
             with pytest.raises(PrecheckFailed, match="hides its columns") as caught:

@@ -1,4 +1,4 @@
-"""Compiled and plain code make the same tables of what a server sends, whatever pieces it comes in."""
+"""Compiled and plain code make the same tables from what a server sends, in whatever pieces it arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An account that `read_only` does not bind is named, as far as it is seen."""
+"""An account that can write in spite of `read_only` is reported, as far as the task may see accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pt-online-schema-change at work on tables of a server."""
+"""Runs pt-online-schema-change on tables of a server."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ TOOL = "pt-online-schema-change"
 
 
 class Altering:
-    """What was started, so that it can be ended."""
+    """The started process, which can be ended."""
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, place: tuple[Server, str, str], change: str, *more: str) -> subprocess.Popen[str]:
-        """Of a server the table of a schema."""
+        """Starts it for a table of a schema on a server."""
         server, schema, table = place
         data = f"h={server.host},P={server.port},u={server.user},D={schema},t={table}"
         words = [

@@ -1,4 +1,6 @@
-"""`pidts run` in a process of its own, so that a test can kill any part of it, and the other commands over its task file."""
+"""`pidts run` in a process of its own, so that a test can kill each of its processes, and other commands with its task
+file.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from pidts.forked import ForkedProcess
 
 @dataclass
 class Run:
-    """One `pidts run`, and whatever it has started."""
+    """One `pidts run`, and all processes that it has started."""
 
     process: subprocess.Popen[bytes] | ForkedProcess
     log: Path
 
     def pids(self, *words: str) -> list[int]:
-        """Processes below this run whose command line has all of these words."""
+        """Returns the processes below this run whose command line has all of these words."""
         found = []
         for pid in below(self.process.pid):
             with contextlib.suppress(OSError):
@@ -40,19 +42,19 @@ class Run:
         return self.pids("pidts-replicate")
 
     def forker(self) -> list[int]:
-        """What forks its replicators."""
+        """Returns the process that forks the run's replicators."""
         return self.pids("pidts-forker")
 
     def jvm(self) -> list[int]:
         return self.pids("org.apache.spark.deploy.SparkSubmit")
 
     def workers(self) -> list[int]:
-        """Python workers of Spark: the children of its daemon."""
+        """Returns Spark's Python workers: the children of its daemon."""
         daemons = self.pids("pyspark.daemon")
         return [pid for pid in daemons if _parent(pid) in daemons]
 
     def kill(self) -> None:
-        """The driver, as the kernel would when memory runs out."""
+        """Kills the driver, as the kernel does when memory runs out."""
         self.process.kill()
         self.process.wait()
 
@@ -61,7 +63,7 @@ class Run:
         return self.process.wait(timeout)
 
     def wait_until(self, claim: Callable[[], bool], what: str, seconds: float = 240) -> None:
-        """While it runs: one that has ended will not make it true."""
+        """Waits for a condition, as long as the run has not ended."""
         deadline = time.monotonic() + seconds
         while not claim():
             assert self.process.poll() is None, f"ended before this: {what}\n{self.log.read_text()[-8000:]}"
@@ -69,7 +71,7 @@ class Run:
             time.sleep(0.1)
 
     def summary(self) -> dict[str, Any]:
-        """Stop it, and what it says in the end, where it was started with `--json`."""
+        """Stops the run. Returns what it prints at its end if it was started with `--json`."""
         assert self.stop() == 0, self.log.read_text()[-8000:]
         said: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])
         return said
@@ -96,11 +98,11 @@ def _parent(pid: int) -> int:
 
 @dataclass
 class Task:
-    """A task file and the commands over it."""
+    """A task file, and the commands that use it."""
 
     path: Path
     programs: LoadedPrograms | None = None
-    """What forks its commands; without it, each is a new program."""
+    """The process that forks its commands; without it, each is a new program."""
     runs: list[Run] = field(default_factory=list)
 
     def start(
@@ -127,7 +129,10 @@ class Task:
         return run
 
     def sync(self, timeout: float = 120) -> dict[str, Any]:
-        """Run until what the source has now is on the target; the JSON that the command ends with."""
+        """Runs until the target has all rows that the source has now.
+
+        Returns the JSON that the command prints at its end.
+        """
         run = self.start("--until-synced", "--json")
         try:
             code = run.process.wait(timeout)
@@ -140,7 +145,7 @@ class Task:
         return last
 
     def check_mark(self, source: str, applied: str) -> None:
-        """Others purge a shared relay by what a task that has ended left there."""
+        """Checks the mark that an ended task has left in a shared relay: other tasks use it for purges."""
         for path in self.path.parent.glob(f"relay/{source}/needs/*.json"):
             assert applied in path.read_text()
 

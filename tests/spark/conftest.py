@@ -1,4 +1,4 @@
-"""Tasks of their own for tests, over servers that may be shared."""
+"""Tasks of each test's own, on servers that may be shared."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from .merged_task import Shards, routes
 
 @pytest.fixture(params=["mariadb", "mysql97", pytest.param("mysql56", marks=pytest.mark.long)])
 def mysql_like(request: pytest.FixtureRequest) -> Server:
-    """A test that asks for this runs on each of the MySQL family; with Spark, on the oldest in the full tier only."""
+    """Runs the test on each server of the MySQL family; tests with Spark use the oldest one only in the full tier."""
     server: Server = request.getfixturevalue(request.param)
     return server
 
 
 @pytest.fixture
 def make_task(tmp_path: Path, programs: LoadedPrograms) -> Iterator[Callable[..., Task]]:
-    """`make_task(source, target, schemas, spark=..., **top_level)` writes a task file; `beside` are further sources."""
+    """`make_task(source, target, schemas, spark=..., **top_level)` writes a task file. `beside`: further sources."""
     made: list[Task] = []
 
     def make(
@@ -104,7 +104,7 @@ def make_task(tmp_path: Path, programs: LoadedPrograms) -> Iterator[Callable[...
 
 @pytest.fixture
 def open_session() -> Iterator[Callable[..., Any]]:
-    """Connections that end with the test."""
+    """Opens connections that end with the test."""
     opened = []
 
     def session(server: Server, database: str | None = None) -> Any:
@@ -118,7 +118,10 @@ def open_session() -> Iterator[Callable[..., Any]]:
 
 @contextlib.contextmanager
 def _unless_deadlocked() -> Iterator[None]:
-    """A server may roll back any transaction that meets another one: what writes in a loop goes on with the next."""
+    """A server may roll back any transaction that collides with another one.
+
+    A program that writes in a loop continues with the next transaction.
+    """
     try:
         yield
     except pymysql.err.OperationalError as error:
@@ -174,7 +177,7 @@ def eventually() -> Callable[..., None]:
 
 @pytest.fixture
 def target_server() -> Iterator[Callable[[str], Server]]:
-    """A target of the test's own: it may share neither data nor `pidts_meta` with others."""
+    """Returns a target of the test's own, which shares neither data nor `pidts_meta` with other tests."""
     with contextlib.ExitStack() as servers:
 
         def start(kind: str) -> Server:
@@ -196,7 +199,7 @@ def make_shards(
     target_server: Callable[[str], Server],
     database: str,
 ) -> Iterator[Callable[..., Shards]]:
-    """`make_shards(target's kind, extract, **top_level)`: two sources with tables that become one, and a task for them."""
+    """`make_shards(target's kind, extract, **top_level)`: two sources with tables that are merged, and a task for them."""
     made: list[Shards] = []
 
     def make(kind: str, *, extract: bool = False, **more: Any) -> Shards:

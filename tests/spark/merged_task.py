@@ -1,4 +1,4 @@
-"""Tables of two sources that become one, and the task between them."""
+"""Tables of two sources that are merged, and the task between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLES = (
 
 
 def routes(schema: str, *, extract: bool = False) -> dict[str, dict[str, Any]]:
-    """One for each kind of table; with columns that say where a row came from, or without."""
+    """Returns one route for each kind of table, with or without columns that say from which shard a row comes."""
     extracts = {
         "extract-table": {"table-regexp": "_(.)$", "target-column": "part"},
         "extract-schema": {"schema-regexp": "_(.)$", "target-column": "db"},
@@ -46,7 +46,7 @@ def routes(schema: str, *, extract: bool = False) -> dict[str, dict[str, Any]]:
 
 @dataclass
 class Shards:
-    """Two sources, each with schemas `…_1` and `…_2`; their tables `orders_…` land in `…_all.orders`, and so on."""
+    """Two sources, each with schemas `…_1` and `…_2`. Their tables `orders_…` are routed to `…_all.orders`, and so on."""
 
     task: Task
     sources: dict[str, Server]
@@ -65,7 +65,7 @@ class Shards:
             self.on(source, *TABLES)
 
     def session(self, server: Server) -> Any:
-        """One that ends with the test."""
+        """Opens a session that ends with the test."""
         self._opened.append(connect(server))
         return self._opened[-1]
 
@@ -74,12 +74,12 @@ class Shards:
         return f"{self.schema}_all"
 
     def on(self, source: str, *statements: str) -> None:
-        """`{1}` and `{2}` are the schemas."""
+        """Runs a statement on a source; `{1}` and `{2}` are the schemas."""
         for statement in statements:
             self._cursors[source].execute(statement.format(self.target_schema, f"{self.schema}_1", f"{self.schema}_2"))
 
     def at_target(self, statement: str) -> list[tuple[Any, ...]]:
-        """`{0}` is where the tables land; nothing where it is not there yet."""
+        """Returns rows of the target; `{0}` is the schema of the merged tables. Empty if it does not exist yet."""
         try:
             self._target.execute(statement.format(self.target_schema))
             return [tuple(row) for row in self._target.fetchall()] if self._target.description else []
@@ -103,12 +103,12 @@ class Shards:
         return [name for (name,) in found]
 
     def halts(self) -> list[dict[str, Any]]:
-        """Each with its source; of them all, whatever the reason."""
+        """Returns the halts of all sources, each with its source, whatever the reason is."""
         found = self.at_target("SELECT source, about FROM pidts_meta.halt ORDER BY source, about")
         return [{"source": source, **Halt.loads(about).to_json()} for source, about in found]
 
     def waiting(self) -> set[tuple[str, str]]:
-        """The shards that wait before a schema change: source, and the table without the test's own name."""
+        """Returns the shards that wait before a schema change: source, and the table without the test's own name."""
         return {
             (halt["source"], table.removeprefix(f"{self.schema}_")) for halt in self.halts() for table in halt["tables"]
         }
@@ -126,12 +126,12 @@ class Shards:
         return all(Progress(self.target, name).is_copied() for name in self.sources)
 
     def has_all(self, run: Run, seconds: float = 120) -> None:
-        """Wait until the target has whatever the sources have now."""
+        """Waits until the target has all rows that the sources have now."""
         ends = [Progress(self.target, name).has(session) for name, session in self.sessions.items()]
         run.wait_until(lambda: all(has() for has in ends), "all changes of both sources are there", seconds)
 
     def equal(self, run: Run) -> None:
-        """What `pidts verify` finds, while the task runs."""
+        """Returns what `pidts verify` finds while the task runs."""
         assert run.process.poll() is None
         found = self.pidts("verify", str(self.task.path))
         wrong = ("missing", "extra", "different", "unsettled", "problem")
@@ -145,17 +145,17 @@ class Shards:
 
 
 class Delays:
-    """How long what is written to tables of a source takes to be seen on the target."""
+    """How long it takes until rows written to tables of a source are seen on the target."""
 
     def __init__(self, source: Any, target: Any, places: Sequence[str], tables: Sequence[str]) -> None:
-        """Into the places, each with its column, go numbers; the tables are where they arrive."""
+        """`places`: the tables to which numbers are written, each with a column. `arrived`: the tables on the target."""
         self._writing, self._reading = source.cursor(), target.cursor()
         self._places = places
         self._written: list[float] = []
         self.seen: dict[str, list[float]] = {table: [] for table in tables}
 
     def step(self) -> None:
-        """Write one row to each, and look what has come."""
+        """Writes one row to each table, and looks which rows have arrived."""
         for place in self._places:
             self._writing.execute(f"INSERT INTO {place} VALUES ({len(self._written)})")
         self._written.append(time.monotonic())
@@ -165,7 +165,10 @@ class Delays:
             seen += [now - at for at in self._written[len(seen) : count]]
 
     def since(self, table: str, first: int) -> list[float]:
-        """Of the rows from this one on, shortest first; a row that has not come counts as what it has waited so far."""
+        """Returns the delays of the rows from this one on, shortest first.
+
+        A row that has not arrived counts with its wait so far.
+        """
         now = time.monotonic()
         missing = [now - at for at in self._written[max(first, len(self.seen[table])) :]]
         return sorted(self.seen[table][first:] + missing)

@@ -12,7 +12,7 @@ SHOW = "import pyspark; print(pyspark.__version__)"
 
 
 def environment_of(version: str) -> dict[str, str]:
-    """The environment in which Python finds that Spark."""
+    """Returns the environment variables with which Python finds this Spark."""
     folder = ROOT / f".venv-spark-{version}"
     made = subprocess.run(
         [ROOT / "setup" / "folder_of.sh", f"requirements/older/spark-{version}.txt", folder],

@@ -19,7 +19,9 @@ import pyspark
 from pidts.spark.class_data import java_options
 
 FOR_A_SHORT_LIFE = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}".rstrip()
-"""Options of a JVM that ends before its best machine code would pay: it loads Spark's classes as set-up has kept them."""
+"""JVM options that leave out the best machine code, for a JVM that ends before this would pay. It loads Spark's classes
+as the set-up has kept them.
+"""
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 

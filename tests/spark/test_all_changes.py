@@ -1,6 +1,6 @@
-"""Source servers to target servers through the real command: ordinary types, full copy, changes, schema changes.
+"""Source servers to target servers with the real command: ordinary types, full copy, changes, schema changes.
 
-The comparison that the demo ends with shows what is equal: every row, every column, exactly.
+The comparison at the end of the demo shows that both sides are equal: every row and every column, exactly.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ CREATE_SELECT = [
     "CREATE TABLE {0}.chosen (PRIMARY KEY (a)) SELECT a, n * 2 AS twice FROM {0}.pair WHERE a < 50",
     "INSERT INTO {0}.chosen VALUES (70, 10)",
 ]
-"""A server with GTIDs refuses it, or logs its rows by themselves."""
+"""A server with GTIDs refuses it, or logs its rows separately."""
 
 
 @pytest.mark.spark
@@ -124,7 +124,7 @@ def test_all_that_happens_on_the_source_happens_on_the_target(
 @pytest.mark.spark
 @pytest.mark.timeout(200)
 def test_a_default_of_another_clock_halts_its_table(mariadb, database, make_task, target_server, open_session):
-    """What existing rows got depends on the zone of the session that ran the ALTER: it is not guessed."""
+    """The value of existing rows depends on the time zone of the session that ran the ALTER, so it is not guessed."""
     cursor = open_session(mariadb).cursor()
     for table in ("a", "b"):
         cursor.execute(f"CREATE TABLE {database}.{table} (id INT PRIMARY KEY)")
@@ -144,7 +144,7 @@ def test_a_default_of_another_clock_halts_its_table(mariadb, database, make_task
         return [Halt.loads(about) for (about,) in session.execute("SELECT about FROM pidts_meta.halt").fetchall()]
 
     run.wait_until(lambda: rows("b") == [(1,), (2,), (3,)], "the other table goes on")
-    run.wait_until(halts, "the change has failed")  # the others wait for it, but not long
+    run.wait_until(halts, "the change has failed")  # The others wait for it, but not for long.
     assert rows("a") == [(1,), (2,)]
     (halt,) = halts()
     assert (halt.code, [str(name) for name in halt.tables]) == ("ddl-not-translatable", [f"{database}.a"])

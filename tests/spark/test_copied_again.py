@@ -1,4 +1,6 @@
-"""A schema change whose values in existing rows only the source knows: its table is copied again, without an operator."""
+"""A schema change gives existing rows values that only the source knows: the table is copied again, without an
+operator.
+"""
 
 from __future__ import annotations
 

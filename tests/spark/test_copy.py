@@ -1,7 +1,7 @@
-"""A copy that goes on while its source is written, and is killed wherever it hurts, ends with what the source has.
+"""A copy continues while its source is written, and is killed at critical points: it ends with the source's rows.
 
-Sessions of the test hold locks on the target that stop the copy at a chosen point: a table keeps its rows from being
-loaded, checkpoints keep what was loaded from being settled, an open write keeps a key from being made.
+Sessions of the test hold locks on the target that stop the copy at a chosen point: a locked table prevents loading,
+locked checkpoints prevent settling, and an open write prevents the creation of a key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def rows_of(session, sql: str) -> list[tuple]:
 
 @contextmanager
 def in_transaction(session, *statements: str):
-    """Whatever these lock stays locked for so long."""
+    """Keeps the rows that these statements lock locked as long as the block lasts."""
     cursor = session.cursor()
     for statement in ("BEGIN", *statements):
         cursor.execute(statement)
@@ -52,7 +52,7 @@ def test_killed_while_loading_before_settling_and_while_finishing(
     watcher.execute(f"CREATE SCHEMA {database}")
     watcher.execute(f"CREATE TABLE {database}.hole (id INT PRIMARY KEY, u INT NOT NULL, v VARCHAR(20))")
     locks, table = open_session(server), f"{database}.hole"
-    # As if the task had made it, so that its keys are made when its rows are there.
+    # as if the task had created it, so that its keys are created when its rows are there
     watcher.execute("CREATE SCHEMA pidts_meta")
     watcher.execute("CREATE TABLE pidts_meta.unfinished (relation oid PRIMARY KEY)")
     watcher.execute(f"INSERT INTO pidts_meta.unfinished VALUES ('{table}'::regclass)")
@@ -128,7 +128,7 @@ ROWS = {"numbers": 12_000, "names": 3000, "three": 3000, "bytes": 2000, "loose":
 
 
 class Writer:
-    """Changes everything all the time: values, keys, unique values that trade places, rows that come and go."""
+    """Changes everything all the time: values, keys, unique values that are swapped, inserted and deleted rows."""
 
     def __init__(self, session, schema: str) -> None:
         self.cursor, self.schema, self.chance = session.cursor(), schema, random.Random(5)
@@ -137,7 +137,7 @@ class Writer:
         self.pause = 0.005
 
     def work(self) -> None:
-        """One transaction, if nobody alters or renames a table meanwhile."""
+        """Makes one transaction, unless a table is being altered or renamed."""
         try:
             self.change()
         except pymysql.Error as error:
@@ -194,7 +194,7 @@ class Writer:
 def test_equal_after_a_copy_under_full_write_load(
     source_kind, target_kind, image, workers, request, database, make_task, target_server, open_session, background
 ):
-    """With MINIMAL images it is not known of many rows what they hold at their new keys: these are read again."""
+    """With MINIMAL images, the values of many rows at their new keys are unknown, so these keys are read again."""
     origin = request.getfixturevalue(source_kind)
     source = open_session(origin)
     cursor = source.cursor()

@@ -1,6 +1,6 @@
-"""`pidts cutover` with a run of the task beside it, from one server to another, and the way back.
+"""`pidts cutover` with a running task, from one server to another, and the way back.
 
-What holds when it is killed at any of its steps is in `tests/task/test_cutover.py`, without Spark.
+`tests/task/test_cutover.py` shows, without Spark, what is true if the command is killed at any step.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_the_application_goes_on_at_postgresql(
 ) -> None:
     source = target_server("mariadb")
     run_sql(source, "CREATE DATABASE shop")
-    # All rows come by the log, which needs no Spark: a slow machine need not wait for it.
+    # All rows come by the log, which needs no Spark, so a slow machine need not wait for Spark.
     task = make_task(
         source, postgres, ["shop"], database=database, name=database[:30], **{"ignore-checking-items": ["table_list"]}
     )
@@ -71,7 +71,7 @@ def test_the_application_goes_on_at_postgresql(
     about = json.loads(shown.stdout)
     assert not about["done"]
     assert {step["step"]: step["state"] for step in about["steps"]}["counters"] == "todo"
-    assert {one["kind"] for one in about["left"]} == {"check", "trigger", "view"}  # its check compares texts
+    assert {one["kind"] for one in about["left"]} == {"check", "trigger", "view"}  # Its check compares texts.
     assert all(one["text"] for one in about["left"])
     assert run_sql(source, "SELECT @@GLOBAL.read_only") == [(0,)]
 
@@ -81,7 +81,7 @@ def test_the_application_goes_on_at_postgresql(
     assert run.process.wait(60) == 0, run.log.read_text()
     assert run_sql(source, "SELECT @@GLOBAL.read_only") == [(1,)]
 
-    # The application's first INSERTs: their numbers are those that the source would have given.
+    # The application's first INSERTs get the numbers that the source would have given.
     on_target("INSERT INTO shop.customers (name) VALUES ('Eve')")
     on_target("INSERT INTO shop.orders (customer) VALUES (6)")
     assert on_target("SELECT id FROM shop.customers WHERE name = 'Eve'") == [(6,)]
@@ -89,7 +89,7 @@ def test_the_application_goes_on_at_postgresql(
     keys = "SELECT conname::text, convalidated, confdeltype::text FROM pg_constraint WHERE contype = 'f'"
     assert on_target(keys) == [("bought", True, "r")]
 
-    # The task is over, until somebody says that nothing was written to the target.
+    # The task has ended, until an operator says that nothing was written to the target.
     refused = task.command("run", str(task.path), "--until-synced", "--json")
     assert refused.returncode == 5
     assert b'"code": "cut-over"' in refused.stdout + refused.stderr
@@ -176,7 +176,7 @@ def test_the_way_back_starts_behind_schema_changes_of_the_new_server(
             assert run_sql(old, rows) == run_sql(new, rows)
     assert run_sql(old, "SELECT extra, mail FROM shop.customers WHERE id = 7") == [(9, "f@x")]
 
-    # Where the record is hidden from the account, the error names the table and the statement, and nothing is done.
+    # If the account cannot see the record, the error names the table and the statement, and nothing is done.
     run_sql(new, "DELETE FROM pidts_meta.switch_structure")
     run_sql(old, "DELETE FROM pidts_meta.checkpoint")
     refused = back.command("run", str(back.path), "--until-synced", "--json", timeout=240)
@@ -231,7 +231,7 @@ def test_columns_are_in_the_end_what_they_are_on_the_source(
         assert run_sql(new, keys) == run_sql(old, keys)
         for parted in ("SHOW CREATE TABLE shop.parted", "SELECT * FROM shop.parted ORDER BY id"):
             assert run_sql(new, parted) == run_sql(old, parted)
-        # After an undo the target goes on computing the columns, and the task goes on.
+        # After an undo, the target computes the columns again, and the task continues.
         if number == 1:
             assert task.command("cutover", str(task.path), "--undo", "--yes").returncode == 0
             run_sql(old, "INSERT INTO shop.places (id, name, padded, spot) VALUES (2, 'Bob', 8, POINT(5, 6))")

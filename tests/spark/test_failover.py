@@ -1,4 +1,4 @@
-"""A source is lost, and a task with tables as its target goes on at the standby: the rows are equal in the end."""
+"""A source is lost, and a task with tables as its target continues at the standby: the rows are equal at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_copy_goes_on_at_the_standby(
 ) -> None:
     with replicated_pair(kind, tmp_path, run_sql, by=by) as (primary, standby):
         run_sql(primary, "CREATE DATABASE shop")
-        # Without a key, a row that is applied twice stays there twice.
+        # In a table without a key, a row that is applied twice stays twice.
         run_sql(primary, "CREATE TABLE t (tx int, n int)", database="shop")
         run_sql(primary, "CREATE TABLE big (id int AUTO_INCREMENT PRIMARY KEY, v int)", database="shop")
         run_sql(primary, "INSERT INTO big (v) VALUES (1), (2), (3)", database="shop")
@@ -87,22 +87,22 @@ REPEATED = {
     "moved": "SELECT id, tx FROM shop.moved ORDER BY id",
     "lent": "SELECT id, place FROM shop.lent ORDER BY id",
 }
-"""Tables that the writer below changes, and what is compared of them."""
+"""The tables that the writer below changes, and what is compared of them."""
 
 
 class Changes(Writer):
-    """Writes what is not the same if it is done twice, or if it is done to rows of a later time."""
+    """Writes changes that have another effect if they are applied twice, or to rows of a later time."""
 
     def statements(self, number: int) -> list[str]:
         return [
             "BEGIN",
             *super().statements(number),
             f"UPDATE counted SET v = v + {number}, tx = {number} WHERE id = {number % 5}",
-            # A key that goes away and comes back.
+            # A key that is deleted and inserted again.
             f"UPDATE moved SET id = id + IF(id < 1000, 1000, -1000), tx = {number} WHERE id % 1000 = {number % 7}",
             f"DELETE FROM counted WHERE id = {100 + number % 3}",
             f"INSERT INTO counted VALUES ({100 + number % 3}, {number}, 0)",
-            # A later row gets the unique value of an earlier one.
+            # A later row gets the unique value of an earlier row.
             f"DELETE FROM lent WHERE place = {number % 4}",
             f"INSERT INTO lent VALUES ({number}, {number % 4})",
             f"INSERT INTO bare VALUES ({number})",
@@ -121,7 +121,7 @@ def test_changes_that_come_twice_leave_the_rows_of_the_source(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Transactions of MySQL 5.6 have no identity: all behind the sampled place of a standby that is late come twice."""
+    """Transactions of MySQL 5.6 have no identity. If the standby lags, all changes after the sampled place come twice."""
     target: Server = request.getfixturevalue(kind)
     database = "failover_repeats"
     with replicated_pair("mysql56", tmp_path, run_sql, by="position") as (primary, standby):
@@ -154,7 +154,8 @@ def test_changes_that_come_twice_leave_the_rows_of_the_source(
         writer = Changes(primary, "shop", 1)
         writer.start()
         run.wait_until(lambda: greatest() > 50, "changes come")
-        # From here on the standby has all in its relay log, and writes none of it: this is the sampled place.
+        # From here on, the standby has everything in its relay log and applies nothing of it: this is the sampled
+        # place.
         run_sql(standby, "STOP SLAVE SQL_THREAD")
         late = writer.last
         run.wait_until(lambda: greatest() > late + 150, "the target is ahead of the standby")
@@ -176,7 +177,7 @@ def test_changes_that_come_twice_leave_the_rows_of_the_source(
         task.sync(240)
         for table, sql in REPEATED.items():
             assert run_sql(target, sql, database=_in(target, database)) == run_sql(standby, sql), table
-        # Without a key nothing shows that a row exists already: this table counts what has come twice.
+        # Without a key, nothing shows that a row exists already: this table counts the changes that have come twice.
         count = "SELECT tx, COUNT(*) FROM shop.bare GROUP BY tx ORDER BY tx"
         times = {int(tx): int(number) for tx, number in run_sql(target, count, database=_in(target, database))}
         assert list(times) == [int(tx) for tx, _ in run_sql(standby, count)]

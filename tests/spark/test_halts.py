@@ -1,6 +1,8 @@
-"""A schema change that fails, or a row that the target refuses, halts its own table; an operator decides, others go on.
+"""A schema change that fails, or a row that the target refuses, halts its own table.
 
-The target's tables are changed by hand, so that what comes from the source does not fit.
+An operator decides, and other tables continue.
+
+The target's tables are changed by hand, so that changes of the source do not fit.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ INSERT INTO {0}.c VALUES (1, 'one')
 
 
 class Servers:
-    """Both, and the task between them."""
+    """Source and target, and the task between them."""
 
     def __init__(self, task, source, target, schema, eventually):
         self.task, self.schema, self.eventually = task, schema, eventually
@@ -48,7 +50,7 @@ class Servers:
             try:
                 return set(rows) <= set(self.rows(table))
             except NOT_THERE:
-                return False  # it is not renamed yet
+                return False  # It is not renamed yet.
 
         self.eventually(are_there, 60, f"{rows} in {table}")
 
@@ -111,7 +113,7 @@ def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begu
         assert halt["statement"].startswith("ALTER TABLE")
         assert [row[0] for row in servers.rows("a")] == [1, 2]
 
-        # A row that does not fit, in one transaction with rows of others.
+        # A row that does not fit, in one transaction with rows of other tables.
         servers.source(
             "BEGIN",
             "INSERT INTO {0}.b VALUES (3, 'three')",
@@ -129,7 +131,7 @@ def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begu
         servers.arrives("a", (3, "three", 3))
         servers.eventually(lambda: len(servers.halted()) == 1, 20, "only the row is left")
 
-        # Who has mended the cause does not have to start anew.
+        # An operator who has removed the cause need not restart the task.
         listed = servers.pidts("ddl", "list", at)
         assert [(one["tables"], one["backlog"]["transactions"]) for one in listed["halted"]] == [
             ([f"{servers.schema}.b"], 1)
@@ -141,7 +143,7 @@ def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begu
         servers.source("INSERT INTO {0}.b VALUES (4, 'longer')")
         servers.halts("b", "target-refused")
 
-        # A run that waits for all the rest reports it, and so does the next run: the cause is tried again.
+        # A run that waits for everything else reports the halt, and so does the next run, which tries again.
         assert run.stop(60) == 0
         servers.source("UPDATE {0}.c SET v = 'last' WHERE id = 4")
         code, said = servers.synced()

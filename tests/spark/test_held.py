@@ -1,7 +1,7 @@
-"""Only the tables of a schema change wait for it, and a kill in the middle of that changes nothing.
+"""Only the tables of a schema change wait for it, and a kill meanwhile changes nothing.
 
-A session on the target keeps the table from being altered, for as long as it likes. Meanwhile rows of another table go
-on arriving; rows of the altered one do not, and come when it lets go.
+A session on the target prevents the ALTER of a table for any time. Meanwhile rows of another table arrive. Rows of the
+altered table do not, and arrive when the session ends its lock.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ INSERT INTO {0}.other VALUES (1, 1)
 
 
 class Source:
-    """What is done to the source, and what the target has of it."""
+    """What is done on the source, and the rows that the target has of it."""
 
     def __init__(self, source, target, schema, open_session, eventually):
         self.schema, self.eventually = schema, eventually
         self.cursor = open_session(source).cursor()
         session = open_session(target)
-        session.prepare_threshold = None  # a prepared SELECT * would not survive a schema change
+        session.prepare_threshold = None  # A prepared SELECT * would not survive a schema change.
         self.target = session.cursor()
         for statement in SETUP.strip().split(";\n"):
             self.run(statement)
@@ -46,7 +46,7 @@ class Source:
         self.run(f"INSERT INTO {{0}}.other VALUES ({self.last}, {self.last})")
 
     def others_arrive(self, seconds: float, what: str) -> None:
-        """A row that is written now gets through."""
+        """Checks that a row that is written now arrives."""
         self.add_other()
         self.eventually(lambda: len(self.rows(self.target, "other")) == self.last, seconds, what)
 
@@ -58,9 +58,9 @@ class Source:
 
 
 def hold(cursor, schema: str) -> None:
-    """A reader in a transaction keeps every ALTER waiting, and goes on reading: others would wait behind the ALTER."""
+    """A reader in a transaction makes every ALTER wait, and continues to read: other readers would wait for the ALTER."""
     if isinstance(cursor, pymysql.cursors.Cursor):
-        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # PostgreSQL's own
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # PostgreSQL's own table
     cursor.execute("BEGIN")
     cursor.execute(f"SELECT COUNT(*) FROM {schema}.slow")
 
@@ -84,7 +84,7 @@ def test_others_go_on_while_a_schema_change_waits(
         source.run("UPDATE {0}.slow SET late = 8 WHERE id = 2")
         source.run("INSERT INTO {0}.slow VALUES (3, 3, 3)")
         source.others_arrive(90, "the other table goes on")
-        # Its rows before the schema change are there, and nothing behind it.
+        # The rows before the schema change are there, and nothing after it.
         assert source.rows(reader, "slow") == [(1, 10), (2, 2)]
         run.kill()
         source.run("DELETE FROM {0}.slow WHERE id = 1")

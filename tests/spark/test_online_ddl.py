@@ -1,4 +1,4 @@
-"""The real pt-online-schema-change alters tables of the source while a task carries them, and the target has each change once."""
+"""The real pt-online-schema-change alters tables of the source during a task, and the target gets each change once."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def test_a_table_is_altered_once_also_where_the_task_begins_in_the_middle(
         cursor.execute(statement)
     values = ", ".join(f"('name {n}', 'note', {n})" for n in range(400))
     cursor.execute(f"INSERT INTO {database}.orders (name, note, n) VALUES {values}")
-    cursor.execute(f"ANALYZE TABLE {database}.orders")  # a table that looks small is one chunk
+    cursor.execute(f"ANALYZE TABLE {database}.orders")  # A table that looks small is one chunk.
 
     def write() -> None:
-        """Names of columns that no change touches."""
+        """Writes to columns whose names no change affects."""
         writing.execute(f"UPDATE {database}.orders SET n = n + 1 WHERE id % 7 = 0")
         writing.execute(f"INSERT INTO {database}.orders (n) VALUES (0)")
         writing.execute(f"DELETE FROM {database}.orders WHERE id % 50 = 3 AND n < 100")
@@ -64,7 +64,7 @@ def test_a_table_is_altered_once_also_where_the_task_begins_in_the_middle(
         return bool(cursor.fetchall())
 
     place, target = (server, database, "orders"), target_server(target_kind)
-    # Eight chunks with a pause behind each: it is not over before it is stopped.
+    # Eight chunks with a pause after each: it has not ended before it is stopped.
     change = "ADD COLUMN price DECIMAL(10,2) NOT NULL DEFAULT 1.50 AFTER name, DROP KEY by_name"
     first = altering.start(place, change, "--sleep", "0.5")
     eventually(is_altered, 60, "the shadow is altered")
@@ -90,7 +90,7 @@ def test_a_table_is_altered_once_also_where_the_task_begins_in_the_middle(
     there.execute(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{database}'")
     assert {name for (name,) in there.fetchall()} == {"orders", "other"}
     there.execute(f"SELECT * FROM {database}.orders LIMIT 1")
-    # PostgreSQL has new columns at the end.
+    # PostgreSQL adds new columns at the end.
     assert {about[0] for about in there.description} == {"id", "name", "price", "remark", "n"}
     there.execute("SELECT COUNT(*) FROM pidts_meta.shadow")
     assert there.fetchone()[0] == 0

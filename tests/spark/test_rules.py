@@ -1,4 +1,6 @@
-"""A task whose file filters, routes and extracts: full copy, changes and schema changes land where its rules say."""
+"""A task file filters, routes and extracts: full copy, changes and schema changes have the result that its rules
+describe.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that change while the task runs: in force from there on, and refused if rows on the target prevent it."""
+"""Rules that are changed while the task runs: they apply from then on, or are refused if rows on the target prevent it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_filters_are_taken_over_and_a_route_of_rows_that_are_there_is_not(
 
 
 def change(task: Task, key: str, names: str, rule: dict[str, Any]) -> None:
-    """Write the task file with this as its only rule of the kind."""
+    """Writes the task file with this as its only rule of this kind."""
     about = yaml.safe_load(task.path.read_text())
     about[key] = {"one": rule}
     about["mysql-instances"][0][names] = ["one"]

@@ -1,4 +1,4 @@
-"""A task with several sources runs as one: each is copied and followed, and what troubles one keeps no other waiting."""
+"""A task with several sources: each source is copied and followed, and an error of one source stops no other."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_two_sources_one_target(make_task, mariadb, target_server, open_session,
         run.wait_until(has(people, 3), "the replicator is back")
         assert run.replicator().count(kept) == 1, "that of the other source is still the same"
 
-        # A source that is down is waited for; rows of the other one come as ever.
+        # The task waits for a source that is down. Rows of the other source arrive as usual.
         other.kill()
         time.sleep(0.5)
         run_sql(mariadb, f"INSERT INTO {orders} VALUES (4, 'alone')")

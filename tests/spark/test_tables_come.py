@@ -1,4 +1,6 @@
-"""A copy that ends by itself, tables that come while a task runs, and all of them once more when the log is lost."""
+"""A copy that ends by itself, tables that are created while a task runs, and a new copy of all tables when the log is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
 def rows_of(run_sql: RunSql, server: Server, schema: str, table: str) -> list[tuple[Any, ...]]:
-    """Sorted; empty where there is no table yet."""
+    """Returns the sorted rows; empty if the table does not exist yet."""
     try:
         return sorted(run_sql(server, f"SELECT * FROM {schema}.{table}"), key=repr)
     except NO_TABLE:
@@ -67,7 +69,7 @@ def test_a_full_copy_ends_by_itself_and_shows_how_far_it_is(
 
 @dataclass
 class Shop:
-    """A source of its own with three tables, a target, and what both have."""
+    """A source of its own with three tables, a target, and the rows of both."""
 
     source: Server
     target: Server
@@ -84,12 +86,13 @@ class Shop:
         )
 
     def purge(self) -> None:
-        """All but the last file of the log."""
+        """Purges all but the last file of the log."""
         self.sql("FLUSH BINARY LOGS")
         (last,) = self.run_sql(self.source, "SHOW MASTER STATUS")
         deadline = time.monotonic() + 60
         while self.run_sql(self.source, "SHOW BINARY LOGS")[0][0] != last[0]:
-            self.sql(f"PURGE BINARY LOGS TO '{last[0]}'")  # in vain as long as a connection of the replicator's lingers
+            # This fails as long as a connection of the replicator remains.
+            self.sql(f"PURGE BINARY LOGS TO '{last[0]}'")
             assert time.monotonic() < deadline
             time.sleep(0.2)
 
@@ -161,7 +164,7 @@ def test_when_the_log_is_lost_it_is_said_and_all_tables_are_put_right_while_they
 
 
 def follow(task: Task, *tables: str, more: str = "") -> None:
-    """Write the task file anew."""
+    """Writes the task file anew."""
     about = yaml.safe_load(task.path.read_text())
     about["block-allow-list"]["ours"] = {"do-tables": [{"db-name": "shop", "tbl-name": table} for table in tables]}
     about["mysql-instances"][0] |= yaml.safe_load(more) if more else {}

@@ -1,7 +1,9 @@
-"""A task that version 0.1.0 began goes on with this version: its checkpoints, relay, records of shards, halts and orders.
+"""This version continues a task that version 0.1.0 began: its checkpoints, relay, records of shards, halts and ddl
+commands.
 
-The old version is taken from the repository's history. It is killed with SIGKILL in the middle of all that it can keep:
-a shard that waits for others, a table that halted, tombstones of a version column, a relay with changes not yet applied.
+The old version is taken from the repository's history. It is killed with SIGKILL while it has everything that it can
+record: a shard that waits for others, a halted table, tombstones of a version column, a relay with changes that are not
+applied yet.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from .merged_task import Shards
 
 ROOT = Path(__file__).parents[2]
 VERSION_0_1 = "b4ed5dbea52b6dd7fc7715186a64c35131efead8"
-"""The commit whose meta tables and relay files this version must be able to go on with."""
+"""The commit whose meta tables and relay files this version must be able to use."""
 
 PATIENCE = 600
-"""Seconds for each step: version 0.1.0 does not answer Spark in time on a busy machine, and tries again."""
+"""The timeout of each step in seconds: on a busy machine, version 0.1.0 answers Spark too late, and tries again."""
 
 SETUP = (
     "CREATE TABLE {1}.keyless (v INT, t VARCHAR(20))",
@@ -38,7 +40,7 @@ SETUP = (
 
 @pytest.fixture(scope="module")
 def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder `src` of version 0.1.0."""
+    """Returns the folder `src` of version 0.1.0."""
     packed = subprocess.run(["git", "archive", VERSION_0_1, "src"], cwd=ROOT, capture_output=True, check=False)
     if packed.returncode:
         pytest.skip(f"this checkout has no history: {packed.stderr.decode().strip()}")
@@ -81,7 +83,7 @@ def test_a_task_of_version_0_1_goes_on(target_kind, make_shards, old_source):
         before, after = answers(shards, old, *words), answers(shards, None, *words)
         assert before <= after, f"pidts {' '.join(words)} --json lost {sorted(before - after)}"
 
-    # Written while nothing runs; then this version goes on.
+    # This is written while nothing runs; then this version continues.
     shards.on("one", "UPDATE {1}.versioned SET v = 'new', update_time = '2021-01-01' WHERE id = 1")
     shards.on(
         "one", "INSERT INTO {1}.keyless VALUES (1, 'a'), (3, 'late')", "UPDATE {1}.orders_1 SET n = 9 WHERE id = 1"
@@ -108,7 +110,7 @@ def test_a_task_of_version_0_1_goes_on(target_kind, make_shards, old_source):
 
 
 def answers(shards: Shards, environment: Mapping[str, str] | None, *words: str) -> set[str]:
-    """The keys of what a command prints with `--json`, each behind the keys above it."""
+    """Returns the keys of the JSON that a command prints, each after the keys above it."""
     done = shards.task.command(*words, str(shards.task.path), "--json", environment=environment)
     assert done.stdout, done.stderr.decode()
     return set(keys(json.loads(done.stdout.splitlines()[-1])))

@@ -1,4 +1,4 @@
-"""Verify beside a real run, which puts right some of its tables while all of them are written to."""
+"""Verify during a real run. It corrects some of the tables while all of them are written."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .commands import Task
 from .conftest import Background
 
 QUIET = 5000
-"""Rows of higher numbers are not written to."""
+"""Rows with higher numbers are not changed."""
 
 
 def started(task: Task) -> None:
-    """The first start of a task, and no more: its tables are known, none of their rows is copied."""
+    """Starts a task for the first time only: its tables are known, and none of their rows is copied."""
     config = load_task(task.path)
     replicator = ReplicatorProcess(config)
     try:

@@ -1,4 +1,4 @@
-"""The driver carries out small batches by itself; one that is to be a job is noted, and done in Spark's next call."""
+"""The driver itself applies small batches. A batch that has to be a job is noted, and runs in Spark's next call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def state(offset: int) -> PlanState:
 
 
 class PlannedStream(TaskStream):
-    """Batches that record only their states; those that end at a place in `large` need a job."""
+    """Batches that record only their states. A batch that ends at a place in `large` needs a job."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class PlannedStream(TaskStream):
         self.planned, self.large = planned, large
 
     def next(self, at: PlanState) -> PlanState | None:
-        """As the planner's: the first place behind what is done."""
+        """Returns the next place, as the planner does: the first place after the one that is done."""
         place = bisect_right(self.planned, at.lsn.offset)
         if place == len(self.planned):
             return None
@@ -87,7 +87,7 @@ class PlannedStream(TaskStream):
         return True
 
     def call(self, number: int) -> dict[str, Any]:
-        """As Spark calls: the offset is in its log first."""
+        """Calls as Spark does, which first writes the offset to its log."""
         offset = self.offset(number)
         self._called("slices", self._scratch, number)  # type: ignore[arg-type]
         return offset
@@ -103,7 +103,7 @@ class PlannedStream(TaskStream):
 
 
 class Query:
-    """As Spark's: its thread asks for an offset and calls, one call after the other, until it is stopped."""
+    """A query like Spark's: its thread asks for an offset and calls, again and again, until it is stopped."""
 
     def __init__(self, stream: PlannedStream) -> None:
         self.isActive = True
@@ -136,7 +136,7 @@ class Query:
 
 
 class OnDemand(SparkOnDemand):
-    """It records its sessions and queries, and none is Spark's."""
+    """Records its sessions and queries, none of which is Spark's."""
 
     def __init__(self, stream: PlannedStream, get: Callable[[], Any]) -> None:
         super().__init__(get, self._given_back, "q", stream._scratch, stream._slices, stream._called, lambda _: None)
@@ -154,7 +154,7 @@ class OnDemand(SparkOnDemand):
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., PlannedStream]]:
-    """A stream that was started, with Spark's part played by `OnDemand`."""
+    """Starts a stream; `OnDemand` takes the place of Spark."""
     streams: list[PlannedStream] = []
 
     def run(planned: Sequence[int], large: set[int] = frozenset(), spark: Callable[[], Any] = object) -> PlannedStream:  # type: ignore[assignment]
@@ -311,7 +311,7 @@ def test_a_batch_that_fails_ends_the_run(run: Callable[..., PlannedStream]) -> N
 
 
 def test_a_job_that_a_call_has_not_heard_of_is_the_next_calls(tmp_path: Path) -> None:
-    """It is noted when Spark has asked already."""
+    """The job is noted after Spark has asked for the offset."""
     stream = PlannedStream(tmp_path, [10, 20, 30], {20})
     assert stream.offset(1) == {"number": 1}
     stream._go_on()

@@ -1,4 +1,4 @@
-"""A copy that is being read when the run is to end is broken off at once, however long its reading would last."""
+"""If a run is to end while a copy is read, the copy is stopped at once, however long the reading would last."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def spark(tmp_path) -> Iterator[SparkSession]:
 
 @dataclass
 class Here:
-    """A session that is there already, or never will be."""
+    """A session that exists already, or that never will."""
 
     session: SparkSession | None
 
@@ -109,7 +109,7 @@ def only_request(copying: CopyRunner) -> ChunkRequest:
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
-    """Its source takes connections and says nothing."""
+    """The source accepts connections and sends nothing."""
     ends = threading.Event()
     copying = CopyRunner(ends.is_set)
     with socket.create_server(("127.0.0.1", 0)) as silent:

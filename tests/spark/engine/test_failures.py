@@ -1,4 +1,4 @@
-"""An error of ours crosses Spark as text in a traceback, and is itself again on the other side."""
+"""An error of PiDTS crosses Spark as text in a traceback, and becomes the same error again."""
 
 import pickle
 import traceback
@@ -11,7 +11,7 @@ from pidts.spark.failures import carried, restored
 
 
 def through_spark(error: Exception) -> Exception:
-    """As a Python worker reports it: the whole traceback, with the source lines that raised."""
+    """Returns the error as a Python worker reports it: the whole traceback, with the source lines that raised."""
 
     def task():
         raise error

@@ -1,6 +1,7 @@
-"""Spark starts while small batches go on, ends after a quiet while, and starts again; whatever is killed meanwhile.
+"""Spark starts while small batches continue, ends when it has had no work for a while, and starts again; with kills
+meanwhile.
 
-These are the moments that a Spark which is not always there adds to those of `test_crashes`.
+These are the moments that are added to those of `test_crashes` if Spark does not always run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.spark.commands import Run, Task
 from pidts.sandbox import Server
 
 QUICK = "from pidts.spark import on_demand; on_demand._QUIET_SECONDS = 1.0; from pidts.cli.app import main; main()"
-"""The program, with a while that is shorter."""
+"""The program, with a shorter time until Spark ends."""
 DIRECT_ROWS = 20
 MANY = 300
 
@@ -51,7 +52,7 @@ def test_a_spark_that_comes_and_goes_loses_and_doubles_nothing(
     progress = Progress(target)
 
     def write(rows: int) -> None:
-        """One transaction, with one event a row: events are what makes a job."""
+        """Writes one transaction with one event for each row: events are what makes a batch a job."""
         source.execute("BEGIN")
         for number in range(rows):
             source.execute(f"INSERT INTO {database}.t (n) VALUES ({number})")
@@ -69,7 +70,7 @@ def test_a_spark_that_comes_and_goes_loses_and_doubles_nothing(
             return rows == target.execute(f"SELECT id, n FROM {database}.t ORDER BY id").fetchall()  # type: ignore[no-any-return]
         return False
 
-    # The copy begins without Spark, and the driver is killed while Spark starts for the rest.
+    # The copy begins without Spark. The driver is killed while Spark starts for the rest.
     write(MANY)
     run = begin(task)
     run.wait_until(lambda: run.jvm() != [], "Spark starts for the copy")
@@ -79,19 +80,20 @@ def test_a_spark_that_comes_and_goes_loses_and_doubles_nothing(
     run.wait_until(is_equal, "the copy")
     run.wait_until(lambda: run.jvm() == [], "Spark is given back")
 
-    # A small batch needs none.
+    # A small batch needs no Spark.
     write(1)
     run.wait_until(is_equal, "a small batch")
     assert run.jvm() == []
 
-    # The JVM is killed while it starts for a noted job: the same run goes on.
+    # The JVM is killed while it starts for a noted job. The same run continues.
     write(MANY)
     run.wait_until(lambda: run.jvm() != [], "Spark starts for a job")
     kill_jvm(run)
     run.wait_until(is_equal, "the job, after all")
     run.wait_until(lambda: run.jvm() == [], "Spark is given back once more")
 
-    # The driver is killed while Spark starts for a noted job: nothing of it is done, and the next run plans it anew.
+    # The driver is killed while Spark starts for a noted job. No part of the job has run, and the next run plans it
+    # anew.
     before = count()
     write(MANY)
     write(1)

@@ -1,5 +1,7 @@
-"""A task without work costs next to nothing, over all its processes: counted is processor time, so a busy machine may
-run the test."""
+"""A task without work uses almost no processor time, over all its processes.
+
+The machine may be busy, since only processor time counts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ MOST = 0.02
 
 
 def spent(pids):
-    """Seconds of each process; of its threads too, and of children that it has waited for."""
+    """Returns the seconds of each process, with its threads and with the children that it has waited for."""
     found = {}
     for pid in pids:
         with suppress(OSError):
@@ -47,7 +49,7 @@ def test_a_task_without_work_takes_less_than_a_fiftieth_of_a_core(
     eventually(copied, 120, "the copy")
     time.sleep(SETTLE_SECONDS)
     windows = []
-    for _ in range(WINDOWS):  # on a busy machine what belongs to the start goes on for a while
+    for _ in range(WINDOWS):  # On a busy machine, the work of the start lasts for a while.
         before, begun = spent([run.process.pid, *run.pids()]), time.monotonic()
         time.sleep(SECONDS)
         after, seconds = spent([run.process.pid, *run.pids()]), time.monotonic() - begun

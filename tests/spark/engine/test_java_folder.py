@@ -1,4 +1,4 @@
-"""What the JVM and its libraries leave in the temporary folder goes with the process that started it."""
+"""Files that the JVM and its libraries leave in the temporary folder are removed with the process that started it."""
 
 from __future__ import annotations
 

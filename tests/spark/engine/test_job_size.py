@@ -1,4 +1,4 @@
-"""Which copies are worth Spark's start."""
+"""Which copies are large enough for a start of Spark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A transaction that fits into nobody's memory arrives whole or not at all, whoever is killed, in bounded memory.
+"""A transaction larger than memory is applied completely or not at all, whatever process is killed, in limited memory.
 
-With `split-transactions` it arrives in parts, and whoever is killed between two of them, no row is lost or doubled.
+With `split-transactions` it is applied in parts. If a process is killed between two of them, no row is lost or doubled.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import pytest
 from tests.running import Progress
 
 WIDE, WIDE_ROWS = 30 * 32, 100_000
-"""Bytes and number: 100 MB of log, and as much again in Arrow."""
+"""The bytes of a row and the number of rows: 100 MB of log, and as much in Arrow."""
 MEGABYTE = 1 << 20
 
 
 def peak(pid: int) -> int:
-    """The most memory that a process has had."""
+    """Returns the most memory that a process has used."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -39,7 +39,7 @@ def busiest(pids: list[int]) -> int:
 
 
 def sums(session, schema):
-    """The same on any server."""
+    """Returns sums that are the same on any server."""
     cursor = session.cursor()
     cursor.execute(f"SELECT COUNT(*), SUM(id), SUM(n), SUM(LENGTH(v)), MIN(v), MAX(v) FROM {schema}.wide")
     (row,) = cursor.fetchall()
@@ -74,7 +74,7 @@ def test_it_is_there_whole_or_not_at_all(
         assert run.process.poll() is None, task.logs()
         for what, pids in {"driver": [run.process.pid], "jvm": run.jvm(), "worker": run.workers()}.items():
             peaks[what] = max(peaks.get(what, 0), *map(peak, pids), 0)
-        if peaks["worker"] > 320 * MEGABYTE and not killed:  # it is decoding, with numba in memory, or writing
+        if peaks["worker"] > 320 * MEGABYTE and not killed:  # It is decoding, with numba in memory, or writing.
             time.sleep(1)
             os.kill(busiest(run.workers()) if victim == "worker" else run.jvm()[0], signal.SIGKILL)
             killed = True
@@ -91,7 +91,7 @@ def test_it_is_there_whole_or_not_at_all(
 
 
 def counted(session, schema):
-    """Rows of the table without a key, with how often each is there, and those of the other."""
+    """Returns the rows of the table without a key, with the number of equal ones, and the rows of the other table."""
     cursor = session.cursor()
     found = []
     for table, columns in (("twice", "n, v"), ("once", "id, v")):
@@ -116,7 +116,7 @@ def test_split_it_goes_on_behind_its_last_part(
     source = session.cursor()
     source.execute(f"USE {database}")
     source.execute("CREATE TABLE once (id INT PRIMARY KEY, v VARCHAR(500))")
-    # A table without a key cannot be copied, but its changes can be carried.
+    # A table without a key cannot be copied here, but its changes can be applied.
     leniently = {"ignore-checking-items": ["primary_key"]}
     task = make_task(mariadb, server, [database], workers=2, pidts={"split-transactions": 5000}, **leniently)
     run = task.start()
@@ -126,7 +126,7 @@ def test_split_it_goes_on_behind_its_last_part(
     source.execute("INSERT INTO once VALUES (0, 'before')")
     source.execute("BEGIN")
     for half in range(2):
-        # Every row of the table without a key twice, the two far apart.
+        # Every row of the table without a key occurs twice, far apart.
         source.execute("INSERT INTO twice SELECT seq, REPEAT(MD5(seq), 10) FROM seq_1_to_30000")
         source.execute(f"INSERT INTO once SELECT seq + {30_000 * half}, REPEAT(MD5(seq), 10) FROM seq_1_to_30000")
     source.execute("DELETE FROM twice WHERE n % 3 = 0 LIMIT 15000")

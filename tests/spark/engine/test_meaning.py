@@ -1,4 +1,4 @@
-"""What a statement in the log means for the planner."""
+"""The meaning of a statement in the log for the planner."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The core of a task's life on the older versions of Spark that the product runs on; other tests use the newest one."""
+"""The core of a task runs on the older supported versions of Spark; all other tests use the newest version."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OLDEST = (*CORE, "engine/test_large.py", "engine/test_failures.py", "engine/test
     [*(("4.0", file) for file in OLDEST), *((version, file) for version in ("4.1", "4.2") for file in CORE)],
 )
 def test_it_carries_a_task(version: str, file: str) -> None:
-    """The file's tests pass there, too."""
-    # Their py4j leaves sockets to the collector of garbage, which is an error in the tests of the newest one.
+    """The tests of this file pass on the older version, too."""
+    # Its py4j leaves sockets to the garbage collector, which is an error in tests with the newest version.
     known = ("-W", "ignore:unclosed <socket:ResourceWarning")
     words = ["-q", "-n", "0", "-p", "no:cacheprovider", *known, ROOT / "tests/spark" / file]
     command = [sys.executable, "-m", "pytest", *words]

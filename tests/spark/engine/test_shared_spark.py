@@ -1,4 +1,4 @@
-"""The parts of a task share one session; the part that gives it back last ends it."""
+"""The parts of a task share one session; the last part that gives it back ends it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pidts.task.run.shared_spark import SharedSpark
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The sessions that were ended; each that is built is another one."""
+    """Returns the ended sessions; each session that is built is another one."""
     ended: list[object] = []
     monkeypatch.setattr(module, "build_session", lambda *_: object())
     monkeypatch.setattr(module, "end_session", ended.append)

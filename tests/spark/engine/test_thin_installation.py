@@ -1,4 +1,4 @@
-"""The wheel installs into a fresh environment, and runs a task beside a Spark that is there already."""
+"""The wheel can be installed into a new environment, and runs a task with a Spark that exists already."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def program(*words: str | Path, **environment: str) -> subprocess.CompletedProce
 
 
 def thin_environment(tmp_path: Path) -> Path:
-    """An environment with the wheel and all that this one has but Spark, whose packages are linked and not copied."""
+    """Makes an environment with the wheel, and with all packages of this environment except Spark, which are linked and
+    not copied.
+    """
     (tmp_path / "tree").mkdir()
     for name in OF_THE_BUILD:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy

@@ -1,4 +1,4 @@
-"""What an older Spark lacks is made from what it has."""
+"""Functions that an older Spark lacks are made from those that it has."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A worker uses a copy's memory again, and gives it back at the end; in a process of its own, whose memory nobody else
-uses."""
+"""A worker uses a copy's memory again, and gives it back at the end.
+
+The test runs in a process of its own, whose memory no other code uses.
+"""
 
 from __future__ import annotations
 

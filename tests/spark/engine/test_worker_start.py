@@ -1,4 +1,6 @@
-"""A Python process of Spark answers before it loads anything: Spark waits ten seconds, a busy machine loads for longer."""
+"""A Python process of Spark connects before it loads anything: Spark waits ten seconds, and a busy machine loads for
+longer.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ import os, time
 while not os.path.exists({!r}):
     time.sleep(0.02)
 """
-"""What Python runs when it starts: it waits until Spark, played by the test, has been answered."""
+"""What Python executes when it starts: it waits until the test, in the place of Spark, was answered."""
 MODULE = """
 from pyspark.serializers import write_int
 from pyspark.worker_util import get_sock_file_to_executor
@@ -34,7 +36,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def begin(tmp_path: Path):
-    """Starts the module as Spark would; Python itself is not ready before the file `answered` is there."""
+    """Starts the module as Spark does. Python itself is not ready before the file `answered` exists."""
     (tmp_path / "sitecustomize.py").write_text(SLOW.format(str(tmp_path / "answered")))
     (tmp_path / "asked_for.py").write_text(MODULE)
     started = []
@@ -56,7 +58,7 @@ def begin(tmp_path: Path):
 
 
 def talk(server: socket.socket, answered: Path, process: subprocess.Popen[bytes], *, secret: bool) -> None:
-    """Plays Spark's side; the connection comes while Python still starts."""
+    """Does Spark's part. The connection arrives while Python still starts."""
     server.settimeout(60)
     with server.accept()[0] as connection:
         connection.settimeout(60)
@@ -91,7 +93,7 @@ def test_a_socket_file_is_answered_before_anything_is_loaded(begin, tmp_path: Pa
 
 
 def test_whatever_else_spark_starts_runs_as_it_is(tmp_path: Path) -> None:
-    """Spark's daemon connects to nobody, and asks Python for its version."""
+    """Spark's daemon makes no connection, and asks Python for its version."""
     said = subprocess.run(
         [launcher(tmp_path), "-c", "import sys; print(sys.executable, sys.argv)", "a b"],
         capture_output=True,

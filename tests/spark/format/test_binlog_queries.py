@@ -1,4 +1,4 @@
-"""`format("binlog")` in real queries: the documented job, checkpoints, lag, secrets, and processes that are killed."""
+"""`format("binlog")` in real queries: the documented job, checkpoints, lag, secrets, and killed processes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def orders(mariadb: Server, database: str, run_sql: RunSql, tmp_path: Path) -> d
 
 
 class Sink:
-    """What a query has given, batch by batch; a batch that comes again replaces itself."""
+    """The batches of a query; a repeated batch replaces itself."""
 
     def __init__(self, fail_at: int = -1) -> None:
         self.batches: dict[int, list[Any]] = {}
@@ -109,7 +109,7 @@ def test_the_documented_job(spark: SparkSession, mariadb: Server, run_sql: RunSq
         ("insert", 2, 20.0),
         ("update", 1, 5.0),
     ]
-    # A server that logs no column names: the file's own CREATE TABLE has them.
+    # This server logs no column names, but the file has the CREATE TABLE with them.
     assert names["files"].where("op = 'insert'").count() == 2
 
 
@@ -186,7 +186,7 @@ def test_a_killed_worker_costs_a_retry_and_a_killed_planner_a_restart(
 
 
 def spark_pythons(word: str) -> list[int]:
-    """Python processes of this session's JVM; the planner is one of its own."""
+    """Returns the Python processes of this session's JVM; the planner is one of them."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
@@ -217,7 +217,7 @@ def test_an_error_says_what_to_do(spark: SparkSession, orders: dict[str, str]) -
 
 def test_workers_of_our_own_session_begin_with_our_modules_and_without_pandas(spark: SparkSession) -> None:
     def loaded(batches: Any) -> Any:
-        names = sorted({"pidts.batch.applying", "pandas"} & sys.modules.keys())  # before a batch is looked at
+        names = sorted({"pidts.batch.applying", "pandas"} & sys.modules.keys())  # before a batch is checked
         for _ in batches:
             yield pa.RecordBatch.from_pylist([{"parent": os.getppid(), "loaded": ",".join(names)}])
 
@@ -229,7 +229,7 @@ def test_workers_of_our_own_session_begin_with_our_modules_and_without_pandas(sp
 def test_only_the_process_from_which_workers_are_copied_loads_the_decoder(
     spark: SparkSession, orders: dict[str, str]
 ) -> None:
-    spark.read.format("binlog").options(**orders).load().count()  # is planned, then read
+    spark.read.format("binlog").options(**orders).load().count()  # The batch is planned, then read.
     daemons = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in spark_pythons("pyspark.daemon")}
     has_decoder = {pid: "llvmlite" in Path(f"/proc/{pid}/maps").read_text() for pid in daemons}
     workers = {pid for pid, words in daemons.items() if "pyspark.worker" in words}

@@ -1,7 +1,7 @@
 """`format("binlog")`: a server's log as a data frame, in batches and streams, untyped and with a table's own types.
 
-What does not depend on Spark's JVM is asked of the data source itself, as Spark asks it: planning, then reading each task's
-part from a pickled copy. The same through Spark is in `test_binlog_queries.py`.
+Tests that need no JVM call the data source as Spark does: they plan, and then read each task's part from a pickled
+copy. `test_binlog_queries.py` does the same through Spark.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def url(server: Server, more: str = "") -> str:
 
 
 def records(reader: Any, tasks: Sequence[Any]) -> Rows:
-    """As Spark does it: what a task has came through pickles."""
+    """Reads as Spark does: each task gets its part as a pickle."""
     worker = pickle.loads(pickle.dumps(reader))
     batches = [batch for task in tasks for batch in worker.read(pickle.loads(pickle.dumps(task)))]
     return pa.Table.from_batches(batches).to_pylist() if batches else []
@@ -137,7 +137,7 @@ def batch(**options: str) -> Rows:
 
 
 class Stream:
-    """One run of a streaming query, with what Spark remembers of it."""
+    """One run of a streaming query, with Spark's record of it."""
 
     def __init__(self, options: dict[str, str], at: dict[str, Any] | None = None) -> None:
         source = BinlogSource(options)
@@ -184,7 +184,7 @@ def fill(server: Server, database: str, run_sql: RunSql, count: int, first: int 
 
 @pytest.fixture
 def orders(mariadb: Server, database: str, run_sql: RunSql) -> dict[str, str]:
-    """A table with two transactions of two rows."""
+    """Creates a table with two transactions of two rows."""
     run_sql(mariadb, f"CREATE TABLE {database}.orders (id INT PRIMARY KEY, name VARCHAR(20))")
     fill(mariadb, database, run_sql, 2)
     return {"url": url(mariadb), "tables": f"{database}.orders"}
@@ -359,7 +359,7 @@ def test_a_first_batch_is_replayed_from_where_it_began(
         rows = stream.until(2)
         end = stream.at
     with streaming(**orders) as again:
-        # Spark has no record of the first batch's start: it asks again, and latest is another place by now.
+        # Spark has no record of the first batch's start. It asks again, and the latest offset is another place by now.
         assert again.at["lsn"] > initial["lsn"]
         assert records(again.reader, again.reader.partitions(again.at, end)) == rows
 
@@ -391,7 +391,7 @@ def test_a_batch_of_a_stream_is_as_large_as_it_may_be(
     with streaming(**orders, startingPosition="earliest", maxRowsPerTrigger="5") as stream:
         while rows := stream.next():
             sizes.append(sum(row["op"] != "ddl" for row in rows))
-    # A transaction has two rows and is never torn.
+    # A transaction has two rows, and is never divided.
     assert sizes == [4, 4, 4, 4, 2]
     with streaming(**orders, startingPosition="earliest", maxRowsPerTrigger="1") as stream:
         stream.next()
@@ -430,7 +430,7 @@ def test_a_typed_stream_stops_at_a_change_of_the_table_and_goes_on_anew(
         at = stream.at
     with streaming(at, **orders, typed="true") as again:
         assert [row["new"] for row in again.until(1)] == [{"id": 81, "name": "z", "n": 5}]
-    # Rows of before have the columns of before: the new one is NULL in them, and a lost one is an error.
+    # Earlier rows have the earlier columns: a new column is NULL in them, and a dropped one is an error.
     assert batch(**orders, typed="true")[0]["new"] == {"id": 1, "name": "n1", "n": None}
     run_sql(mariadb, f"ALTER TABLE {database}.orders DROP COLUMN name")
     with pytest.raises(Halted, match=r"typed-structure-differs.*column name"):
@@ -456,7 +456,7 @@ def test_xa_rows_stand_at_their_commit(
 
 
 def test_the_state_of_a_sequence_is_no_row_of_a_table(mariadb: Server, database: str, run_sql: RunSql) -> None:
-    """A copy of a sequence is a table with the very same columns."""
+    """A copy of a sequence is a table with the same columns."""
     run_sql(mariadb, f"CREATE DATABASE IF NOT EXISTS {database}")
     run_sql(mariadb, f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
     options = {"url": url(mariadb), "tables": f"{database}.*"}

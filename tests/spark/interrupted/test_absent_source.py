@@ -1,4 +1,4 @@
-"""A run that begins while its source is down waits for it; one that has begun before applies what the relay holds."""
+"""A new run waits for a source that is down. If the task has begun before, it applies the log in the relay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a machine with far more to do than it can, a task and a stream in somebody's own session take longer, and work."""
+"""On a machine with far more work than it can do, a task and a stream in a user's own session are slow, but they work."""
 
 from __future__ import annotations
 

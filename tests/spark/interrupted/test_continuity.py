@@ -1,7 +1,7 @@
-"""A relay that is broken between runs and under a running one, and a target that cannot be written for a while.
+"""A relay that is damaged between runs and during a run, and a target that cannot be written for a while.
 
-The tasks go on by themselves, and the target equals the source in the end; where a relay breaks at one place again and
-again, the task halts before it.
+The tasks continue by themselves, and the target becomes equal to the source. If a relay is damaged at the same place
+again and again, the task halts before this place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCK = "SELECT * FROM pidts_meta.checkpoint FOR UPDATE"
 
 
 class Ledger:
-    """A table whose rows are numbered, on both sides."""
+    """A table with numbered rows, on both sides."""
 
     def __init__(self, source, target, schema, open_session):
         self.schema, self.source, self.target = schema, open_session(source), open_session(target)
@@ -44,7 +44,7 @@ class Ledger:
             cursor.execute(statement)
 
     def write(self, count):
-        """So many transactions, each of which depends on the one before it."""
+        """Makes this number of transactions, each of which depends on the one before it."""
         for _ in range(count):
             self.run("BEGIN")
             self.run(f"INSERT INTO {self.schema}.ledger (text) VALUES (REPEAT('x', 40))")
@@ -65,7 +65,7 @@ class Ledger:
             return False
 
     def lock(self):
-        """Nothing is committed on the target until `unlock`."""
+        """Prevents all commits on the target until `unlock`."""
         with self.locker.cursor() as cursor:
             cursor.execute("BEGIN")
             cursor.execute(LOCK)
@@ -75,7 +75,10 @@ class Ledger:
 
 
 class Relay:
-    """The relay of a task's folder, and ways to break it; the index records that are put in have valid checksums."""
+    """The relay of a task's folder, and ways to damage it.
+
+    The index records that are written into it have valid checksums.
+    """
 
     def __init__(self, path: Path) -> None:
         self.folder = Folder.of(path, "one")
@@ -107,7 +110,7 @@ class Relay:
         self.tamper(lambda found: found.insert(-4, found[-8]))
 
     def damage(self) -> None:
-        """The events of one of the last transactions, behind an index that is sound."""
+        """Damages the events of one of the last transactions; their index stays valid."""
         *_, (_, last) = payloads(self.index.read_bytes())
         assert entry_key(last) is not None
         log = self.folder.log(self.folder.numbers()[-1])
@@ -132,7 +135,7 @@ def world(mariadb, database, make_task, open_session, target_server):
 
 
 def fill(task: Task, until: Callable[[], bool], eventually: Callable[..., None]) -> None:
-    """The replicator alone."""
+    """Runs only the replicator."""
     with subprocess.Popen([*PIDTS, "replicate", str(task.path)], stderr=subprocess.DEVNULL) as process:
         try:
             eventually(until, 30, "the relay has it")
@@ -148,7 +151,7 @@ def test_what_is_broken_is_fetched_again_and_what_stays_broken_halts(world, even
     ledger.write(5)
     task.sync()
 
-    # Between two runs: everything that can be wrong at once; the first break is met first, and cut off with the rest.
+    # Between two runs: all kinds of damage at once. The first damage is found first, and is cut off with all others.
     ledger.write(60)
     fill(task, lambda: relay.received(ledger), eventually)
     relay.swap()
@@ -158,7 +161,7 @@ def test_what_is_broken_is_fetched_again_and_what_stays_broken_halts(world, even
     try:
         eventually(ledger.is_equal, 120, "the target has everything")
         assert relay.refetched == ["relay-disorder"]
-        # Under a run: what is tampered with was not planned yet, as the batch before it waits for a lock.
+        # During a run: the damaged log was not planned yet, because the batch before it waits for a lock.
         for broken, why in ((relay.remove, "relay-gap"), (relay.repeat, None), (relay.damage, "relay-corrupt")):
             before = relay.refetched
             break_behind_a_lock(ledger, relay, broken, eventually)
@@ -180,7 +183,7 @@ def test_what_is_broken_is_fetched_again_and_what_stays_broken_halts(world, even
 
 
 def break_behind_a_lock(ledger: Ledger, relay: Relay, broken: Callable[[], None], eventually: Callable[..., None]):
-    """Let one batch wait for a lock on the target while the relay behind it is filled and tampered with."""
+    """Lets one batch wait for a lock on the target, and meanwhile fills and damages the relay after it."""
     eventually(ledger.is_equal, 120, "the target has caught up")
     ledger.lock()
     try:
@@ -195,7 +198,7 @@ def break_behind_a_lock(ledger: Ledger, relay: Relay, broken: Callable[[], None]
 
 
 def break_again_and_again(ledger: Ledger, relay: Relay, eventually: Callable[..., None], run: Run) -> None:
-    """What is fetched again is broken again at the same place, while the one who reads it is stopped."""
+    """Damages the log that is fetched again at the same place again and again, while its reader is stopped."""
     cuts = len(relay.refetched)
     eventually(ledger.is_equal, 120, "the target has caught up")
     ledger.lock()
@@ -229,7 +232,7 @@ def remove_at(found: list[bytes], place: object) -> None:
 def test_a_target_that_cannot_be_written_is_waited_for(world, eventually):
     ledger, task, _, target = world
     with ledger.locker.cursor() as cursor:
-        # One who may write while the server is read-only would not notice.
+        # An account that may write while the server is read-only would not notice.
         cursor.execute("CREATE USER plain IDENTIFIED BY 'plain'")
         cursor.execute("GRANT ALL ON *.* TO plain")
         cursor.execute("REVOKE SUPER, READ_ONLY ADMIN ON *.* FROM plain")

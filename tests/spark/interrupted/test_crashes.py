@@ -1,8 +1,9 @@
-"""Whatever is killed, whenever: after the next start the target equals the source, and no reader ever saw a counter go back.
+"""Whatever process is killed at whatever time: after the next start, the target becomes equal to the source, and no
+reader has seen a counter become smaller.
 
 The source increments counters, moves amounts between accounts (their sum never changes), inserts and deletes. A reader
-samples the target all the time. Every few seconds one process is killed with SIGKILL: the replicator, a Python worker of
-Spark, the JVM, the driver. The last start goes on while the source is written, and until the target has all of it.
+samples the target all the time. Every few seconds one process is killed with SIGKILL: the replicator, a Python worker
+of Spark, the JVM, the driver. The last run continues while the source is written, and until the target has everything.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ACCOUNTS = 200
 
 
 class Bank:
-    """The source's load and the reader's claims."""
+    """The source's load, and the conditions that each sample of the reader must fulfil."""
 
     def __init__(self, source, target, schema, open_session):
         self.schema, self.random = schema, random.Random(7)
@@ -45,12 +46,12 @@ class Bank:
         self.copied = False
 
     def work(self):
-        """Ten transactions, in one message: each message costs the processor more than the server's work."""
+        """Makes ten transactions in one message: a message takes more processor time than the server's work for it."""
         statements = [statement for _ in range(10) for statement in self.transaction()]
         self.cursor.execute(f"BEGIN NOT ATOMIC {'; '.join(statements)}; END")
 
     def transaction(self):
-        """The statements of one transaction."""
+        """Returns the statements of one transaction."""
         first, second = self.random.sample(range(ACCOUNTS), 2)
         amount = self.random.randrange(1, 50)
         statements = [
@@ -66,7 +67,7 @@ class Bank:
         return [*statements, "COMMIT"]
 
     def read(self):
-        """One sample of the target, in one statement."""
+        """Takes one sample of the target, in one statement."""
         whole = self.copied
         try:
             if self.reading is None:
@@ -87,7 +88,7 @@ class Bank:
 
 
 def contents(session, schema):
-    """Every row, as plain values."""
+    """Returns every row, as plain values."""
     cursor = session.cursor()
     found = {}
     for table in ("account", "event"):
@@ -108,7 +109,7 @@ def contents(session, schema):
 def test_nothing_is_lost_doubled_or_seen_going_back(
     target_kind, direct_rows, steps, mariadb, database, make_task, open_session, background, request
 ):
-    """With `direct-rows: 0` every batch is a Spark job; otherwise the driver applies those of one transaction itself."""
+    """With `direct-rows: 0` every batch is a Spark job; otherwise the driver itself applies batches of one transaction."""
     target = request.getfixturevalue("target_server")(target_kind)
     bank = Bank(mariadb, target, database, open_session)
     task = make_task(mariadb, target, [database], spark={"direct-rows": direct_rows}, pidts={"chunk-rows": 500})
@@ -128,10 +129,11 @@ def test_nothing_is_lost_doubled_or_seen_going_back(
 
     run = task.start("--json")
     try:
-        # Without pauses they would take from the task what it needs to start again, and each batch is a job of Spark.
+        # Without pauses, the writers would use the processor time that the task needs to start again; and each batch is
+        # a job of Spark.
         with background(bank.work, pause=0.7), background(bank.read, pause=0.15):
             for step in range(steps):
-                # Every third kill hits whatever goes on just after a start; before the others, batches have been written.
+                # Every third kill comes just after a start. The others come after batches have been written.
                 wanted = batches() + (0 if step % 3 == 2 else chance.randrange(1, 4))
                 run.wait_until(lambda n=wanted: batches() >= n, "a batch is written")
                 time.sleep(chance.uniform(0.0, 1.0))

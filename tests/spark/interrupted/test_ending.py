@@ -1,4 +1,4 @@
-"""A stream that is to end while Spark's thread is about to call it: neither waits for the other."""
+"""A stream is to end while Spark's thread is about to call it: neither of them waits for the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pidts.spark.stream import TaskStream
 
 
 class Query:
-    """As Spark's: to stop it is to wait for its thread, whatever that is about to do."""
+    """A query like Spark's: stopping it means waiting for its thread, whatever the thread is about to do."""
 
     def __init__(self, calls):
         self._calls = calls
@@ -37,7 +37,7 @@ class Query:
 
 @pytest.fixture
 def leaves():
-    """Whether the process is going to end."""
+    """Returns whether the process is going to end."""
     return threading.Event()
 
 

@@ -1,4 +1,4 @@
-"""A run ends after a signal, and all that it has started, whatever does not answer meanwhile."""
+"""A run and all processes that it has started end after a signal, even if a server does not answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Spark's JVM is killed in the middle of a copy and of batches, also while Python workers are busy.
 
-The run starts another JVM and goes on: no row is lost or doubled, and the terminal shows PiDTS's own messages alone. What
-the dead JVMs left in the temporary folder is gone after the next start, and no process of theirs is left.
+The run starts another JVM and continues: no row is lost or doubled, and the terminal shows only PiDTS's own messages.
+The files of the dead JVMs in the temporary folder are gone after the next start, and none of their processes is left.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def living(pids: list[int]) -> list[int]:
 def test_a_jvm_that_dies_is_replaced(
     mariadb, postgres, database, make_task, open_session, background, eventually, tmp_path: Path
 ) -> None:
-    """With `direct-rows: 0` Python workers of Spark apply each batch; what the driver does itself needs no JVM."""
+    """With `direct-rows: 0`, Python workers of Spark apply each batch. Batches that the driver applies need no JVM."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}

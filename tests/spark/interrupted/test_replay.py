@@ -1,4 +1,4 @@
-"""A task that begins at a given position, where the target has seen what follows already."""
+"""A task begins at a given position, and the target already has the changes after this position."""
 
 from __future__ import annotations
 

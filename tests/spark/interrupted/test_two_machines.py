@@ -1,4 +1,4 @@
-"""`pidts replicate` and `pidts apply` apart: two processes in two folders, which meet over TLS only; any part may die."""
+"""`pidts replicate` and `pidts apply` in two processes and two folders, connected only by TLS. Each process may die."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def apart(
     )
     cursor.execute(f"USE {database}")
     cursor.execute(f"INSERT INTO {database}.item SELECT seq, CONCAT('item ', seq), seq / 4 FROM seq_1_to_500")
-    # What applies reads rows and positions, and never the log.
+    # `pidts apply` reads rows and positions from the source, and never the log.
     cursor.execute(f"CREATE USER {database[-20:]}_r@'127.0.0.1' IDENTIFIED BY 'pw'")
     cursor.execute(f"GRANT SELECT ON {database}.* TO {database[-20:]}_r@'127.0.0.1'")
     cursor.execute(f"GRANT REPLICATION CLIENT ON *.* TO {database[-20:]}_r@'127.0.0.1'")
@@ -133,19 +133,19 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
     applying.wait_until(apart.progress.has(apart.source), "the first changes are there", 60)
     assert len(apart.rows()) == 520
 
-    # The follower, alone: its parent starts it again.
+    # The follower alone is killed: its parent starts it again.
     (follower,) = applying.replicator()
     os.kill(follower, signal.SIGKILL)
     apart.write(20)
     applying.wait_until(apart.progress.has(apart.source), "changes after the follower was killed", 60)
 
-    # The process that forks followers, and the follower with it: the next one is a program of its own.
+    # The process that forks followers is killed, with the follower: the next follower is a program of its own.
     (forker,) = applying.forker()
     os.kill(forker, signal.SIGKILL)
     apart.write(20)
     applying.wait_until(apart.progress.has(apart.source), "changes after the forker was killed", 60)
 
-    # The serving side, in the middle of writes: what is committed meanwhile comes when it is back.
+    # The relay server is killed while the source is written. The changes made meanwhile arrive when it is back.
     serving.kill()
     apart.write(20)
     status = apart.applier.path.parent / "relay/one/status.json"
@@ -153,7 +153,7 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
     serving = apart.replicate()
     applying.wait_until(apart.progress.has(apart.source), "changes while the relay server was dead", 60)
 
-    # The applying side, with all that it has started.
+    # `pidts apply` is killed, with all processes that it has started.
     applying.kill()
     apart.write(20)
     applying = apart.apply()
@@ -170,7 +170,7 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
         lambda: apart.files(apart.applier).items() <= apart.files(apart.receiver).items(), "byte for byte", 20
     )
 
-    # The serving relay knows how far the other machine is, by name.
+    # The relay server has a record of the other machine's progress, by name.
     relay = Folder.of(apart.receiver.path.parent / "relay", "one")
 
     def mark() -> bool:
@@ -183,14 +183,14 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
     assert serving.stop() == 0
     last = apart.applier.start("--until-synced", "--json", command="apply")
     with pytest.raises(subprocess.TimeoutExpired):
-        last.process.wait(8)  # nobody can say that it is synced, while the relay server is not there
+        last.process.wait(8)  # Nobody can say that the task is synced while the relay server does not run.
     apart.replicate()
     assert last.process.wait(120) == 0, last.log.read_text()[-4000:]
 
 
 @pytest.mark.long
 def test_executors_of_a_cluster_read_the_copy(apart: Apart, tmp_path: Path) -> None:
-    """The copy is where driver and executors see it: here all of them are on one machine."""
+    """Driver and executors see the folder of the copy: here all of them are on one machine."""
     with standalone_cluster(tmp_path) as cluster:
         text = yaml.safe_load(apart.applier.path.read_text())
         conf = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
@@ -208,7 +208,7 @@ def test_executors_of_a_cluster_read_the_copy(apart: Apart, tmp_path: Path) -> N
 
 @pytest.mark.long
 def test_a_relay_on_a_shared_file_system_needs_no_server(apart: Apart) -> None:
-    """What applies starts no replicator; it reads what another process writes in the same folder."""
+    """`pidts apply` starts no replicator. It reads what another process writes in the same folder."""
     text = yaml.safe_load(apart.receiver.path.read_text())
     text["pidts"]["relay"] = str(apart.receiver.path.parent / "relay")
     apart.applier.path.write_text(yaml.safe_dump(text))

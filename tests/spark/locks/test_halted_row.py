@@ -1,4 +1,4 @@
-"""A row of the target differs, and its table halts: the commands show both rows, and what is not known while it is halted."""
+"""A row of the target differs, and its table halts: the commands show both rows, and what is unknown during the halt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_row_that_differs_halts_its_table_and_both_rows_are_shown(
     mariadb, database, make_task, open_session, eventually, target_server
 ):
     target = target_server("postgres")
-    # Without a copy nothing here waits for Spark.
+    # Without a copy, nothing here waits for Spark.
     mode = {"task-mode": "incremental"}
     task = make_task(mariadb, target, [database], pidts={"on-divergence": "halt"}, **mode)
     servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
@@ -44,7 +44,7 @@ def test_a_row_that_differs_halts_its_table_and_both_rows_are_shown(
             assert line.split("halted at ")[1].startswith(halt["position"])
             assert ":" in halt["position"]
 
-        # The change of row 1 waits. No change waits of row 2, which differs, too.
+        # The change of row 1 waits. Row 2 differs, too, but no change of it waits.
         compared = task.command("verify", path)
         assert compared.returncode == 5, compared.stdout
         assert b"2 rows of waiting tables are not equal, and may differ even after" in compared.stdout

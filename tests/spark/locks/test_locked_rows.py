@@ -1,4 +1,4 @@
-"""Somebody else writes to the target: rows that differ are set aside, all others go on, and an operator decides."""
+"""Another program writes to the target: rows that differ are set aside, all others continue, and an operator decides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
     mariadb, database, make_task, open_session, eventually, target_server, tmp_path
 ):
     target = target_server("postgres")
-    # Without a copy nothing here waits for Spark.
+    # Without a copy, nothing here waits for Spark.
     mode = {"task-mode": "incremental"}
     reported = tmp_path / "received"
     pidts = {"on-divergence": "lock", "alerts": {"command": f"tee -a {reported}"}}
@@ -46,7 +46,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         eventually(lambda: servers.pidts("locks", "list", str(task.path))["locked_rows"] == 2, 60, "two are locked")
         assert servers.rows("a") == [(1, "theirs", 1), (2, "theirs", 2), (3, "drei", 3), (4, "four", 4)]
 
-        # Both commands distinguish them from all others, and a repair leaves them to the operator.
+        # Both commands distinguish these rows from all others, and a repair leaves them to the operator.
         for command in ("verify", "repair"):
             done = task.command(command, str(task.path), "--json")
             assert done.returncode == 5, done.stdout
@@ -59,13 +59,13 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         (source,) = json.loads(status.stdout)["sources"]
         assert source["locked_rows"] == [{"table": f"{database}.a", "rows": 2}]
 
-        # A new column comes, also to the rows that are held. A new name of a column waits for the operator.
+        # A new column is added, also to the rows with held changes. A renamed column waits for the operator.
         servers.source("ALTER TABLE {0}.a ADD COLUMN late INT DEFAULT 7", "UPDATE {0}.a SET late = 8 WHERE id = 4")
         servers.arrives("a", (4, "four", 4, 8))
         servers.source("ALTER TABLE {0}.a CHANGE COLUMN w width INT")
         halt = servers.halts("a", "rows-locked")
         assert "2 rows" in halt["what"]
-        # A row that is resolved before its alert needs no alert.
+        # If a row is resolved before its alert, no alert is sent.
         eventually(
             lambda: reported.exists() and '"event": "rows-locked"' in reported.read_text(), 60, "somebody is informed"
         )

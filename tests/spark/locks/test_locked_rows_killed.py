@@ -1,7 +1,9 @@
-"""Everything is killed while rows are set aside, and while they are resolved: each change is held once, and follows once.
+"""All processes are killed while rows are set aside, and while they are resolved: each change is held once, and applied
+once.
 
-Another program overwrites rows of the target. The source counts up in every row. A table lock of the test's own stops
-the task between the record of a lock and its held changes, and `locks resolve` before it writes: there they are killed.
+Another program overwrites rows of the target. The source increments a counter in every row. A table lock of the test
+stops the task between the record of a lock and its held changes, and stops `locks resolve` before it writes: there they
+are killed.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ TABLE = "CREATE TABLE {0}.a (id INT PRIMARY KEY, n BIGINT NOT NULL, v VARCHAR(20
 
 
 class Counting:
-    """The load: one row's counter, or two in one transaction; some rows go and come back."""
+    """The load: one row's counter, or two in one transaction. Some rows are deleted and inserted again."""
 
     def __init__(self, session, schema):
         self._cursor, self._schema, self._random = session.cursor(), schema, random.Random(5)
@@ -47,7 +49,7 @@ class Counting:
 
 
 class Stopped:
-    """A session that keeps others from writing to a table, until it lets go."""
+    """A session that prevents other sessions from writing to a table, until it ends the lock."""
 
     def __init__(self, session, kind):
         self._cursor, self._kind = session.cursor(), kind
@@ -63,7 +65,7 @@ class Stopped:
             self._cursor.execute("ROLLBACK" if postgres else "UNLOCK TABLES")
 
     def is_waited_for(self, session):
-        """Whether somebody waits for a table's lock."""
+        """Returns whether another session waits for the lock of the table."""
         cursor = session.cursor()
         if self._kind == "postgres":
             cursor.execute("SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'")
@@ -75,7 +77,7 @@ class Stopped:
 
 
 def kill_all(run):
-    """The task, its replicator, and Spark."""
+    """Kills the task, its replicator, and Spark."""
     everything = [run.process.pid, *below(run.process.pid)]
     for pid in everything:
         with contextlib.suppress(ProcessLookupError):
@@ -84,7 +86,7 @@ def kill_all(run):
 
 
 def held(target, schema):
-    """The held changes of each locked row, as (op, counter before, counter after), and the keys."""
+    """Returns the keys, and the held changes of each locked row as (op, counter before, counter after)."""
     name = TableName(schema, "a")
     with closing(target.connect()) as session:
         locks = session.meta.row_locks.read("t", "one", name)
@@ -99,7 +101,9 @@ def held(target, schema):
 
 
 def demand_whole(found, rows):
-    """Each row's held changes follow one another without a gap, and none is there twice, up to the source's row."""
+    """Checks that each row's held changes follow one another without a gap and without repetition, up to the source's
+    row.
+    """
     for key, changes in found.items():
         places = [lsn for lsn, *_ in changes]
         assert places == sorted(set(places)), f"changes of {key} are doubled, or out of order"
@@ -149,7 +153,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
     run = task.start()
     run.wait_until(lambda: bool(progress.states()), "the task has begun")
     with background(Counting(source, database).step, pause=0.005):
-        # Rows are locked already, and more are being locked, when all of it dies.
+        # Some rows are locked, and more are being locked, when all processes die.
         overwrite(8)
         eventually(lambda: locked() >= 8, 60, "eight rows are locked")
         for table in ("held_change", "row_lock"):
@@ -159,7 +163,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
                 kill_all(run)
             run = task.start()
             eventually(lambda: locked() >= len(foreign), 120, "these rows are locked, too")
-        # And at any moment.
+        # And at random moments.
         for _ in range(2):
             batches = progress.batches() + 2
             run.wait_until(lambda wanted=batches: progress.batches() >= wanted, "it goes on")
@@ -173,7 +177,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
     ours.execute(f"SELECT id, n, v FROM {database}.a")
     expected = {key: (n, v) for key, n, v in ours.fetchall()}
     found = held(target, database)
-    # A deleted row that the source deletes, too, is no difference: it comes back with the next INSERT.
+    # If the source deletes a row that is already deleted, this is no difference. The next INSERT inserts it again.
     missing = foreign - found.keys()
     assert not found.keys() - foreign
     demand_whole(found, expected)
@@ -184,7 +188,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
         key: row for key, row in expected.items() if key not in found
     }, missing
 
-    # Resolving is killed when it has all locks and is about to write; the task runs.
+    # The command is killed when it has all locks and is about to write; the task runs.
     words = ["locks", "resolve", str(task.path), "--table", f"{database}.a", "--all", "--take", "source", "--yes"]
     said = tmp_path / "resolve.log"
     with stopped.writes_to(f"{database}.a"), said.open("wb") as output:
@@ -194,14 +198,14 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
             assert dying.poll() is None, said.read_text()
             return stopped.is_waited_for(watching)
 
-        eventually(is_about_to_write, 180, "it is about to write")  # on a busy machine its start alone takes a minute
+        eventually(is_about_to_write, 180, "it is about to write")  # On a busy machine, its start alone takes a minute.
         dying.kill()
         dying.wait(30)
     assert held(target, database) == found
     assert target_rows() == there
     kill_all(run)
 
-    # Two at once, while the task starts and the source goes on.
+    # Two commands at once, while the task starts and the source changes.
     run = task.start()
     with background(Counting(source, database).step, pause=0.005):
         codes: list[int] = []

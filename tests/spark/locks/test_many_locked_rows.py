@@ -1,6 +1,7 @@
-"""Somebody restores an old dump on the target: neither the task nor its memory ends, however many rows differ.
+"""An old dump is restored on the target: neither the task nor its memory fails, however many rows differ.
 
-Beyond `pidts.lock-limit` rows of one table that table halts; with a higher limit all of them are set aside.
+If more than `pidts.lock-limit` rows of one table differ, the table halts. With a higher limit, all of them are set
+aside.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def test_a_table_with_too_many_rows_that_differ_halts_and_all_others_go_on(
     assert summary["locked_rows"] == 0
     servers.source("UPDATE {0}.a SET v = 4 WHERE id = 1")
 
-    # What the message advises.
+    # the advice of the message
     code = task.start("--resync", f"{database}.a", "--until-synced", "--json").process.wait(600)
     assert code == 0, task.logs()
     servers._target.execute(f"SELECT COUNT(*), SUM(v = 3), MIN(s), MAX(s) FROM {database}.a")

@@ -1,4 +1,6 @@
-"""Tables of two sources, MariaDB and MySQL, become one table each: their schema changes wait for each other, nothing else does."""
+"""Tables of two sources, MariaDB and MySQL, are merged: their schema changes wait for each other, and nothing else
+waits.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from tests.spark.merged_task import Delays, Shards
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 SECONDS = 4.0
-"""So long delays are measured."""
+"""The number of seconds in which delays are measured."""
 
 
 def orders(source: int, table: int, *numbers: int) -> list[int]:
-    """Keys as they are in these tests: no two shards have the same."""
+    """The keys of the rows in these tests: no two shards have equal keys."""
     return [source * 10_000 + table * 1000 + number for number in numbers]
 
 
@@ -52,7 +54,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     copied = [key for source in (1, 2) for table in (1, 2, 3) for key in orders(source, table, 1, 2)]
     assert [key for (key,) in shards.rows(columns="id")] == copied
 
-    # Others write all the time: a table of its own, and a group that changes meanwhile.
+    # These tables are written all the time: a table that is not merged, and a shard group that changes meanwhile.
     places = (f"{shards.schema}_1.other (id)", f"{shards.schema}_1.items_1 (id)")
     watched = (f"{shards.schema}_1.other", f"{shards.target_schema}.items")
     delays = Delays(shards.session(shards.sources["one"]), shards.session(shards.target_server), places, watched)
@@ -74,7 +76,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     before = [delays.since(table, 0)[: len(delays.seen[table])] for table in watched]
     for usual, meanwhile in zip(before, later, strict=True):
         found = f"{statistics.median(usual):.3f} s, at most {usual[-1]:.3f} s; then {statistics.median(meanwhile):.3f} s, {meanwhile[-1]:.3f} s"
-        # Those who wait do so for longer than all of this takes. A machine that is busy has its own pauses.
+        # A waiting shard waits for longer than all of this takes. A busy machine has its own pauses.
         assert statistics.median(meanwhile) < 2 * statistics.median(usual) + 0.5, found
         assert meanwhile[-1] < usual[-1] + 8, found
 
@@ -109,7 +111,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     stages = {frozenset({("task", "t"), ("source", name), ("stage", "sync")}): 1 for name in shards.sources}
     assert scraped(run, "pidts_stage") == stages
 
-    # A shard with a different change is reported at once, and can be put right.
+    # A shard with a different change is reported at once, and can be corrected.
     shards.on("two", "ALTER TABLE {1}.orders_2 ADD COLUMN c BIGINT DEFAULT 5")
     run.wait_until(lambda: {"shards-disagree"} <= {halt["code"] for halt in shards.halts()}, "it is reported")
     (lock,) = shards.locks()
@@ -129,7 +131,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
         "it waits with the others",
     )
 
-    # What would move rows is not taken over now.
+    # A rule that would move rows is not applied now.
     about = yaml.safe_load(shards.task.path.read_text())
     kept = shards.task.path.read_text()
     about["routes"]["orders"]["target-table"] = "elsewhere"
@@ -137,7 +139,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     run.wait_until(lambda: "shard-lock-open" in run.log.read_text(), "the change of a route is refused")
     shards.task.path.write_text(kept)
 
-    # All but one have come: an operator does not wait for it.
+    # All shards but one have arrived. An operator does not wait for it.
     shards.on("one", "ALTER TABLE {1}.orders_2 ADD c INT DEFAULT 5", "ALTER TABLE {2}.orders_3 ADD c INT DEFAULT 5")
     run.wait_until(lambda: ("one", "2.orders_3") in shards.waiting(), "all but one are there")
     (lock,) = shards.locks()
@@ -160,12 +162,13 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     assert not {key for (key,) in shards.rows(columns="id")} & set(orders(2, 3, 1, 2))
     assert shards.locks() == []
 
-    # What is unique in each shard need not be so in all of them: the target refuses it, and has nothing of it then.
+    # Values that are unique in each shard may not be unique in all of them: the target refuses the key, and nothing of
+    # it stays.
     shards.on("one", "UPDATE {1}.items_1 SET w = id", "ALTER TABLE {1}.items_1 ADD UNIQUE KEY u (w)")
     shards.on("two", "INSERT INTO {1}.items_1 VALUES (5000000, 1)", "ALTER TABLE {1}.items_1 ADD UNIQUE KEY u (w)")
     refused = lambda: {(halt["source"], halt["lsn"]) for halt in shards.halts() if halt["code"] == "target-refused"}  # noqa: E731
     skipped: set[tuple[str, str]] = set()
-    for _ in shards.sources:  # each goes on alone
+    for _ in shards.sources:  # Each shard continues alone.
         run.wait_until(lambda: refused() - skipped, "the target refuses it")
         ((source, lsn),) = refused() - skipped
         shards.pidts("ddl", "skip", path, "--source", source, "--at", lsn, "--yes")

@@ -1,4 +1,4 @@
-"""A source begins when a change of its shards' group is under way at the others."""
+"""A source begins while the other sources make a schema change of its shard group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACES = ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
 
 
 def test_who_waits_is_reported_from_one_run_to_the_next(make_shards: Callable[..., Shards]) -> None:
-    """No status says that nothing waits while a shard waits before its change."""
+    """While a shard waits before its change, no status says that nothing waits."""
     shards = make_shards("postgres")
     run = shards.task.start()
     run.wait_until(shards.are_copied, "all is copied")
@@ -53,7 +53,7 @@ def test_who_waits_is_reported_from_one_run_to_the_next(make_shards: Callable[..
 def test_a_source_whose_first_start_did_not_come_through_begins_behind_a_change(
     make_shards: Callable[..., Shards],
 ) -> None:
-    """The others have the change in their relays only, and it waits for nobody who has no rows on the target yet."""
+    """The others have the change only in their relays, and it does not wait for a source without rows on the target."""
     shards = make_shards("postgres")
     shards.on("one", "INSERT INTO {1}.orders_1 VALUES (1, 'a', 1)")
     shards.on("two", "INSERT INTO {2}.orders_3 VALUES (2, 'b', 2)")

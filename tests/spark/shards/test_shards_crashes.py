@@ -1,7 +1,7 @@
-"""The process is killed at each step of a schema change of shards: the next run ends as if nothing had happened.
+"""The process is killed at each step of a schema change of shards: the next run ends as if there had been no kill.
 
-The steps: some have come to the change; all have, and the target is about to run it; it has run, and is not on record; those
-who waited are catching up. Nobody says anything to the task meanwhile.
+The steps: some shards have arrived at the change; all have, and the target is about to run it; the change has run, and
+is not recorded; the shards that waited are catching up. Nobody gives the task a command meanwhile.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ GATE = {
         IF NEW.v = 'gate' THEN SET @passed = (SELECT id FROM {0}.gate FOR UPDATE); END IF""",
     ),
 }
-"""Whoever writes a row that is named so waits for the one row of another table."""
+"""A write of a row with this name waits for the only row of another table."""
 
 
 class Sources:
-    """What is done to the shards, and what the target has in the end."""
+    """What is done on the shards, and the rows that the target has at the end."""
 
     def __init__(self, shards: Shards) -> None:
         self.shards = shards
@@ -58,7 +58,7 @@ class Sources:
         self.shards.on(source, f"INSERT INTO {place} (id, v) VALUES {values}")
 
     def change(self, statement: str, places: tuple[tuple[str, str], ...]) -> None:
-        """With rows before it and behind it."""
+        """Makes the change, with rows before it and after it."""
         for source, place in places:
             self.insert(source, place)
             self.shards.on(source, f"ALTER TABLE {place} {statement}", f"UPDATE {place} SET n = COALESCE(n, 0) + 1")
@@ -77,7 +77,7 @@ class Sources:
 
 @contextmanager
 def transaction(shards: Shards, query: str) -> Iterator[None]:
-    """One that stays open meanwhile, of a session on the target."""
+    """Opens a transaction on the target that stays open meanwhile."""
     with closing(connect(shards.target_server)) as session, session.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute(query.format(shards.target_schema))
@@ -86,7 +86,7 @@ def transaction(shards: Shards, query: str) -> Iterator[None]:
 
 
 def table_in_use(shards: Shards) -> AbstractContextManager[None]:
-    """A reader is not done: nobody can alter the table."""
+    """A reader has not ended its transaction, so no session can alter the table."""
     return transaction(shards, "SELECT COUNT(*) FROM {0}.orders")
 
 
@@ -104,7 +104,7 @@ def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Calla
         wanted = {(source, place.replace("{", "").replace("}", "")) for source, place in places}
         run.wait_until(lambda: shards.waiting() == wanted, f"{wanted} wait")
 
-    # Some have come, on both sources. The others come while nobody runs.
+    # Some shards have arrived, on both sources. The others arrive while no run exists.
     sources.change("ADD COLUMN a INT NOT NULL DEFAULT 1", PLACES[:4])
     waits(run, PLACES[:4])
     assert "a" not in shards.columns()
@@ -114,7 +114,8 @@ def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Calla
     shards.has_all(run)
     assert shards.rows(columns="id, v, n, a") == sources.all_rows("id, v, n, a")
 
-    # All have come, and the target waits to run it. There, who is dead may still be waiting, and run it late.
+    # All have arrived, and the target waits to run the change. A session of the dead run may still wait there, and run
+    # it late.
     with table_in_use(shards):
         sources.change("ADD COLUMN b INT", PLACES)
         run.wait_until(lambda: is_waiting(TABLE_AWAITED), "the change waits on the target")
@@ -125,7 +126,7 @@ def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Calla
     shards.has_all(run)
     assert shards.rows(columns="id, v, n, a, b") == sources.all_rows("id, v, n, a, b")
 
-    # It has run, and the record of one source cannot be written. On PostgreSQL that is one transaction.
+    # The change has run, and the record of one source cannot be written. On PostgreSQL this is one transaction.
     sources.change("DROP COLUMN a", PLACES[:3])
     waits(run, PLACES[:3])
     with ExitStack() as held:
@@ -143,7 +144,7 @@ def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Calla
     shards.has_all(run)
     assert shards.rows(columns="id, v, n, b") == sources.all_rows("id, v, n, b")
 
-    # Those who waited are catching up.
+    # The shards that waited are catching up.
     shards.on_target("CREATE TABLE {0}.gate (id INT PRIMARY KEY)", "INSERT INTO {0}.gate VALUES (1)", *GATE[kind])
     sources.change("ADD COLUMN c INT", PLACES[:5])
     for _ in range(300):

@@ -1,4 +1,7 @@
-"""A row that the target refuses halts its own shard: those that become one with it go on, of its source and of others."""
+"""A row that the target refuses halts its own shard.
+
+The other shards of its group continue, on its source and on others.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[.
     run.wait_until(shards.are_copied, "all is copied")
     shards.on_target("ALTER TABLE {0}.orders ADD CONSTRAINT odd CHECK (n <> 666)")
 
-    # In one transaction with rows of others, and more behind it.
+    # The row is in one transaction with rows of other tables, and more rows come later.
     shards.on(
         "one",
         "BEGIN",
@@ -38,7 +41,7 @@ def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[.
     assert (halt["source"], halt["tables"], halt["code"], halt["key"]) == ("one", [name], "target-refused", "id=22")
     assert "odd" in halt["what"]
 
-    # Commands show the same, and the way out.
+    # Commands show the halt, and how to end it.
     path = str(shards.task.path)
     (listed,) = shards.pidts("ddl", "list", path)["halted"]
     assert (listed["source"], listed["tables"], listed["key"]) == ("one", [name], "id=22")
@@ -51,7 +54,7 @@ def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[.
     ):
         assert words in text, text
 
-    # Another one, of the other source; its table has the same name there.
+    # A second halt, on the other source, whose table has the same name there.
     shards.on("two", "UPDATE {1}.orders_2 SET n = 666 WHERE id = 41", "INSERT INTO {2}.orders_3 VALUES (51, 'h', 1)")
     run.wait_until(lambda: (51, "h", 1) in shards.rows(), "the other source goes on")
     assert {(one["source"], *one["tables"], one["key"]) for one in shards.halts()} == {
@@ -59,7 +62,7 @@ def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[.
         ("two", name, "id=41"),
     }
 
-    # A row moves from the one that waits to one that does not.
+    # A row moves from the halted shard to one that is not halted.
     shards.on(
         "one",
         "BEGIN",

@@ -27,7 +27,7 @@ def test_shards_are_altered_by_a_tool_and_by_hand_and_the_target_once(
         shards.on(source, f"INSERT INTO {place} VALUES {values}", f"ANALYZE TABLE {place}")
     from_there(shards)
     load_by_hand(shards)
-    for source, place in PLACES:  # behind the place where the task begins
+    for source, place in PLACES:  # after the place where the task begins
         shards.on(source, f"UPDATE {place} SET v = '{source}' WHERE id < 10", f"DELETE FROM {place} WHERE id = 399")
 
     writing = shards.session(shards.sources["one"]).cursor()
@@ -67,7 +67,7 @@ def test_shards_are_altered_by_a_tool_and_by_hand_and_the_target_once(
 
 
 def from_there(shards: Shards) -> None:
-    """Each source from where its log ends now."""
+    """Lets the task begin, for each source, where its log ends now."""
     about = yaml.safe_load(shards.task.path.read_text())
     for instance in about["mysql-instances"]:
         cursor = shards.sessions[instance["source-id"]].cursor()
@@ -78,7 +78,7 @@ def from_there(shards: Shards) -> None:
 
 
 def load_by_hand(shards: Shards) -> None:
-    """As somebody would have done it before: with columns in another order, and in the key."""
+    """Loads the rows as an operator would have done before: with columns in another order, and in the key."""
     extracted = "origin VARCHAR(10), db VARCHAR(10), part VARCHAR(10)"
     shards.at_target("CREATE DATABASE {0}")
     shards.at_target(

@@ -1,4 +1,4 @@
-"""One shard is copied once more: its own deleted rows go, and nobody else's do."""
+"""One shard is copied again: its own deleted rows are removed, and no rows of other shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.ma
 
 COLUMNS = "db, origin, part, id, v, n"
 LEFT, OF_TWO = ("1", "one", "2", 902, "x", 0), ("1", "two", "1", 903, "x", 0)
-"""Rows that no shard has, with the values of others that there are."""
+"""Rows that no shard has; their values are those of other existing shards."""
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "postgres"])

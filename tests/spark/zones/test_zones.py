@@ -1,4 +1,4 @@
-"""Zones that are written to, with tasks between them in several shapes: nothing comes back or is lost."""
+"""Zones to which programs write, with tasks between them in several shapes: no change returns or is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHAPES: dict[str, list[Feed]] = {
     "ring": [("a", "b"), ("b", "c"), ("c", "a")],
     "star": [("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")],
 }
-"""The tasks of each shape; zone a is the hub of the star."""
+"""The tasks of each shape; zone a is the center of the star."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def servers(
 
 
 class Zones:
-    """Servers, the tasks between them, and what was written in each of them. All begins in zone `a`."""
+    """Servers, the tasks between them, and what was written on each. All rows begin in zone `a`."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Zones:
         return all(self.rows(zones[0], table) == self.rows(zone, table) for table in tables for zone in zones[1:])
 
     def write(self, zone: str) -> None:
-        """A new row, a change of a row of this zone, and a removal of another, in one transaction or in several."""
+        """Writes a new row, a change of a row of this zone, and a removal of another, in one transaction or in several."""
         number = next(self.numbers[zone])
         self.sql(zone, f"INSERT INTO t (id, n, text) VALUES ({number}, 0, '{zone}')")
         self.sql(zone, f"UPDATE t SET n = n + 1 WHERE id BETWEEN {number - 9} AND {number}")
@@ -127,13 +127,13 @@ class Zones:
         return tuple(map(self.place, self.servers))
 
     def is_stalled(self, seconds: float = 10) -> bool:
-        """Whether the logs of all zones do not grow, apart from what moves checkpoints once."""
+        """Returns whether the logs of all zones do not grow, apart from one move of the checkpoints."""
         before = self.end()
         time.sleep(seconds)
         return self.end() == before
 
     def begun(self, source: str, target: str) -> bool:
-        """Whether the task from one zone to another has begun."""
+        """Returns whether the task from one zone to another has begun."""
         task = f"{source}{target}_{self.database}"
         try:
             return bool(self.sql(target, f"SELECT 1 FROM pidts_meta.checkpoint WHERE task = '{task}'"))
@@ -161,12 +161,14 @@ class Zones:
 
 
 def pause_of(feeds: Sequence[Feed]) -> float:
-    """Returns the pause between two writes of a program: two processors run all servers and tasks of a mesh of four."""
+    """Returns the pause between two writes of a program: two processors run all servers and tasks of a mesh of four
+    zones.
+    """
     return 0.02 if len(feeds) < 12 else 0.5
 
 
 def third(zones: Zones, zone: str, number: int) -> None:
-    """What a task of no zone writes into this one."""
+    """Makes the writes of a task of no zone into this zone."""
     server = zones.servers[zone]
     int_ = ColumnType(Kind.INT)
     table = Table(
@@ -243,7 +245,7 @@ def test_a_pair_whose_servers_and_tasks_are_killed_ends_equal(
     run_sql: RunSql,
     background: Callable[..., Any],
 ) -> None:
-    """Programs write in both zones. Each server is killed, then everything that a task runs, then all at once."""
+    """Programs write in both zones. Each server is killed, then all processes of a task, then everything at once."""
     servers = {"a": target_server("mariadb"), "b": target_server("mysql97")}
     for server in servers.values():
         run_sql(server, "CREATE DATABASE killed")
@@ -251,7 +253,7 @@ def test_a_pair_whose_servers_and_tasks_are_killed_ends_equal(
     runs = zones.start()
 
     def write(zone: str) -> None:
-        with suppress(pymysql.err.OperationalError):  # its server is down
+        with suppress(pymysql.err.OperationalError):  # Its server is down.
             zones.write(zone)
 
     with background(lambda: write("a"), 0.02), background(lambda: write("b"), 0.02):
@@ -282,9 +284,9 @@ NEW_VERSION = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 
 
 def conflict(zones: Zones, zone: str, chance: random.Random) -> None:
-    """A program makes, changes, moves or removes one of a few rows, which those of other zones do at the same time.
+    """Creates, changes, moves or removes one of a few rows, as the programs of other zones do at the same time.
 
-    Versions rise by 1, so that those of several zones are often the same.
+    Versions grow by 1, so several zones often have equal versions.
     """
     key, other, number = chance.randrange(30), chance.randrange(30), chance.randrange(1000)
     kind = chance.random()
@@ -296,7 +298,7 @@ def conflict(zones: Zones, zone: str, chance: random.Random) -> None:
         statement = f"UPDATE IGNORE c SET id = {other}, v = {NEW_VERSION} WHERE id = {key}"
     else:
         statement = f"INSERT IGNORE INTO c VALUES ({key}, {NEW_VERSION}, {number}, '{zone}', {number} / 7)"
-    with suppress(pymysql.err.OperationalError):  # a deadlock with a task, after which a program tries again
+    with suppress(pymysql.err.OperationalError):  # After a deadlock with a task, the program tries again.
         zones.sql(zone, statement)
 
 
@@ -310,7 +312,7 @@ def test_zones_that_write_the_same_rows_end_equal(
     background: Callable[..., Any],
     shape: str,
 ) -> None:
-    """Both sides write all the time, and everything is killed in between; versions decide, and nothing is locked."""
+    """Both sides write all the time, and all processes are killed meanwhile. Versions decide, and no row is locked."""
     feeds = SHAPES[shape]
     pause = pause_of(feeds)
     decided = {"conflict": "version", "version-column": "v"}
@@ -351,7 +353,7 @@ def test_a_write_of_a_zone_that_does_not_own_the_row_is_set_aside(
     run_sql: RunSql,
     background: Callable[..., Any],
 ) -> None:
-    """Both sides write rows of their own all the time, one of them rows of the other, and everything is killed."""
+    """Both sides write their own rows all the time, and one side writes rows of the other. All processes are killed."""
     ranges = {"schema": database, "table": "t"}
     owners = [{**ranges, "where": "id >= 1000000", "zone": "b"}, {**ranges, "zone": "a"}]
     owners += [{"schema": database, "table": "leaving", "zone": "a"}]
@@ -431,7 +433,10 @@ def test_one_file_runs_all_directions(
     background: Callable[..., Any],
     eventually: Callable[..., None],
 ) -> None:
-    """Two zones that are written to, and a PostgreSQL behind the second one; everything is killed in between."""
+    """Programs write in two zones, and a PostgreSQL gets the changes from the second one.
+
+    All processes are killed meanwhile.
+    """
     file = tmp_path / "zones.yaml"
     leaf = {"type": "postgresql", "database": "postgres", **login(postgres)}
     zones = {
@@ -517,9 +522,10 @@ def test_both_zones_run_the_same_migrations_at_once(
     run_sql: RunSql,
     background: Callable[..., Any],
 ) -> None:
-    """Programs write in both zones meanwhile, and everything is killed between the migrations and in the middle of one.
+    """Programs write in both zones meanwhile, and all processes are killed between the migrations and during one of
+    them.
 
-    A task that finds a migration made goes on, so a later migration of one zone arrives in the other.
+    A task that finds a migration made continues, so a later migration of one zone arrives in the other.
     """
     file = tmp_path / "zones.yaml"
     content = {
@@ -561,7 +567,7 @@ def test_both_zones_run_the_same_migrations_at_once(
         try:
             return tables("a") == tables("b")
         except NOT_THERE:
-            return False  # a table was renamed between two looks
+            return False  # A table was renamed between two readings.
 
     def stages() -> set[str]:
         found = task.command("status", str(file), "--json")
@@ -607,7 +613,9 @@ def test_both_zones_run_the_same_migrations_at_once(
 def test_a_row_that_two_zones_have_written_is_one_row_again_by_the_recipe(
     tmp_path: Path, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
 ) -> None:
-    """As docs/operate/zones.md says it: one command ends a row's locks in both zones, in one case of each kind."""
+    """The recipe is the one of docs/operate/zones.md: one command ends a row's locks in both zones, in one case of each
+    kind.
+    """
     file = tmp_path / "zones.yaml"
     zones = {"servers": {"a": login(mariadb), "b": login(mysql97)}, "rules": {"block-allow-list": "ours"}}
     content = {
@@ -654,9 +662,9 @@ def test_a_row_that_two_zones_have_written_is_one_row_again_by_the_recipe(
         run = task.start("--json")
         run.wait_until(lambda: len(locked("a-b")) == len(locked("b-a")) == 3, "both have their locks")
 
-        # Both have changed the row.
+        # Both zones have changed the row.
         resolve("a-b", locked("a-b")[1], "--take", "source")
-        # Zone b has deleted it: it goes in a, too, and a program writes it again there.
+        # Zone b has deleted it. It is deleted in a, too, where a program inserts it again.
         resolve("a-b", locked("a-b")[2], "--take", "keep")
         assert [row[0] for row in rows("a")] == [1, 4]
         run_sql(mariadb, "INSERT INTO t VALUES (2, 1, 0)", database=database)
@@ -665,7 +673,7 @@ def test_a_row_that_two_zones_have_written_is_one_row_again_by_the_recipe(
         assert locked("a-b") == locked("b-a") == {}
         run.wait_until(lambda: rows("a") == rows("b"), "both zones are equal")
         assert rows("a") == [(1, 1, 0), (2, 1, 0), (4, 0, 0)]
-        # What both write from here on arrives as ever.
+        # Later writes of both zones arrive as usual.
         run_sql(mariadb, "UPDATE t SET n = 9 WHERE id = 1", database=database)
         run.wait_until(lambda: rows("b")[0] == (1, 9, 0), "a change of zone a")
         run_sql(mysql97, "UPDATE t SET n = 10 WHERE id IN (1, 2)", database=database)
@@ -687,7 +695,7 @@ def test_rows_move_to_another_owner_while_both_zones_write(
     run_sql: RunSql,
     background: Callable[..., Any],
 ) -> None:
-    """The first command is killed while it waits; then everything; the second command ends the move."""
+    """The first command is killed while it waits, and then all processes are killed. The second command ends the move."""
     file = tmp_path / "zones.yaml"
     zones = {"servers": {"a": login(mariadb), "b": login(mysql97)}, "rules": {"block-allow-list": "ours"}}
     owners = [

@@ -26,7 +26,7 @@ APART = {("a", "b"), ("b", "a")}
 
 
 class Write(NamedTuple):
-    """What a program does to a row, and when; without a value it deletes the row."""
+    """A change of a row by a program, and its time; without a value, it deletes the row."""
 
     seconds: float
     zone: str
@@ -42,7 +42,7 @@ class Write(NamedTuple):
 
 
 def history(chance: random.Random, row: int) -> list[Write]:
-    """Zones `a` and `b` often make the same change, and then zone `c` often undoes it."""
+    """Zones `a` and `b` often make the same change, and then zone `c` often reverses it."""
     usual, seconds, writes = chance.choice([1, None]), 0.0, []
     for number in range(chance.randrange(3, 6)):
         zone = chance.choice("ab" if number < 2 else "abcc")
@@ -95,7 +95,7 @@ def test_rows_that_differ_are_locked(
 
 
 def arrive(zones: Zones, runs: dict[tuple[str, str], Run], name: str, pairs: set[tuple[str, str]]) -> None:
-    """Waits until these tasks have carried everything that is in the logs."""
+    """Waits until these tasks have carried everything in the logs."""
     for zone in zones.servers:
         zones.sql(zone, f"INSERT INTO c VALUES ('{name} {zone}', 0)")
     for source, target in sorted(pairs):

@@ -1,4 +1,4 @@
-"""A zone that joins zones which are written to all the time, on real servers."""
+"""A zone joins zones to which programs write all the time, on real servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
 class Shop:
-    """A file of three zones with one database, and what programs write in each of them."""
+    """A file of three zones with one database, and the writes of the programs in each of them."""
 
     def __init__(self, folder: Path, servers: dict[str, Server], database: str, run_sql: RunSql) -> None:
         self.file, self.servers, self.database, self._run_sql = folder / "zones.yaml", servers, database, run_sql
@@ -51,7 +51,7 @@ class Shop:
         return self._run_sql(self.servers[zone], statement, database=self.database)
 
     def write(self, zone: str) -> None:
-        """A new row, changes of rows of this zone, and a removal."""
+        """Writes a new row, changes rows of this zone, and removes a row."""
         number = next(self.numbers[zone])
         self.sql(zone, f"INSERT INTO t (id, n) VALUES ({number}, 0)")
         self.sql(zone, f"UPDATE t SET n = n + 1 WHERE id BETWEEN {number - 9} AND {number}")
@@ -77,7 +77,9 @@ class Shop:
         return run
 
     def purge_logs(self, zones: str) -> bool:
-        """Removes all logs but the present ones, as if they had expired; False while a replicator reads an earlier log."""
+        """Removes all logs except the present ones, as if they had expired; False while a replicator reads an earlier
+        log.
+        """
         for zone in zones:
             self.sql(zone, "FLUSH LOGS")
             self.sql(zone, f"PURGE BINARY LOGS TO '{self.sql(zone, 'SHOW BINARY LOGS')[-1][0]}'")
@@ -108,7 +110,10 @@ def shop(
 
 @pytest.mark.timeout(1500)
 def test_a_zone_joins_a_pair_that_is_written_to(shop: Shop, background: Callable[..., Any]) -> None:
-    """It is copied from zone a, then fed by both directly; all three are written to, and everything is killed."""
+    """The new zone is copied from zone a, and then gets changes from both directly.
+
+    All three are written, and all processes are killed.
+    """
     shop.write_file("ab")
     run = shop.start()
     with ExitStack() as programs:
@@ -146,9 +151,10 @@ def test_a_zone_joins_a_pair_that_is_written_to(shop: Shop, background: Callable
 
 @pytest.mark.timeout(1500)
 def test_a_restored_zone_is_noticed_and_returns(shop: Shop, background: Callable[..., Any]) -> None:
-    """Zone b goes back to a backup, is refused, and is filled from zone a, which is written to all the time.
+    """Zone b is restored from a backup, is refused, and is filled from zone a, which is written all the time.
 
-    The command is killed while it fills the zone, and a program writes there: the same command counts that, too.
+    The command is killed while it fills the zone, and a program writes there. The same command counts these writes,
+    too.
     """
 
     def run_direction(direction: str) -> Any:
@@ -203,7 +209,7 @@ def test_a_restored_zone_is_noticed_and_returns(shop: Shop, background: Callable
         shop.sql("b", "INSERT INTO t VALUES (-77778, 8)")
         noticed = give_back()
         assert "1 changed row of" in noticed.stdout.decode(), noticed.stdout + noticed.stderr
-        # What the killed command had started ends a little later.
+        # The processes that the killed command has started end a little later.
         deadline = time.monotonic() + 60
         while (returned := give_back("--yes", "--discard-unsent")).returncode == 3 and time.monotonic() < deadline:
             assert "[zone-tasks-run]" in returned.stderr.decode(), returned.stderr
@@ -224,7 +230,7 @@ def test_a_zone_that_was_down_for_longer_than_logs_are_kept_is_filled_again(
 ) -> None:
     """All servers purge their logs meanwhile, and programs write to the other two zones, whose tasks run all the time.
 
-    Zone c then gets all rows from zone a, and everything is fed directly again.
+    Zone c then gets all rows from zone a, and all zones get each other's changes directly again.
     """
 
     def give_back(*words: str) -> Any:
