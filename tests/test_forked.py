@@ -1,4 +1,4 @@
-"""Processes are forked on request from one without threads, and end with it."""
+"""Processes are forked on request from a process without threads, and end with it."""
 
 from __future__ import annotations
 

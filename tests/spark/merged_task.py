@@ -148,7 +148,7 @@ class Delays:
     """How long it takes until rows written to tables of a source are seen on the target."""
 
     def __init__(self, source: Any, target: Any, places: Sequence[str], tables: Sequence[str]) -> None:
-        """`places`: the tables to which numbers are written, each with a column. `arrived`: the tables on the target."""
+        """Numbers are written to `places`, each a table and its column on the source. `tables` have them on the target."""
         self._writing, self._reading = source.cursor(), target.cursor()
         self._places = places
         self._written: list[float] = []

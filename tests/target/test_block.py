@@ -31,7 +31,7 @@ def test_compiled_and_plain_code_give_the_same(seed, count, skipped, has_nulls):
     random = Random(seed)
 
     def column():
-        """An array that is a slice of a larger array."""
+        """Returns an array that is a slice of a larger array."""
         size = skipped + count
         there = [not has_nulls or random.random() < 0.7 for _ in range(size)]
         if random.random() < 0.5:
@@ -40,7 +40,7 @@ def test_compiled_and_plain_code_give_the_same(seed, count, skipped, has_nulls):
             return array, array
         kind = np.dtype(random.choice(_LAYOUTS))
         written = np.frombuffer(random.randbytes(kind.itemsize * count), kind)
-        # Every second cell, and not each behind the other: what numpy gives for a part of a record.
+        # Every second value, not adjacent to the next one: numpy returns such arrays for one field of a record.
         spread = np.repeat(written, 2)[::2]
         return pa.array([1 if each else None for each in there], pa.int8()).slice(skipped), spread
 

@@ -1,4 +1,4 @@
-"""A checkpoint's row shows whether it still is as a task has written it."""
+"""The row of a checkpoint shows whether a task has written it and nothing has changed it since."""
 
 from __future__ import annotations
 

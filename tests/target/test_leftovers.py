@@ -1,4 +1,4 @@
-"""Objects that no target gets are reported, and rows that a partition exchanges are followed to the other table."""
+"""Objects that no target gets are reported; the rows of an exchanged partition are carried into the other table."""
 
 from __future__ import annotations
 

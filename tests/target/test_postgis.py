@@ -1,4 +1,7 @@
-"""Geometries in PostGIS: written by the copy and the log, read as the source stores them. Skipped where it is not there."""
+"""Geometries in PostGIS: the copy and the log write them, and they are read as the source stores them.
+
+Skipped without PostGIS.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,7 @@ def test_geometries_are_those_of_the_source(
             database=database,
         )
         assert [row[1] for row in shown if row[0] != 99] == [int.from_bytes(value[:4], "little") for _, value in kept]
-        # MySQL reads the latitude first where the SRID says so; MariaDB does not. Both store x first.
+        # MySQL reads the latitude first if the SRID says so; MariaDB does not. Both store x first.
         longitude = run_sql(
             postgres, f'SELECT "{schema}".st_x("{schema}".st_endpoint(g)) FROM mapped.t WHERE id = 3', database=database
         )

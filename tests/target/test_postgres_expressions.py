@@ -128,7 +128,7 @@ def test_both_servers_let_in_the_same_rows(source: Server, postgres: Server, run
 
 
 def compare(source: Server, postgres: Server, run_sql: RunSql, clause: str, values: dict[str, tuple[Any, ...]]) -> None:
-    """One row for each value of each column; the other columns have the first value of theirs."""
+    """Inserts one row for each value of each column; the other columns have their first value."""
     outcomes = set()
     for name, many in values.items():
         for value in many:
@@ -151,7 +151,7 @@ def is_let_in(run_sql: RunSql, server: Server, database: str | None, quote: str,
 
 
 def shown(source: Server) -> tuple[Table, str]:
-    """The table and the clause of its check, as the source's catalogue has them."""
+    """Returns the table and the clause of its check, as the source's catalogue has them."""
     name = TableName("checked", "t")
     config = SourceConfig(source.host, source.port, source.user, source.password, source_id="s")
     with closing(connect(config)) as session:

@@ -150,7 +150,7 @@ def filled(source: Server, rows: list[tuple[Any, ...]]) -> None:
 
 
 def read(run_sql: RunSql, server: Server, count: int, database: str | None = None) -> list[tuple[Any, ...]]:
-    """Rows as texts: zero dates are NULL on PostgreSQL."""
+    """Returns rows as texts; zero dates are NULL on PostgreSQL."""
     names = ", ".join(f"g{number}" for number in range(count))
     rows = run_sql(server, f"SELECT {names} FROM computing.t ORDER BY id", database=database)
     return [tuple(_shown(value) for value in row) for row in rows]
@@ -239,7 +239,7 @@ def test_rows_are_written_without_what_the_target_computes(source: Server, place
 
 
 class Follower:
-    """A table whose schema changes are followed from the source's statement."""
+    """A table whose schema changes on the target follow the source's statements."""
 
     def __init__(self, source: Server, place: Server, run_sql: RunSql) -> None:
         self._source, self._place, self._run = source, place, run_sql
@@ -319,7 +319,7 @@ def test_renamed_columns_and_a_key_over_a_computed_column_make_it_plain(
         assert one.is_generated("h")
         one.follow("ALTER TABLE computing.t ADD UNIQUE (g)")
         assert one.is_generated("g"), "it may be NULL, so rows are not found by it"
-        if source.kind == "mariadb":  # MySQL renames no column that another one is computed from
+        if source.kind == "mariadb":  # MySQL cannot rename a column on which a generated column depends.
             one.follow("ALTER TABLE computing.t CHANGE b z INT")
             assert not one.is_generated("h"), "the source writes the expression anew"
         one.follow("ALTER TABLE computing.t MODIFY a BIGINT NOT NULL")

@@ -1,4 +1,4 @@
-"""A generated column of PostgreSQL fits only if PostgreSQL computes it as the source does."""
+"""A generated column of PostgreSQL is accepted only if PostgreSQL computes the same values as the source."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_an_order_to_skip_a_changed_expression_does_not_leave_the_old_one(
 def test_rows_are_written_to_a_column_that_another_session_has_made_plain(
     source: Server, place: Server, run_sql: RunSql
 ) -> None:
-    """The source's structure is as before."""
+    """The source's structure has not changed."""
     run_sql(source, "CREATE TABLE fitting.t (id INT PRIMARY KEY, a INT, g BIGINT AS (a + 1) STORED)")
     table, opened = structure(source), target_of(place)
     with closing(opened.connect()) as target, closing(opened.connect()) as other:

@@ -43,7 +43,7 @@ def round_to(value: Decimal, scale: int) -> Decimal:
 
 @pytest.mark.parametrize("precision", range(1, 66))
 def test_a_decimal_of_any_width_is_written_digit_for_digit(precision):
-    """Those of up to 18 digits are taken from 64 bits, wider ones from their text: the widest values show which."""
+    """Decimals of up to 18 digits are made from 64 bits, wider ones from their text: the widest values show both ways."""
     for scale in range(min(precision, 30) + 1):
         column = Column("d", ColumnType(Kind.DECIMAL, precision=precision, scale=scale))
         top = 10**precision - 1
@@ -118,7 +118,7 @@ def test_in_safe_mode_rows_give_way_for_each_unique_key_but_the_identity(unique,
     ],
 )
 def test_a_primary_key_for_another_unique_key_of_the_source_goes_with_that_key(clause, expected):
-    """Another program has created the table, with a primary key over the second unique key of the source."""
+    """Another program has created the table, with a primary key over the source's second unique key."""
     name = TableName("d", "t")
     before = {}
     before |= apply(
@@ -240,7 +240,7 @@ def test_a_default_that_servers_read_in_several_ways_is_filled_by_none(definitio
     ],
 )
 def test_a_dropped_column_gives_no_value_to_a_new_one(had, actions):
-    """MariaDB accepts such statements; the last word about a dropped name is one about the new column."""
+    """MariaDB accepts such statements: if a dropped name is used again, it is the name of the new column."""
     before = {}
     before |= apply(classify(f"CREATE TABLE t (id int PRIMARY KEY, {had} int)", "d"), {}, {})
     statement = classify(f"ALTER TABLE t {actions}", "d")

@@ -166,7 +166,9 @@ def test_a_column_with_a_foreign_key_stays_as_it_is(
 def test_a_column_from_which_the_target_computes_others_is_made(
     server: Server, database: str, run_sql: RunSql, others: str
 ) -> None:
-    """`more` and `most` are plain, too, or an ALTER TABLE of the log has added them: MySQL drops no column they need."""
+    """`more` and `most` are also plain, or an ALTER TABLE in the log has added them: MySQL does not drop columns that
+    they need.
+    """
     plain = "INSERT INTO {} (id, name) VALUES (1, 'a'), (2, NULL)"
     computed = (
         "more VARCHAR(20) CHARACTER SET latin1 AS (CONCAT(up, up)) STORED, most INT AS (CHAR_LENGTH(more)) VIRTUAL"

@@ -1,4 +1,4 @@
-"""Arrow columns become text without losing a bit."""
+"""Arrow columns are converted to text without loss."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ block-allow-list: {{ours: {{do-dbs: ["{database}"]}}}}
 
 
 def run_until_paused(path: Path, times: int = 2) -> tuple[Progress, list[Progress], list[Any]]:
-    """Runs the task until it has paused a number of times, and stops it; returns its end, the pauses and its log."""
+    """Runs the task until it has paused this number of times, and stops it. Returns its end, the pauses and its log."""
     stop, seen = threading.Event(), list[Progress]()
 
     def look(progress: Progress) -> None:
@@ -95,7 +95,7 @@ def test_a_source_without_a_free_connection_is_waited_for_and_then_checked(
             held.close()
 
     try:
-        # What no waiting cures ends the run once the source answers.
+        # An error that waiting does not remove ends the run when the source answers.
         with pytest.raises(PrecheckFailed, match="replication_privilege"):
             run_task(
                 load_parts(write(user=user, password="p")), until_synced=True, stop=threading.Event(), on_progress=look

@@ -1,7 +1,7 @@
-"""A cutover that is killed at any of its steps is continued or undone; neither loses the way back to a writable source.
+"""A cutover that is killed at any step is continued or undone; in both cases the source can be made writable again.
 
-The task itself does not run here: its records say that the target has everything. `tests/spark/test_cutover.py` has a
-run beside the cutover.
+The task itself does not run here: its records say that the target has everything. In `tests/spark/test_cutover.py`, the
+task runs during the cutover.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def source() -> Iterator[Server]:
-    """A server of the tests' own: it is made read-only."""
+    """Starts a server for these tests alone, since it is made read-only."""
     with sandbox.start_mariadb() as server:
         yield server
 
@@ -76,7 +76,7 @@ def source() -> Iterator[Server]:
 def parts(
     source: Server, postgres: Server, database: str, run_sql: RunSql, tmp_path: Path
 ) -> Iterator[tuple[TaskConfig, ...]]:
-    """A task whose target has all rows, by the log; so its counters are behind them."""
+    """Returns a task whose target has got all rows by the log, so that its counters are behind the rows."""
     run_sql(source, "SET GLOBAL read_only = OFF")
     run_sql(source, "DROP DATABASE IF EXISTS shop")
     for sql in (
@@ -156,7 +156,7 @@ def keys(postgres: Server, database: str, run_sql: RunSql) -> list[tuple[Any, ..
 
 @pytest.fixture
 def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
-    """`killing(n)` kills the next cutover before or after its nth effect; the list has the effects so far."""
+    """`killing(n)` kills the next cutover before or after its nth effect. The list has the effects so far."""
 
     def kill(number: int) -> list[str]:
         effects: list[str] = []
@@ -219,7 +219,7 @@ def test_it_is_continued_wherever_it_was_killed(
         assert keys(postgres, database, run_sql) == []
         run_sql(postgres, "DELETE FROM shop.customers WHERE name = 'Eve'", database=database)
         run_sql(postgres, "SELECT setval('shop.customers_id_seq', 1, false)", database=database)
-    # Two customers' and orders' counters, one key, and the record at each of its stages.
+    # The counters of customers and orders, one key, and the record at each of its stages.
     assert effects.count("behind _save") >= 4
     assert {"before make_read_only", "behind move_counters", "behind _make_constraint", "behind target_log_end"} <= set(
         effects
@@ -434,7 +434,7 @@ def test_a_task_that_was_cut_over_says_so_before_anything_is_checked(
     assert "PiDTS has made source one read-only for it" in raised.value.what
     assert f"pidts cutover {parts[0].path} --undo --yes" in raised.value.todo
 
-    # So does the status.
+    # So does the output of status.
     found = task_status(parts)
     assert show_status(found, parts[0].path, as_json=False) == 0
     said = capsys.readouterr().out
@@ -513,7 +513,7 @@ def test_nothing_is_said_to_be_left_where_nothing_was_begun(
 
 
 def narrowed(parts: tuple[TaskConfig, ...]) -> tuple[TaskConfig, ...]:
-    """The task with an account that may only read."""
+    """Returns the task with an account that may only read."""
     server = replace(parts[0].source.server, user="narrow", password="x")
     return (replace(parts[0], source=replace(parts[0].source, server=server)),)
 
@@ -527,7 +527,7 @@ def test_a_source_that_the_account_could_not_make_read_only_is_not_called_so(
     assert raised.value.code == "source-writable"
     assert [line for line in lines if line["log_level"] == "warning"] == []
     assert task_status(account).cutover is None
-    # Where the operator does it, it stays the operator's.
+    # If the operator makes the source read-only, the operator has to undo it.
     monkeypatch.setattr(Switch, "_await_read_only", lambda *_: run_sql(source, "SET GLOBAL read_only = ON"))
     assert cut_over(account).is_done
     found = task_status(account).cutover

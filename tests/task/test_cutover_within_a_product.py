@@ -1,4 +1,4 @@
-"""A cutover from MySQL to MySQL, and from MariaDB to MariaDB: what only a server of the same product can have.
+"""A cutover from MySQL to MySQL, and from MariaDB to MariaDB: objects that only a server of the same product can have.
 
 The task itself does not run here: its records say that the target has everything.
 """
@@ -33,7 +33,7 @@ START = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97}
 
 @pytest.fixture(scope="module", params=[*START])
 def servers(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Server]]:
-    """A source of the tests' own, in whose log nobody else writes, and a target."""
+    """Starts a source to which only these tests write, and a target."""
     target: Server = request.getfixturevalue(request.param)
     with START[request.param]() as source:
         yield source, target
@@ -144,7 +144,7 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
         (left,) = look.left
         assert str(left) == "partitions others of shop.others"
         assert f"On the target, if it fits:\nALTER TABLE `{database}`.`others` PARTITION BY HASH" in left.text
-        # The process is gone in the middle: the same command continues.
+        # The process dies in the middle. The same command continues.
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(remade_tables, "make", killed_at(f"partitions of {database}.refused"))
             with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""A temporary folder does not outlive its process by more than one start of another, even if that was killed."""
+"""A temporary folder is removed at the latest by the next start of a process, even if its own process was killed."""
 
 from __future__ import annotations
 

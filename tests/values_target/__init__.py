@@ -1,4 +1,4 @@
-"""A target in memory: the whole port, for tests that run in milliseconds."""
+"""A target in memory with the whole port, for tests that run in milliseconds."""
 
 from tests.values_target.session import ValuesTarget
 

@@ -1,4 +1,4 @@
-"""One connection to the target in memory: its transaction, whose writes go into an overlay until COMMIT."""
+"""One connection to the target in memory. Its transaction writes into an overlay until COMMIT."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pidts.model import Checkpoint, Halted, TableName, Tombstone, Transient
 
 
 class ValuesConnection:
-    """The session adds the rows to this; the records and the schema work in the same transaction."""
+    """The transaction of a session. The session adds the rows; the records and the schema use the same transaction."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.is_open = False
-        """Whether a transaction is."""
+        """Whether a transaction is open."""
         self.tables: dict[TableName, OpenTable] = {}
         self.buried: dict[tuple[TableName, str], Tombstone] = {}
         self.written_checkpoints: dict[Worker, Checkpoint] = {}
         self.later: list[Callable[[], None]] = []
         """The other steps of COMMIT."""
         self.at_end: list[Callable[[], None]] = []
-        """Called when a transaction has ended."""
+        """Functions to call when the transaction has ended."""
 
     def at(self, point: str) -> None:
-        """Lets the test break off here; a session that breaks is lost, and with it its transaction and its locks."""
+        """Lets the test interrupt here. An interrupted session is lost, with its transaction and its locks."""
         if self.store.hook is not None:
             try:
                 self.store.hook(point)
@@ -37,11 +37,11 @@ class ValuesConnection:
 
     @property
     def trips(self) -> int:
-        """Nothing travels."""
+        """Does nothing: there are no round trips."""
         return 0
 
     def clock(self) -> float:
-        """This machine's clock."""
+        """Returns this machine's time."""
         return time.time()
 
     def begin(self, origin: str = "") -> None:
@@ -81,14 +81,14 @@ class ValuesConnection:
         self.store.locks.release(self, lambda _: True)
 
     def at_commit(self, step: Callable[[], None]) -> None:
-        """Does it at COMMIT, or at once where no transaction is open."""
+        """Calls the function at COMMIT, or at once if no transaction is open."""
         if self.is_open:
             self.later.append(step)
         else:
             step()
 
     def demand_open(self) -> None:
-        """A session that was lost has no transaction any more."""
+        """Raises if the session was lost: then there is no transaction any more."""
         if not self.is_open:
             raise Transient("target-lost", "no transaction is open: the session was lost")
 
@@ -99,11 +99,11 @@ class ValuesConnection:
         return self.tables[name]
 
     def lock(self, what: Lock) -> None:
-        """Locks something; an error at once where another session has locked it."""
+        """Locks an object; raises at once if another session has locked it."""
         self.store.locks.take(what, self)
 
     def end(self) -> None:
-        """Forgets the overlay and release the row locks."""
+        """Forgets the overlay and releases the row locks."""
         self.is_open = False
         self.tables, self.written_checkpoints, self.later, self.buried = {}, {}, [], {}
         for step in self.at_end:

@@ -1,4 +1,4 @@
-"""The records of the target in memory; within a transaction they are visible at COMMIT."""
+"""The records of the target in memory; other sessions see a transaction's records after COMMIT."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ValuesMeta:
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
-        """Locks a name until the block is left or the session closed."""
+        """Locks a name until the block is left or the session is closed."""
         name: Lock = ("ddl", task, source)
         self._connection.lock(name)
         try:
@@ -71,7 +71,7 @@ class ValuesMeta:
             self._connection.store.locks.release(self._connection, lambda lock: lock == name)
 
     def leave_unfinished(self, name: TableName) -> None:
-        """Does nothing: nobody else makes tables here, so keys that are missing were left out."""
+        """Does nothing: no other program creates tables here, so missing keys were left out on purpose."""
 
 
 class ValuesCheckpoints:
@@ -81,7 +81,7 @@ class ValuesCheckpoints:
         self._connection, self._meta = connection, meta
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Claims the task; what is locked is an error at once."""
+        """Claims the task; raises at once if a checkpoint is locked."""
         stored = self.read(task, source)
         for row in stored:
             self._connection.lock(("row", task, source, row.worker))
@@ -108,7 +108,7 @@ class ValuesCheckpoints:
         return sorted(found, key=lambda row: row.worker)
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """Locks the row; an error at once where another session has locked it."""
+        """Locks the row; raises at once if another session has locked it."""
         self._connection.demand_open()
         self._connection.lock(("row", task, source, worker))
         self._connection.at("lock")
@@ -117,7 +117,7 @@ class ValuesCheckpoints:
         return self._connection.store.checkpoints[task, source, worker]
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Locks the rows for sharing; an error at once where another session has locked one."""
+        """Locks the rows for sharing; raises at once if another session has locked one."""
         self._connection.demand_open()
         for row in self.read(task, source):
             self._connection.store.locks.share(("row", task, source, row.worker), self._connection)
@@ -125,7 +125,7 @@ class ValuesCheckpoints:
         return self.read(task, source)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Saves the checkpoint, visible at COMMIT."""
+        """Saves the checkpoint at COMMIT."""
         self._connection.demand_open()
         self._connection.written_checkpoints[checkpoint.task, checkpoint.source, checkpoint.worker] = checkpoint
         self._connection.at("save")
@@ -138,33 +138,33 @@ class ValuesStructures:
         self._connection = connection
 
     def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Saves it, visible at COMMIT."""
+        """Saves the structure at COMMIT."""
         del lsn
         self._connection.demand_open()
         self._connection.later.append(lambda: self._connection.store.keep_structures(task, key, structures))
 
     def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
-        """Returns what is committed."""
+        """Returns the committed structures."""
         saved = self._connection.store.structures
         return {name: table for (its, of, name), table in saved.items() if (its, of) == (task, key)}
 
     def tables(self) -> list[tuple[str, RecordKey, TableName]]:
-        """Returns what is committed."""
+        """Returns the committed tables."""
         return list(self._connection.store.structures)
 
 
 class ValuesJournal:
-    """The schema changes that were begun."""
+    """The schema changes that have begun."""
 
     def __init__(self, connection: ValuesConnection) -> None:
         self._connection = connection
 
     def read(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
-        """Returns what is committed."""
+        """Returns the committed journal."""
         return self._connection.store.journals.get((task, source, lsn))
 
     def write(self, journal: DdlJournal) -> None:
-        """Saves it, visible at COMMIT."""
+        """Saves the journal at COMMIT."""
         self._connection.demand_open()
         place, saved = (journal.task, journal.source, journal.lsn), replace(journal, saved_at=time.time())
         self._connection.later.append(lambda: self._connection.store.journals.update({place: saved}))
@@ -178,16 +178,16 @@ class ValuesNotes:
         self._connection = connection
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Returns what is committed."""
+        """Returns the committed note."""
         return self._connection.store.notes.get((task, key, name), "")
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
-        """Saves it, visible at COMMIT."""
+        """Saves the note at COMMIT."""
         self._connection.demand_open()
         self._connection.later.append(lambda: self._connection.store.notes.update({(task, key, name): text}))
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
-        """Returns what is committed."""
+        """Returns the committed notes."""
         found = [place[:2] for place, text in self._connection.store.notes.items() if place[2] == name and text]
         return sorted(found, key=lambda one: (one[0], record_text(one[1])))
 
@@ -199,12 +199,12 @@ class ValuesTombstones:
         self._connection = connection
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
-        """Returns the committed ones and the transaction's own."""
+        """Returns the committed tombstones and those of the transaction."""
         there = {**self._connection.store.tombstones, **self._connection.buried}
         return [there[name, key] for key in keys if (name, key) in there]
 
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
-        """Saves it, visible at COMMIT."""
+        """Saves the tombstones at COMMIT."""
         self._connection.demand_open()
         self._connection.buried.update({(name, tomb.key): tomb for tomb in tombstones})
 
@@ -216,11 +216,11 @@ class ValuesSafeRange:
         self._connection = connection
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Returns what is committed."""
+        """Returns the committed range."""
         return self._connection.store.safe_until.get((task, source))
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """Saves it, visible at COMMIT."""
+        """Saves the range at COMMIT."""
         self._connection.demand_open()
         self._connection.later.append(lambda: self._connection.store.safe_until.update({(task, source): lsn}))
 
@@ -251,27 +251,27 @@ class ValuesHalts:
 
 
 class ValuesOrders:
-    """The operator's orders."""
+    """The ddl commands of operators."""
 
     def __init__(self, connection: ValuesConnection) -> None:
         self._orders, self._at_commit = connection.store.orders, connection.at_commit
 
     def read(self, task: str, source: str) -> list[DdlOrder]:
-        """Returns the orders in the order of the log."""
+        """Returns the commands in log order."""
         return [order for _, order in sorted(self._orders.get((task, source), {}).items())]
 
     def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
-        """Returns the order for the change at this place of the log."""
+        """Returns the command for the change at this place of the log."""
         return self._orders.get((task, source), {}).get(lsn)
 
     def give(self, task: str, source: str, order: DdlOrder) -> None:
-        """Replaces an earlier order about the same change."""
+        """Saves a command, which replaces an earlier one about the same change."""
         before = self.find(task, source, order.lsn)
         given = replace(order, number=before.number + 1 if before else 1, taken=False)
         self._at_commit(lambda: self._orders.setdefault((task, source), {}).update({order.lsn: given}))
 
     def take(self, task: str, source: str, order: DdlOrder) -> bool:
-        """Marks an order as taken; false where another order has replaced it."""
+        """Marks a command as taken; returns False if another command has replaced it."""
         is_last = self.find(task, source, order.lsn) == replace(order, taken=False)
         if is_last:
             self._at_commit(lambda: self._orders[task, source].update({order.lsn: replace(order, taken=True)}))
@@ -285,11 +285,11 @@ class ValuesShadows:
         self._shadows, self._at_commit = connection.store.shadows, connection.at_commit
 
     def load(self, task: str, source: str) -> dict[TableName, Shadow]:
-        """Returns what is committed."""
+        """Returns the committed changes."""
         return dict(self._shadows.get((task, source), {}))
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
-        """Inserts or overwrites; None forgets."""
+        """Inserts or overwrites a change; None removes it."""
 
         def put() -> None:
             known: dict[TableName, Shadow | None] = {**self._shadows.get((task, source), {}), **shadows}
@@ -298,7 +298,7 @@ class ValuesShadows:
         self._at_commit(put)
 
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
-        """Saves these and removes all others."""
+        """Saves these changes and removes all others."""
         self._at_commit(lambda: self._shadows.update({(task, source): dict(shadows)}))
 
 
@@ -313,7 +313,7 @@ class ValuesRereads:
         self._at_commit(lambda: self._rereads.setdefault((task, source, name), {}).update({lsn: keys}))
 
     def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
-        """Returns the next keys after a place, of those that are committed."""
+        """Returns the next committed keys after a place."""
         found = self._rereads.get((task, source, name), {})
         return sorted((lsn, keys) for lsn, keys in found.items() if lsn > after)[:most]
 
@@ -328,7 +328,7 @@ class ValuesRereads:
         self._at_commit(forget)
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Gives the keys to tables of other names, all at once."""
+        """Renames the tables of the keys, all at once."""
 
         def rename() -> None:
             there = {new: self._rereads.pop((task, source, old), {}) for old, new in names.items()}
@@ -344,11 +344,11 @@ class ValuesCutovers:
         self._cutovers, self._at_commit = connection.store.cutovers, connection.at_commit
 
     def read(self, task: str) -> Cutover | None:
-        """Returns what is committed."""
+        """Returns the committed cutover."""
         return self._cutovers.get(task)
 
     def save(self, task: str, cutover: Cutover | None) -> None:
-        """Saves or forgets it, visible at COMMIT."""
+        """Saves or removes the cutover at COMMIT."""
 
         def save() -> None:
             self._cutovers.pop(task, None)
@@ -368,31 +368,31 @@ class ValuesRangeOwners:
         self._connection, self._owners = connection, connection.store.range_owners
 
     def read(self) -> list[RangeOwner]:
-        """Returns what is committed."""
+        """Returns the committed owners."""
         return list(self._owners.values())
 
     recorded = read
 
     def lock(self, id_: str) -> RangeOwner | None:
-        """Locks it; an error at once where another session has locked it."""
+        """Locks the owner; raises at once if another session has locked it."""
         self._connection.lock(("range owner", id_))
         return self._owners.get(id_)
 
     def save(self, owner: RangeOwner) -> None:
-        """Saves it, visible at COMMIT."""
+        """Saves the owner at COMMIT."""
         self._connection.at("range owner")
         self._connection.at_commit(lambda: self._owners.update({owner.id: owner}))
 
 
 class ValuesMoves:
-    """The moved keys; a transaction sees what it has changed itself."""
+    """The moved keys; a transaction sees its own changes."""
 
     def __init__(self, connection: ValuesConnection) -> None:
         self._moves, self._at_commit = connection.store.moves, connection.at_commit
         self._own: list[Callable[[MoveStore], None]] = []
 
     def reset(self) -> None:
-        """Forgets the transaction's own changes when it is over."""
+        """Forgets the transaction's own changes when it has ended."""
         self._own.clear()
 
     def any(self, task: str, source: str, target_table: TableName) -> bool:
@@ -400,7 +400,7 @@ class ValuesMoves:
         return target_table in self.target_tables(task, source)
 
     def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
-        """Returns the committed ones and the transaction's own."""
+        """Returns the committed keys and those of the transaction."""
         wanted = set(keys)
         return [
             Moved(member, key, lsn)
@@ -409,7 +409,7 @@ class ValuesMoves:
         ]
 
     def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
-        """Inserts or overwrites."""
+        """Inserts or overwrites keys."""
         rows = {(task, source, target_table, one.key, one.member): one.lsn for one in moved}
         self._change(lambda store: store.update(rows))
 
@@ -424,7 +424,7 @@ class ValuesMoves:
         self._change(remove)
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Gives the members other names, all at once."""
+        """Renames the members, all at once."""
 
         def rename(store: MoveStore) -> None:
             mine = [row for row in store if row[:2] == (task, source) and row[4] in names]
@@ -464,14 +464,14 @@ class ValuesMoves:
 
 
 class ValuesRowLocks:
-    """The rows that are set aside; a transaction sees what it has changed itself."""
+    """The rows that are set aside; a transaction sees its own changes."""
 
     def __init__(self, connection: ValuesConnection) -> None:
         self._connection, self._store = connection, connection.store
         self._own: list[Callable[[dict[Any, RowLock], dict[Any, HeldChanges]], None]] = []
 
     def reset(self) -> None:
-        """Forgets the transaction's own changes when it is over."""
+        """Forgets the transaction's own changes when it has ended."""
         self._own.clear()
 
     def tables(self, task: str, source: str) -> dict[TableName, int]:
@@ -479,11 +479,11 @@ class ValuesRowLocks:
         return dict(Counter(place[2] for place in self._seen()[0] if place[:2] == (task, source)))
 
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns the same."""
+        """Returns the same as `tables`."""
         return self.tables(task, source)
 
     def read(self, task: str, source: str, table: TableName, *, waiting: bool = False) -> list[RowLock]:
-        """Returns all locks of a table, or only those that wait for another one; the oldest first."""
+        """Returns all locks of a table, or only those that wait for another lock, the oldest first."""
         found = [one for place, one in self._seen()[0].items() if place[:3] == (task, source, table)]
         return sorted((one for one in found if one.needs or not waiting), key=lambda one: (one.lsn, one.id))
 
@@ -495,19 +495,19 @@ class ValuesRowLocks:
         return set(tables) & self.tables(task, source).keys(), bool(self._store.removed_early)
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Inserts or overwrites, visible at COMMIT."""
+        """Saves early removals at COMMIT."""
         noted = {(table, key, task, source): at for key, at in removals.items()}
         self._connection.at_commit(lambda: self._store.removed_early.update(noted))
         self._connection.at("note removed")
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Remembers the notes of the transaction, visible at COMMIT."""
+        """Saves the notes of the transaction at COMMIT."""
         mine = [(task, source, table, one) for one in notes]
         self._connection.at_commit(lambda: self._store.left_out.extend(mine))
         self._connection.at("left out shown")
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns what is committed of other tasks."""
+        """Returns the committed early removals of other tasks."""
         wanted = set(keys)
         return [
             EarlyRemoval(key, other, at)
@@ -516,7 +516,7 @@ class ValuesRowLocks:
         ]
 
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns what is committed of all tasks."""
+        """Returns the committed notes of all tasks."""
         wanted = set(keys)
         return [
             EarlyRemoval(key, task, at)
@@ -525,11 +525,11 @@ class ValuesRowLocks:
         ]
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether anything is committed for this time, a later one, or one that is not known."""
+        """Whether there is a committed note for this time, a later time, or an unknown time."""
         return any(name == table and (at >= since or not at) for (name, *_), at in self._store.removed_early.items())
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Removes, visible at COMMIT."""
+        """Removes notes at COMMIT."""
         wanted = set(keys)
 
         def forget() -> None:
@@ -552,7 +552,7 @@ class ValuesRowLocks:
         return [one for one in self.read(task, source, table) if one.form in forms]
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the locks without a form that begins so."""
+        """Returns the locks without a form whose keys begin so."""
         return [one.id for one in self.read(task, source, table) if not one.form.startswith(start)]
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
@@ -560,15 +560,15 @@ class ValuesRowLocks:
         self.change(task, source, locks)
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
-        """Returns the ids of all locks of a table, the oldest first; of those of one source table where it is named."""
+        """Returns the ids of all locks of a table, the oldest first; only those of one source table if it is given."""
         return [one.id for one in self.read(task, source, table) if origin in (None, one.origin)]
 
     def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that are there."""
+        """Returns those of these locks that exist."""
         return [one for one in self.read(task, source, table) if one.id in ids]
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that are there still."""
+        """Returns those of these locks that still exist."""
         for id_ in ids:
             self._connection.lock(("row", task, source, str(table), id_))
         return [one for one in self.read(task, source, table) if one.id in ids]
@@ -615,7 +615,7 @@ class ValuesRowLocks:
         return sorted(found, key=lambda one: (one.id, one.lsn))
 
     def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
-        """Removes locks with the changes that they hold."""
+        """Removes locks with their held changes."""
         gone = set(ids)
 
         def remove(locks: dict[Any, RowLock], held: dict[Any, HeldChanges]) -> None:

@@ -1,7 +1,7 @@
-"""Rows of the in-memory target: written one by one, each checked against all that are there at that moment.
+"""Rows of the in-memory target: written one by one, each checked against all existing rows.
 
-That is what servers do inside a statement too, so a change that would collide with a row which a later row of the same
-statement is going to move away is refused here as it is there.
+A server does the same within a statement. So a change is refused, as on a server, if it collides with a row that a
+later row of the statement would move away.
 """
 
 from __future__ import annotations
@@ -23,42 +23,44 @@ Row = tuple[Any, ...]
 
 @dataclass(slots=True)
 class StoredTable:
-    """Rows by what the server would look them up by, in the order of the table's columns."""
+    """Rows by the key with which a server would find them; values are in the order of the table's columns."""
 
     table: Table
     rows: dict[Row, Row] = field(default_factory=dict)
     folds: bool = False
-    """Whether text is compared as by a `_ci` collation with PAD SPACE: without case and without trailing spaces."""
+    """Whether text is compared as with a `_ci` collation with PAD SPACE: without case and without trailing spaces."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def key(self, row: Row) -> Row:
-        """Returns the identity's values as the server compares them; for a table without one a number of its own."""
+        """Returns the identity's values as the server compares them; for a row of a table without an identity, a
+        number.
+        """
         identity = self.table.identity
         return self.values(identity, row) if identity else (next(self._numbers),)
 
     def values(self, names: Sequence[str], row: Row) -> Row:
-        """Returns some columns of a row in a form that is equal where the server calls the values equal."""
+        """Returns some columns of a row in a form that is equal if the server treats the values as equal."""
         columns = self.table.columns
         places = [next(at for at, column in enumerate(columns) if column.name == name) for name in names]
         return tuple(self.compared(columns[place], row[place]) for place in places)
 
     def folded(self, key: Row) -> Row:
-        """Returns the identity in a form that is equal where the server calls the values equal."""
+        """Returns the identity in a form that is equal if the server treats the values as equal."""
         return self.as_compared(self.table.identity, key)
 
     def as_compared(self, names: Sequence[str], key: Row) -> Row:
-        """Returns values of these columns in a form that is equal where the server calls the values equal."""
+        """Returns values of these columns in a form that is equal if the server treats the values as equal."""
         columns = [self.table.column(name) for name in names]
         return tuple(self.compared(column, value) for column, value in zip(columns, key, strict=True))
 
     def compared(self, column: Column, value: Any) -> Any:
-        """Returns a value in a form that is equal where the server calls the values equal."""
+        """Returns a value in a form that is equal if the server treats the values as equal."""
         folds = self.folds and column.type.is_text and not (column.type.collation or "").endswith("_bin")
         return value.casefold().rstrip(" ") if folds and isinstance(value, str) else value
 
 
 class OpenTable:
-    """A table as the transaction sees it that writes into it."""
+    """A table as its writing transaction sees it."""
 
     def __init__(self, stored: StoredTable) -> None:
         self.stored = stored
@@ -66,12 +68,12 @@ class OpenTable:
         """Written rows by key; None for removed ones."""
 
     def rows(self) -> dict[Row, Row]:
-        """Returns all rows that are there now."""
+        """Returns all present rows."""
         both: dict[Row, Row | None] = {**self.stored.rows, **self.changes}
         return {key: row for key, row in both.items() if row is not None}
 
     def write(self, change: NetChange) -> None:
-        """Removes, then writes."""
+        """Removes rows, then writes rows."""
         rows = self.rows()
         if change.expected is not None:
             self._demand(change, change.expected, rows)
@@ -89,7 +91,10 @@ class OpenTable:
             self._put(self._values(row, places), places, change, rows, taken)
 
     def add(self, rows: pa.Table) -> bool:
-        """Adds new rows; False, and none of them, where one would collide with what is there or with each other."""
+        """Adds new rows.
+
+        Returns False, and adds none of them, if one would collide with an existing row or with another one.
+        """
         there = self.rows()
         taken = [_Taken(self.stored, key.columns, there) for key in self.stored.table.keys if key.unique]
         names = rows.column_names
@@ -107,11 +112,11 @@ class OpenTable:
         return True
 
     def clear(self) -> None:
-        """Removes all."""
+        """Removes all rows."""
         self.changes.update(dict.fromkeys(self.rows()))
 
     def _demand(self, change: NetChange, expected: Expected, rows: dict[Row, Row]) -> None:
-        """Raises unless the rows that are there are those that are expected."""
+        """Raises unless the existing rows are the expected ones."""
         names = [column.name for column in self.stored.table.columns]
         identity = list(self.stored.table.identity)
         for row in tuples(pa.concat_tables([expected.removed, expected.changed]).select(names)):
@@ -141,7 +146,7 @@ class OpenTable:
             yield from found[:times]
 
     def _values(self, row: Row, places: list[int | None]) -> list[Any]:
-        """Returns the values of all columns; those that the writer does not name have their defaults."""
+        """Returns the values of all columns; columns that the writer does not name have their defaults."""
         named = zip(self.stored.table.columns, places, strict=True)
         return [fill(column) if place is None else row[place] for column, place in named]
 
@@ -201,18 +206,18 @@ class _Taken:
         return self._holders.get(self._stored.values(self.names, row))
 
     def take(self, key: Row, row: Row) -> None:
-        """NULL is never a value."""
+        """Notes the value of a row; NULL is never a value."""
         value = self._stored.values(self.names, row)
         if None not in value:
             self._holders[value] = key
 
     def leave(self, row: Row) -> None:
-        """The value is free again."""
+        """Makes the value free again."""
         self._holders.pop(self._stored.values(self.names, row), None)
 
 
 def tuples(rows: pa.Table) -> list[Row]:
-    """Rows as Python values; times as numbers, since unreal dates have no Python value."""
+    """Returns rows as Python values; times are numbers, since unreal dates have no Python value."""
     columns = [column.combine_chunks().view(plain(column.type)).to_pylist() for column in rows.columns]
     return list(zip(*columns, strict=True))
 
@@ -252,7 +257,7 @@ def _number(value: pa.Scalar) -> Any:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Returns the number that a date, time or timestamp is held as."""
+    """Returns the number that represents a date, time or timestamp."""
     if pa.types.is_date32(kind):
         return pa.int32()
     return pa.int64() if pa.types.is_temporal(kind) else kind

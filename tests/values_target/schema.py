@@ -1,4 +1,4 @@
-"""The structures of the tables in memory, and the statements that change them, which are JSON."""
+"""The structures of the tables in memory, and the statements that change them, as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Structures = Mapping[TableName, Table | None]
 
 
 class ValuesSchema:
-    """Reads what is committed."""
+    """Reads and changes the committed structures."""
 
     holds_unreal_dates = True
 
@@ -35,7 +35,7 @@ class ValuesSchema:
         return stored.table if stored else None
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the same: it was created with all of it."""
+        """Returns the same structure: nothing of it is left out."""
         return self.structure(name)
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class ValuesSchema:
         return json.dumps(stored.to_json()) if stored else None
 
     def column_types(self, table: Table) -> tuple[str, ...]:
-        """Returns the source's own."""
+        """Returns the source's types."""
         return tuple(str(column.type.kind) for column in table.columns)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
@@ -75,7 +75,7 @@ class ValuesSchema:
         return Rendered((creation(table, before_copy=before_copy),))
 
     def finish_statements(self, table: Table) -> Rendered:
-        """Returns the keys that are missing."""
+        """Returns statements for the missing keys."""
         found = self.structure(table.name)
         have = {(key.columns, key.unique) for key in found.keys} if found else set()
         missing = found is not None and any((key.columns, key.unique) not in have for key in table.keys)
@@ -94,7 +94,7 @@ class ValuesSchema:
 
 
 def creation(table: Table, *, before_copy: bool) -> str:
-    """Returns the step that makes a table; before its copy with the keys that name rows alone."""
+    """Returns the step that creates a table; before its copy, only with the keys that identify rows."""
     keys = tuple(key for key in table.keys if not before_copy or _names_rows(table, key))
     return json.dumps({"create": replace(table, keys=keys).to_json()})
 
@@ -104,7 +104,7 @@ def _names_rows(table: Table, key: Key) -> bool:
 
 
 def steps(statement: ddl.Statement, before: Structures, after: Structures) -> Iterator[dict[str, Any]]:
-    """Yields the steps of a statement; each is atomic and is about one table."""
+    """Yields the steps of a statement; each step is atomic and concerns one table."""
     match statement:
         case ddl.CreateTable(table=name, or_replace=replaces) | ddl.CreateTableLike(table=name, or_replace=replaces):
             if (table := after.get(name)) is not None:
@@ -121,7 +121,7 @@ def steps(statement: ddl.Statement, before: Structures, after: Structures) -> It
             goal = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
             old, new = before.get(name), after.get(goal)
             if old is not None and new is not None:
-                difference(statement, old, new)  # refuses what moves rows
+                difference(statement, old, new)  # refuses changes that move rows
                 twice = keys_there(old, actions)
                 yield {"alter": new.renamed(name).to_json(), "kept": kept_names(statement, old, new), "twice": twice}
                 if goal != name:
@@ -131,7 +131,7 @@ def steps(statement: ddl.Statement, before: Structures, after: Structures) -> It
 
 
 def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable], *, folds: bool) -> None:
-    """Runs one step as a server would: what does not fit is an error, DROP of nothing is not."""
+    """Runs one step as a server does: an impossible change is an error, but a DROP of a missing table is not."""
     if "create" in step:
         table = Table.from_json(step["create"])
         if table.name in tables and not step.get("replaces"):
@@ -158,7 +158,7 @@ def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable], *, f
 
 
 def _finish(table: Table, tables: dict[TableName, StoredTable]) -> None:
-    """A unique key is made of rows that have it already, as a server makes it."""
+    """Adds keys. As on a server, a key is unique only if the existing rows have distinct values."""
     stored = tables[table.name]
     for key in table.keys:
         values = [stored.values(key.columns, row) for row in stored.rows.values()] if key.unique else []

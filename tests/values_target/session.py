@@ -32,10 +32,11 @@ _stores: dict[str, Store] = {}
 
 @dataclass(frozen=True, slots=True)
 class ValuesTarget:
-    """`transactional_ddl` chooses which of the two DDL protocols a test goes through.
+    """`transactional_ddl` chooses which of the two DDL protocols a test uses.
 
-    `folds` makes it compare text as a `_ci` collation with PAD SPACE does. With `expects` it compares rows while it
-    writes them, as PostgreSQL does. With `refuses_known_keys` it refuses new rows that it has, as MySQL does.
+    With `folds`, text is compared as with a `_ci` collation with PAD SPACE. With `expects`, the target compares rows
+    while it writes them, as PostgreSQL does. With `refuses_known_keys`, it refuses new rows whose key exists, as MySQL
+    does.
     """
 
     name: str
@@ -48,7 +49,7 @@ class ValuesTarget:
 
     @property
     def store(self) -> Store:
-        """Shared by all targets of this name in the process."""
+        """Returns the store, which all targets of this name in the process share."""
         if (found := _stores.get(self.name)) is None:
             found = Store(folds=self.folds, expects=self.expects, refuses_known_keys=self.refuses_known_keys)
             _stores[self.name] = found
@@ -66,7 +67,7 @@ class ValuesTarget:
 
 
 class ValuesSession(ValuesConnection):
-    """Made by `ValuesTarget.connect`."""
+    """A session of `ValuesTarget`."""
 
     def __init__(self, store: Store, *, transactional_ddl: bool) -> None:
         super().__init__(store)
@@ -80,12 +81,12 @@ class ValuesSession(ValuesConnection):
         self.at("write")
 
     def can_expect(self, table: Table) -> bool:
-        """Whether the target compares rows while it writes them; the table has to be the stored one."""
+        """Whether the target compares rows while it writes them; the table must have the stored structure."""
         stored = self.store.tables.get(table.name)
         return self.store.expects and stored is not None and stored.table.arrow == table.arrow
 
     def refuses_known_keys(self, table: Table) -> bool:
-        """Whether it refuses a new row if it has one with its key."""
+        """Whether the target refuses a new row if it has a row with the same key."""
         return self.store.refuses_known_keys
 
     def load(self, table: Table, rows: pa.Table) -> bool:
@@ -96,7 +97,7 @@ class ValuesSession(ValuesConnection):
         return added
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows, visible at COMMIT."""
+        """Removes all rows at COMMIT."""
         self.demand_open()
         self.opened(name).clear()
 
@@ -110,7 +111,7 @@ class ValuesSession(ValuesConnection):
         lock: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns committed rows and the transaction's own, ordered by their identities; nothing here needs a lock."""
+        """Returns committed rows and those of the transaction, in the order of their identities; no lock is needed."""
         del lock
         stored = self.store.tables.get(table.name)
         if stored is None:
@@ -136,7 +137,7 @@ class ValuesSession(ValuesConnection):
         return pa.table(columns, schema=table.arrow)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Gives them the form in which the rows of the table are looked up."""
+        """Returns values in the form in which rows of the table are found."""
         stored = self.store.tables[table.name]
         forms = [
             pa.array([stored.compared(stored.table.column(name), one) for one in keys[name].to_pylist()], pa.string())
@@ -147,7 +148,7 @@ class ValuesSession(ValuesConnection):
         return pa.table(forms, names=list(table.identity))
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Compares them as the rows of the table are."""
+        """Compares keys as the rows of the table are compared."""
         one, other = (self.compared(table, each).to_pylist() for each in (keys, others))
         return [place for place in range(len(one)) if one[place] == other[place]]
 
@@ -156,7 +157,7 @@ class ValuesSession(ValuesConnection):
         return len(self.store.tables[name].rows)
 
     def execute(self, sql: str, origin: str = "") -> None:
-        """Runs a DDL statement, inside a transaction where the target has that ability, else at once."""
+        """Runs a DDL statement: inside a transaction if the target can do this, else at once."""
         self.store.origin = origin
         self.at("execute:before")
         step = json.loads(sql)

@@ -1,4 +1,4 @@
-"""The store of the in-memory target: everything that a server would keep."""
+"""The store of the in-memory target: everything that a server would store."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ Hook = Callable[[str], None]
 Worker = tuple[str, str, int]
 Lock = tuple[str | int, ...]
 MoveStore = dict[tuple[str, str, TableName, str, TableName], Lsn]
-"""The Lsn by task, source, the target's table, key and member."""
+"""The Lsn by task, source, target table, key and member."""
 
 
 @dataclass(slots=True)
 class Locks:
-    """The locks of all sessions: what is locked is an error at once, like the lock wait timeout of a server."""
+    """The locks of all sessions. A locked object is an error at once, like a server's lock wait timeout."""
 
     owned: dict[Lock, object] = field(default_factory=dict)
     shared: dict[Lock, set[object]] = field(default_factory=dict)
     """The sessions that share a lock."""
 
     def take(self, what: Lock, owner: object) -> None:
-        """Locks something for this owner alone."""
+        """Locks an object for this owner alone."""
         if self.shared.get(what, set()) - {owner} or self.owned.setdefault(what, owner) is not owner:
             raise _busy(what)
 
     def share(self, what: Lock, owner: object) -> None:
-        """Locks something for this owner and others that share it."""
+        """Locks an object for this owner, and for others that share the lock."""
         if self.owned.get(what, owner) is not owner:
             raise _busy(what)
         self.shared.setdefault(what, set()).add(owner)
@@ -69,7 +69,7 @@ def _busy(what: Lock) -> Transient:
 
 @dataclass(slots=True)
 class Store:
-    """Everything that a server would keep."""
+    """Everything that a server would store."""
 
     tables: dict[TableName, StoredTable] = field(default_factory=dict)
     checkpoints: dict[Worker, Checkpoint] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Store:
     held: dict[tuple[str, str, TableName, str, Lsn], HeldChanges] = field(default_factory=dict)
     removed_early: dict[tuple[TableName, str, str, str], int] = field(default_factory=dict)
     left_out: list[tuple[str, str, TableName, LeftOut]] = field(default_factory=list)
-    """Notes that no log has taken yet."""
+    """Notes that no log has yet."""
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False
@@ -100,13 +100,13 @@ class Store:
     """The other zone from which the rows of the last transaction came, as given to `begin`."""
 
     def content(self, name: TableName) -> dict[Row, dict[str, Any]]:
-        """Returns a table's committed rows, by identity and column name; times are the numbers that Arrow holds."""
+        """Returns a table's committed rows, by identity and column name; times are the numbers of their Arrow arrays."""
         stored = self.tables[name]
         names = [column.name for column in stored.table.columns]
         return {key: dict(zip(names, row, strict=True)) for key, row in stored.rows.items()}
 
     def keep_structures(self, task: str, key: RecordKey, structures: Mapping[TableName, Table | None]) -> None:
-        """Saves structures; None forgets the table."""
+        """Saves structures; None removes the table."""
         for name, table in structures.items():
             if table is None:
                 self.structures.pop((task, key, name), None)

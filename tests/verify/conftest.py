@@ -1,4 +1,4 @@
-"""A source, a target with a copy of its rows, and the task file between them; no task runs unless a test starts one."""
+"""A source, a target with a copy of its rows, and a task file; no task runs unless a test starts one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Pair:
             return read_structures(session, self.config.allow)
 
     def copy(self, *, made: bool = False) -> None:
-        """Create the tables on the target, unless they are there, with the rows that the source has now."""
+        """Creates the tables on the target, unless they exist, with the rows that the source has now."""
         with (
             closing(connect(self.config.source.server)) as source,
             closing(self.config.target.server.connect()) as target,
@@ -68,7 +68,7 @@ class Pair:
 
 @pytest.fixture(scope="session")
 def other_mariadb() -> Iterator[Server]:
-    """A second one, since tables have the same names on both sides."""
+    """Starts a second MariaDB, since tables have the same names on both sides."""
     with start_mariadb() as server:
         yield server
 
@@ -77,7 +77,7 @@ def other_mariadb() -> Iterator[Server]:
 def pair_of(
     tmp_path: Path, database: str, run_sql: RunSql, in_one_session: Callable[..., None]
 ) -> Iterator[Callable[[Server, Server], Pair]]:
-    """`pair_of(source, target)`: schema `database` on the source, the same on the target, a task file for it."""
+    """`pair_of(source, target)`: schema `database` on the source, the same schema on the target, and a task file."""
     made: list[Pair] = []
 
     def make(source: Server, target: Server) -> Pair:

@@ -1,4 +1,4 @@
-"""Two sources with tables that are merged into one, a target with a copy of their rows, and the task file between them."""
+"""Two sources with merged tables, a target with a copy of their rows, and a task file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE_TOO = {**EXTRACTS, "extract-source": {"source-regexp": "(.*)", "target-co
 
 @dataclass(frozen=True)
 class Shards:
-    """Sources `a` and `b`, each with a schema of the task's name; tables `t_*` of it become `t`."""
+    """Sources `a` and `b`, each with a schema of the task's name. Its tables `t_*` are merged into `t`."""
 
     sources: dict[str, Server]
     target: Server
@@ -52,9 +52,9 @@ class Shards:
         return found
 
     def copy(self, *, keyed: bool = False, made: bool = False) -> None:
-        """Create the target's table, unless it is there, with the rows of all sources.
+        """Creates the target's table, unless it exists, with the rows of all sources.
 
-        Not `keyed`: as it is made if the sources' key distinguishes all rows.
+        If not `keyed`, the table is created as if the sources' key distinguished all rows.
         """
         with closing(self.parts[0].target.server.connect()) as target:
             target.meta.prepare()

@@ -1,4 +1,6 @@
-"""What is named and counted, what counts as equal, and that nothing in flight is taken for a difference or the reverse."""
+"""Which rows are named and counted, which values are equal; and changes on their way are neither differences nor hide
+any.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ def run(world: World, **options: Any) -> Report:
 
 
 class Elsewhere:
-    """Compares each span like another process, which knows nothing of the other spans."""
+    """Compares each span like another process, which has no information about the other spans."""
 
     def __init__(self, world: World) -> None:
         self._world, self.spans = world, 0
@@ -124,7 +126,7 @@ def test_other_processes_find_the_same_in_the_same_order(order: Order, monkeypat
     elsewhere = Elsewhere(other)
     assert run(other, elsewhere=elsewhere) == found
     assert elsewhere.spans == 6
-    for of_this_process in (world(rows[1:], target, sums=False), world(rows, target)):  # few rows; sums
+    for of_this_process in (world(rows[1:], target, sums=False), world(rows, target)):  # few rows, so sums
         unused = Elsewhere(of_this_process)
         run(of_this_process, elsewhere=unused)
         assert unused.spans == 0
@@ -220,7 +222,7 @@ def test_a_target_that_does_not_move_leaves_rows_unsettled() -> None:
 def test_no_row_of_a_halted_table_that_is_not_equal_is_reported_as_no_difference(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Row 2 waits for its change; no change is pending of row 3, which another program has changed."""
+    """Row 2 waits for its change. No change of row 3 is pending: another program has changed the row."""
     halted = world([(1, 1), (3, 3)], [(1, 1), (3, 4)], waits="d.t waits at bin.000001:4: [row-diverged] it differs")
     halted.write(2, (2, 2))
     found = run(halted)
@@ -261,7 +263,7 @@ def test_a_row_that_changes_all_the_time_is_unsettled_and_named() -> None:
 
 @dataclass
 class Broken:
-    """A comparison that is stopped again and again, each time at its first save, and goes on from there."""
+    """A comparison that is stopped again and again, each time at its first save, and continues from there."""
 
     memory: ComparisonState = field(default_factory=ComparisonState)
     saves: int = 0
@@ -303,7 +305,7 @@ def test_rows_that_were_read_on_the_source_are_not_looked_up_there_again(*, sums
     target = [(n, n + (n == 40)) for n, _ in rows]
     there = world(rows, target, sums=sums)
     run(there)
-    # Twice for the row that differs: in one round, the source's row is read before and after the target's.
+    # Two for the row that differs: in one round, the source's row is read before and after the target's row.
     assert there.questions.count("source.find") == 2
 
 
@@ -342,7 +344,7 @@ def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_fou
     def meanwhile(world: World) -> None:
         reading = world.questions.count("target.all")
         if reading in {1, 2} and world.questions[-1] == "target.all":
-            world.write(8 + reading, (9, 0))  # the target has it, and the source was read before
+            world.write(8 + reading, (9, 0))  # The target has it, and the source was read before.
             world.apply(reading)
         if world.questions.count("source.all") == 3:
             world.target.pop(3, None)
@@ -358,7 +360,7 @@ def test_keys_up_to_an_end_are_those_that_come_before_it_column_by_column() -> N
 
 
 def verdict(kind: ColumnType, one: Any, two: Any, normals: Normals) -> set[str]:
-    """The columns in which two rows differ."""
+    """Returns the columns in which two rows differ."""
     three = table(INT, kind, INT)
     keys = arrow(three, [(1, one, 0)]).select(["a"])
     found = Matcher(three, normals).verdicts(keys, arrow(three, [(1, one, 0)]), arrow(three, [(1, two, 0)]))

@@ -1,6 +1,6 @@
-"""Both sides are written to all the time: no false difference, no loss overlooked, repaired in flight.
+"""Both sides are written all the time: no false difference is reported, no loss is missed, and repairs work meanwhile.
 
-The applier here is a thread that does what a task's worker does: it brings rows to the target in the source's order, late,
+The applier is a thread that does what a task's worker does: it writes rows to the target in the source's order, late,
 with its checkpoint in the same transaction.
 """
 
@@ -27,7 +27,7 @@ from .conftest import Pair
 
 ROWS = 2000
 HOT = 12
-"""Rows that toggle between two values without a pause."""
+"""Rows that switch between two values without a pause."""
 LATE = 0.15
 
 

@@ -1,4 +1,4 @@
-"""Several tables in one: every row of each is there, and no row is there that none of them has; some may have to wait."""
+"""Merged tables: every row of each shard exists on the target, and no other rows. Some rows may have to wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .world import Rows, Target, Traffic, World, merged
 TEXT = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin")
 SIDES = [(INT, order, sums) for order in (Order.SAME, Order.LIKELY) for sums in (True, False)]
 KINDS = [*SIDES, (INT, Order.OTHER, True), (TEXT, Order.OTHER, True)]
-"""The type of the key, how the target orders it, and whether it sums up rows."""
+"""The type of the key, how the target orders it, and whether the target computes sums of rows."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def worlds(sources: Sequence[Rows], target: Rows, kind: ColumnType = INT, **more: Any) -> list[World]:
-    """The first one's settings are the target's."""
+    """Returns worlds; the settings of the first are those of the target."""
     return [World(table(kind, INT), dict(rows), target, **more) for rows in sources]
 
 
@@ -58,7 +58,7 @@ def key(kind: ColumnType, number: int) -> int | str:
 
 
 def spread(kind: ColumnType, count: int, *, interleaved: bool) -> list[Rows]:
-    """Rows of three members, one of them with few, and an empty one."""
+    """Returns rows of three members: one has few rows, and one has none."""
     owners = (lambda n: n % 3) if interleaved else (lambda n: 3 * n // count)
     rows: list[Rows] = [{}, {}, {}, {}]
     for n in range(count):
@@ -100,7 +100,7 @@ def test_equal_sums_are_enough_and_few_rows_are_read_at_a_time() -> None:
     del target[500]
     wrong = worlds(sources, target)
     assert run(wrong).tables[0].missing == 1
-    # What is looked up on the target comes from all members.
+    # Keys of all members are looked up on the target.
     assert sum(one.largest for one in wrong[1:]) <= 4 * 12
     assert wrong[0].largest <= 4 * 12
     assert sum(one.questions.count("source.rows") for one in wrong) <= 4 * 12
@@ -215,7 +215,10 @@ def test_a_table_that_comes_to_the_others_meanwhile_is_compared_with_them() -> N
 
 
 def parted(target: dict[str, str], *, key: int) -> list[World]:
-    """Members that extract 0 and 1, with a row each; the target has these, and others with what is extracted there."""
+    """Returns members that extract 0 and 1, with a row each.
+
+    The target has these rows, and others with other extracted values.
+    """
     kinds = table(TEXT, TEXT, key=key)
     rows: list[Rows] = [{f"own{part}": (f"own{part}", part)} for part in "01"]
     there = {at: (at, part) for at, part in {"own0": "0", "own1": "1", **target}.items()}

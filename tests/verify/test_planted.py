@@ -1,4 +1,4 @@
-"""Every kind of difference, planted on a real target, is found, named, and nothing else is."""
+"""Every kind of difference that is made on a real target is found and named, and nothing else is."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def in_order(things: Found) -> Found:
 
 
 def run_by_hand(pair: Pair) -> None:
-    """What `pidts repair` prints, as a person would run it."""
+    """Runs the output of `pidts repair`, as a person would."""
     printed: list[str] = []
     repaired([pair.config], "", apply=False, stop=threading.Event(), show=printed.append)
     script = "\n".join(printed)

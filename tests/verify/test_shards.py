@@ -1,4 +1,4 @@
-"""Tables of two servers that become one: compared and repaired on real servers, by keys of their own and by made ones."""
+"""Merged tables of two servers: compared and repaired on real servers, with their own keys and with made-up ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PURPOSE = "rows of dropped tables stay on purpose; --remove-extra deletes them, 
 def shards_of(
     request: pytest.FixtureRequest, tmp_path: Path, database: str, mariadb: Server, mysql97: Server, run_sql: RunSql
 ) -> Iterator[MakeShards]:
-    """`shards_of(target, ...)`: MariaDB is the source `a`, MySQL is `b`."""
+    """`shards_of(target, ...)`: MariaDB is source `a`, MySQL is source `b`."""
     made: list[Shards] = []
 
     def make(target: str, **more: Any) -> Shards:
@@ -51,7 +51,7 @@ def shards_of(
 
 
 def filled(shards: Shards, kind: str, values: Callable[[str, int, int], str]) -> None:
-    """Four tables of 40 rows each; `values(source, table, row)` is the key."""
+    """Fills four tables with 40 rows each; `values(source, table, row)` is the key."""
     for source in ("a", "b"):
         for number in (1, 2):
             rows = ", ".join(f"({values(source, number, row)}, {row}, 'ü{row}')" for row in range(40))
@@ -72,7 +72,7 @@ def fix(shards: Shards, *, removes: bool = True) -> tuple[int, int, int, int]:
 
 
 def apart(source: str, table: int, row: int) -> int:
-    """Numbers of all tables, side by side."""
+    """Returns the numbers of all tables, side by side."""
     return row * 4 + (source == "b") * 2 + table - 1
 
 
@@ -189,7 +189,7 @@ def test_a_lost_delete_is_distinguished_from_what_a_shard_that_is_gone_has_left(
 
 
 def said(shards: Shards, capsys: pytest.CaptureFixture[str], *, removes: bool = False) -> list[str]:
-    """What a repair that is a dry run says besides its SQL."""
+    """Returns what the dry run of a repair prints besides its SQL."""
     stop = threading.Event()
     done = repaired(shards.parts, "", apply=False, removes=removes, stop=stop, show=lambda _: None)
     capsys.readouterr()
@@ -227,7 +227,7 @@ def test_what_others_have_left_beside_the_last_shard_is_there_on_purpose_too(
 def test_keys_that_a_mapping_makes(shards_of: MakeShards, mapping: str, kind: str) -> None:
     shards = shards_of("other_mariadb", mapping=mapping)
     by_number = mapping == "partition id"
-    # A prefix keeps servers apart, not the tables of one.
+    # A prefix distinguishes servers, but not the tables of one server.
     filled(shards, kind, lambda _, table, row: str(row) if by_number else f"'{table}-{row}'")
     shards.copy()
     report = compare_task(*shards.parts)
@@ -382,7 +382,7 @@ def test_a_table_that_waits_for_the_others_is_reported_at_once_and_is_no_differe
 
 
 def stand(shards: Shards) -> None:
-    """Both sources are where their logs end now, but for a table that waits there."""
+    """Records that both sources are at the end of their logs, except for a table that waits there."""
     with closing(shards.parts[0].target.server.connect()) as target:
         for part in shards.parts:
             with closing(connect(part.source.server)) as source:

@@ -1,4 +1,4 @@
-"""Tables of every sort on real servers: sums that both servers agree on, keys of any type, no key at all."""
+"""Tables of every kind on real servers: sums that both servers agree on, keys of any type, no key at all."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ ONLY_THERE = (
     ("list", "SET('a','b')", "text[]", "'a,b'", "'{\"a,b\"}'"),
     ("none", "SET('a','b')", "text[]", "''", "'{\"\"}'"),
 )
-"""What a column made by hand on PostgreSQL can hold, and the source's cannot: its type, its value, the target's."""
+"""What a column made by hand on PostgreSQL can store and the source's column cannot: its type, its value, the target's
+value.
+"""
 
 
 def test_what_only_the_target_can_hold_is_no_value_of_the_source(
@@ -228,7 +230,7 @@ def test_a_task_that_follows_another_server_has_reached_no_place_of_this_one(
 
 
 MAPPED = 1 << 59
-"""What `partition id` makes of 0 for instance 1."""
+"""The result of `partition id` for 0 on instance 1."""
 
 
 def test_rows_that_rules_have_changed_or_kept_are_distinguished_and_not_repaired(

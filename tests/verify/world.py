@@ -1,4 +1,4 @@
-"""A source, a target and a log between them, in memory; between any two questions of a comparison time goes on."""
+"""A source, a target and a log in memory. Between any two questions of a comparison, time passes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class World:
     locked: set[Any] = field(default_factory=set)
     """The keys whose rows are set aside."""
     largest: int = 0
-    """Rows that were handed out at once."""
+    """The largest number of rows that were returned at once."""
 
     def write(self, key: Any, row: Row | None) -> None:
         self.log.append((key, row))
@@ -62,7 +62,7 @@ class World:
 
     def asked(self, question: str) -> None:
         self.questions.append(question)
-        # The target's rows are read on another thread, while the questions to the source move the time.
+        # Another thread reads the target's rows, while the questions to the source make time pass.
         if threading.current_thread() is threading.main_thread():
             self.tick(self)
 
@@ -149,7 +149,7 @@ class Source:
 
 
 def merged(*worlds: World) -> tuple[MergedSource, MergedCatchUp]:
-    """Their tables as the members of one group; they share a target."""
+    """Makes the tables members of one group; they share a target."""
     table = worlds[0].table
     members = tuple(Source(world, f"s{number}") for number, world in enumerate(worlds))
     group = MergedTable(table, table, members)
@@ -172,7 +172,7 @@ class Target:
         return []
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        self.world.questions.append("target.sum")  # on another thread: the source's question moves the time
+        self.world.questions.append("target.sum")  # on another thread: the source's question makes time pass
         return _sum(dict(self.world.target), span) if self.world.sums else None
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
@@ -207,7 +207,7 @@ def _sum(rows: Rows, span: KeySpan) -> Sum:
 
 
 class Traffic:
-    """Writes on the source and progress on the target, at random; remembers which of the target's rows are wrong."""
+    """Random writes on the source and progress on the target; records which of the target's rows are wrong."""
 
     def __init__(self, seed: int, keys: Sequence[int], lag: int = 6, writes: int = 3) -> None:
         self._dice, self._keys, self._lag, self._writes = random.Random(seed), keys, lag, writes
@@ -216,7 +216,7 @@ class Traffic:
     def __call__(self, world: World) -> None:
         for _ in range(self._dice.randrange(self._writes)):
             key = self._dice.choice(self._keys)
-            # Two values only: rows become what they were all the time.
+            # Only two values: rows often get a former value again.
             world.write(key, None if self._dice.random() < 0.3 else (key, self._dice.randrange(2)))
         behind = len(world.log) - world.applied
         world.apply(world.applied + self._dice.randrange(max(behind - self._lag, 0) + 2))

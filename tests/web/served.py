@@ -30,7 +30,7 @@ block-allow-list: {all: {do-dbs: [shop]}}
 
 
 class Web:
-    """A plain client."""
+    """A plain HTTP client."""
 
     def __init__(self, port: int, state: Path) -> None:
         self.port, self.state = port, state
@@ -54,7 +54,7 @@ class Web:
         return status, json.loads(answer) if got.get("content-type") == "application/json" else answer.decode()
 
     def refusal(self, *request: Any, **headers: str) -> tuple[int, str]:
-        """The status and the code of the error."""
+        """Returns the status and the code of the error."""
         status, value = self.call(*request, **headers)
         return status, value["error"]["code"]
 

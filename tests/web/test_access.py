@@ -1,4 +1,4 @@
-"""Who may call the service: each way in that a web page, another user or a stranger could try is closed."""
+"""Who may use the service: each way that a web page, another user or a stranger could try is closed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_change_from_a_page_of_another_origin_is_refused(web: Web, origin: str
 def test_a_change_from_the_services_own_page_is_carried_out(web: Web) -> None:
     host = f"127.0.0.1:{web.port}"
     found = web.call("POST", "/api/validate", FILE, Origin=f"http://{host}", Host=host, Sec_Fetch_Site="same-origin")
-    assert found[0] == 400  # of the task file: its password is not in the environment
+    assert found[0] == 400  # A task file's password is not in the environment.
     assert web.refusal("POST", "/api/validate", FILE, Sec_Fetch_Site="cross-site") == (403, "origin-refused")
 
 
@@ -137,7 +137,7 @@ def test_a_body_has_a_limit_whether_or_not_its_length_is_announced(web: Web) -> 
             for _ in range(MOST_BODY // 0x10000 + 2):
                 connection.sendall(piece)
         except OSError:
-            pass  # it has answered, and closed
+            pass  # The service has answered, and closed.
         assert b" 413 " in connection.makefile("rb").readline()
 
 
@@ -172,7 +172,7 @@ def test_many_changes_in_a_second_are_refused() -> None:
 @pytest.mark.parametrize(
     ("policy", "origin", "status"),
     [
-        (Policy("0.0.0.0", TOKEN), "https://pidts.example", 200),  # something in front of it encrypts
+        (Policy("0.0.0.0", TOKEN), "https://pidts.example", 200),  # A proxy in front of it encrypts.
         (Policy("0.0.0.0", TOKEN), "http://pidts.example", 200),
         (Policy("0.0.0.0", TOKEN), "https://other.example", 403),
         (Policy("0.0.0.0", TOKEN, uses_tls=True), "http://pidts.example", 403),

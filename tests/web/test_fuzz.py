@@ -1,4 +1,4 @@
-"""Requests made from the interface's own description, with hostile values in every place, are refused and never break it."""
+"""Requests made from the interface's own description, with hostile values everywhere, are refused and never break it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pidts.web.openapi import openapi
 
 DESCRIBED = openapi(operations(None, None, Policy("127.0.0.1")))  # type: ignore[arg-type]  # nothing is called
 SLOW = {"status", "relay", "ddl", "locks", "runs"}
-"""Their words start programs: they get names of tasks that are not there, and bodies that are refused."""
+"""Operations that start programs: they get names of missing tasks, and bodies that are refused."""
 OPERATIONS = sorted(
     (method.upper(), path, json.dumps(one))
     for path, methods in DESCRIBED["paths"].items()
@@ -59,7 +59,7 @@ VALUE: st.SearchStrategy[Any] = st.recursive(
 
 
 def a_short_life(*_: object) -> Any:
-    """A process that ends at once is used in place of a task's: requests start tasks, and no server is used here."""
+    """A process that ends at once takes the place of a task's: requests start tasks, and no server is used here."""
     return subprocess.Popen(["true"])
 
 
@@ -75,7 +75,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
 
 
 def bodies(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Of the described form with any values, of this form with one member of another type, and of any form."""
+    """Returns bodies of the described form with any values, with one member of another type, and of any form."""
     members = {name: st.one_of(TEXT, VALUE, st.lists(TEXT, max_size=2)) for name in schema.get("properties", {})}
     return st.one_of(st.fixed_dictionaries({}, optional=members), VALUE)
 
@@ -126,11 +126,11 @@ def test_no_request_breaks_the_service(web: Web, request: tuple[str, str, bytes 
         try:
             connection.request(*request)
         except (ValueError, UnicodeError, http.client.InvalidURL):
-            return  # this client does not send such a one
+            return  # This client does not send such a request.
         answer = connection.getresponse()
         data = answer.read()
     assert answer.status < 500, (request, data)
-    # What is no HTTP at all is refused before the application, in plain text.
+    # What is no HTTP is refused before the application, in plain text.
     if answer.status >= 400 and answer.getheader("content-type") == "application/json":
         error = json.loads(data)["error"]
         assert set(error) == {"code", "what", "where", "todo"}

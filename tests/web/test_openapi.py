@@ -1,4 +1,6 @@
-"""The description of the REST interface says what is served, no more and no less, and the documentation's page too."""
+"""The description of the REST interface, and the page of the documentation, have exactly the operations that are
+served.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def test_a_summary_has_what_its_schema_demands(web: Web, monkeypatch: pytest.Mon
 
 
 def test_no_answer_has_a_secret(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task of the test before."""
+    """Uses the task of the test before."""
     monkeypatch.setenv("SOURCE_PASSWORD", "x")
     assert web.call("GET", "/api/tasks/shop")[0] == 200
     paths = [path for method, path in described() if method == "GET" and "events" not in path and "{id}" not in path]
@@ -82,7 +84,7 @@ def test_no_answer_has_a_secret(web: Web, monkeypatch: pytest.MonkeyPatch) -> No
     text = web.call("GET", "/api/tasks/shop/file")[1]["text"]
     assert 'password: "***", database: shop' in text
     assert '"${SOURCE_PASSWORD}"' in text
-    # A file that comes back as it was shown keeps its secret.
+    # A file that is sent back as it was shown keeps its secret.
     assert web.call("PUT", "/api/tasks/shop", text.replace("port: 9,", "port: 10,"))[0] == 200
     stored = (web.state / "tasks" / "shop" / "task.yaml").read_text()
     assert "never shown" in stored

@@ -1,4 +1,4 @@
-"""Orders over REST are carried out, or refused, whatever else goes on: a full disk, a run that is under way."""
+"""Commands over REST are executed or refused whatever else happens: a full disk, a running task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     lives: list[subprocess.Popen[bytes]] = []
 
     def a_long_life(*_: object) -> Any:
-        """A process that does nothing is used in place of a task's: no server is used here."""
+        """A process that does nothing takes the place of a task's: no server is used here."""
         lives.append(subprocess.Popen(["sleep", "60"]))
         return lives[-1]
 
@@ -56,7 +56,7 @@ def test_a_full_disk_keeps_no_task_from_being_stopped(web: Web, monkeypatch: pyt
 
 
 def test_a_task_is_not_removed_while_a_run_is_under_way(web: Web) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # takes connections and never says a word
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # accepts connections and never answers
         file = FILE.replace("port: 9", f"port: {silent.getsockname()[1]}")
         assert web.call("PUT", "/api/tasks/shop", file)[0] == 200
         status, run = web.call("POST", "/api/tasks/shop/runs", {"kind": "check"})
@@ -81,7 +81,7 @@ def test_a_connection_that_asks_for_nothing_is_closed(web: Web, monkeypatch: pyt
 def test_values_of_a_locked_row_are_in_nobodys_arguments(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program in the place of Python writes down what it was given."""
+    """A program that takes Python's place records its arguments."""
     program = tmp_path / "python"
     program.write_text(f"""#!/bin/sh
 echo "$@" > {tmp_path}/arguments

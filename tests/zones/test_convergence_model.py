@@ -1,7 +1,7 @@
-"""The argument of `pidts.apply.rows.convergence` in a model: many small histories of zones, of which each ends equal.
+"""The argument of `pidts.apply.rows.convergence` as a model: in many small histories, all zones become equal.
 
-A zone is its rows, its tombstones and its log. `tests/pipeline/zones/test_zones_converge.py` looks at fewer histories
-of the product itself.
+A zone is its rows, its tombstones and its log. `tests/pipeline/zones/test_zones_converge.py` runs fewer histories, with
+the product itself.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ SHAPES: dict[str, list[Feed]] = {
 
 @dataclass
 class Zone:
-    """The log has transactions: the zone that a change came from, empty for this one, and the states it went through."""
+    """A zone.
+
+    Its log has transactions: the zone from which a change came (empty: this zone), and the states of the row.
+    """
 
     rows: dict[int, State] = field(default_factory=dict)
     tombs: dict[int, State] = field(default_factory=dict)
     log: list[tuple[str, list[Change]]] = field(default_factory=list)
     highest: dict[int, int] = field(default_factory=dict)
-    """The highest version of each key that a program here may know of."""
+    """The highest version of each key that a program here may have seen."""
 
     def write(self, key: int, step: int, text: str, *, deletes: bool) -> Change | None:
         row = self.rows.get(key)
@@ -51,7 +54,7 @@ class Zone:
         return key, state
 
     def apply(self, origin: str, changes: Sequence[Change], returned: Sequence[Change], bugs: Collection[str]) -> None:
-        """One transaction; `returned` are removals that come back to this zone."""
+        """Applies one transaction; `returned` are removals that return to this zone."""
         states: list[Change] = []
         for key in KEYS:
             coming = [state for of, state in changes if of == key]
@@ -95,7 +98,7 @@ class Task:
     place: int = 0
 
     def step(self, most: int, bugs: Collection[str]) -> bool:
-        """A batch: changes of one zone, and what returns to the target's."""
+        """Applies a batch: changes of one zone, and removals that return to the target's zone."""
         if self.place == len(self.source.log):
             return False
         origin: str | None = None
@@ -117,7 +120,7 @@ class Task:
 
 
 def history(chance: random.Random, feeds: Sequence[Feed], bugs: Collection[str] = ()) -> str:
-    """Returns what is wrong with one history; an empty text where nothing is."""
+    """Returns what is wrong with one history; an empty text if nothing is."""
     zones = {name: Zone() for name in sorted({name for feed in feeds for name in feed})}
     tasks = [
         Task(zones[one], zones[other], (one, other), zones_of - {one})
@@ -160,7 +163,7 @@ def test_all_zones_end_with_the_latest_write() -> None:
 
 
 def test_so_do_zones_that_feed_each_other_in_any_way() -> None:
-    """The argument does not reach these shapes."""
+    """The argument does not include these shapes."""
     for seed in range(15_000):
         chance = random.Random(seed)
         names = "abcde"[: chance.randrange(3, 6)]

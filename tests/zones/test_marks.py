@@ -1,4 +1,4 @@
-"""What comes from a zone shows it in the log of the server that gets it."""
+"""Changes from a zone are marked in the log of the server that gets them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def session(mysql_like: Server) -> Iterator[MySqlSession]:
     )
     with closing(target.connect()) as session:
         session.meta.prepare()
-        session.run("FLUSH LOGS", ())  # other tests' statements may be bytes that are no text
+        session.run("FLUSH LOGS", ())  # Statements of other tests may have bytes that are no text.
         yield session
 
 
@@ -147,8 +147,8 @@ def test_a_statement_shows_its_zone(session: MySqlSession, database: str, statem
 def test_what_is_granted_to_a_task_is_enough_for_its_marks(
     session: MySqlSession, mysql_like: Server, database: str, run_sql: RunSql
 ) -> None:
-    """`session` has made the meta tables; the account does not even need them to be made by itself."""
-    name = f"z_{database}"[-16:].strip("_")  # MySQL 5.6 has names of 16 characters
+    """`session` has created the meta tables; the account does not need the privilege to create them."""
+    name = f"z_{database}"[-16:].strip("_")  # In MySQL 5.6, names have at most 16 characters.
     if mysql_like.kind == "mysql56":
         run_sql(mysql_like, "DELETE FROM mysql.user WHERE User = ''")
         run_sql(mysql_like, "FLUSH PRIVILEGES")

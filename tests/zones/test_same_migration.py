@@ -1,4 +1,4 @@
-"""All zones run the same migration at the same time: each finds those of the others done, and goes on."""
+"""All zones run the same migration at the same time: each finds the migrations of the others done, and continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
 class Zone:
-    """A zone whose programs run a migration, and a task that brings another zone's."""
+    """A zone whose programs run a migration, and a task that carries another zone's migration."""
 
     def __init__(self, server: Server, database: str, run_sql: RunSql) -> None:
         self.target = MySqlTarget(
@@ -92,7 +92,7 @@ def test_a_migration_that_the_zone_has_made_itself_is_done(zone: Zone, statement
 
 @pytest.mark.parametrize("statement", MADE[:1] + MADE[3:5] + MADE[7:8] + MADE[12:13])
 def test_a_migration_that_the_zone_makes_at_the_same_moment_is_done(zone: Zone, statement: str) -> None:
-    """The zone's own statement comes when the task has looked, and is about to send its own."""
+    """The zone's own statement comes after the task has checked, and before the task sends its statement."""
     made: list[str] = []
 
     def meanwhile(point: str) -> None:

@@ -1,4 +1,4 @@
-"""Each change reaches each zone by one way, and none comes back."""
+"""Each change reaches each zone on one path, and none returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No change comes back if a zone's log is compressed or encrypted, or if the log of its replica is read.
+"""No change returns if a zone's log is compressed or encrypted, or if the log of its replica is read.
 
 A server decrypts its log before it sends it, but sends compressed events as they are.
 """
@@ -26,11 +26,11 @@ EXECUTED = {
     "mariadb": ("SELECT @@GLOBAL.gtid_binlog_pos", "SELECT @@GLOBAL.gtid_slave_pos"),
     "mysql97": ("SELECT @@GLOBAL.gtid_executed", "SELECT @@GLOBAL.gtid_executed"),
 }
-"""The transactions of a primary, and those that its replica has."""
+"""Returns the transactions of a primary, and those that its replica has."""
 
 
 class Zone:
-    """A zone: the server that is written to, and the one whose log is read, which may be its replica."""
+    """A zone: the server to which programs write, and the server whose log is read, which may be its replica."""
 
     def __init__(self, name: str, server: Server, run_sql: RunSql, read: Server | None = None) -> None:
         self.name, self.server, self.read, self._run_sql = name, server, read or server, run_sql
@@ -52,14 +52,14 @@ class Zone:
         self._run_sql(self.server, "FLUSH BINARY LOGS")
 
     def logged(self) -> list[str]:
-        """Returns what the present file of the log has about the schema: its table maps and statements."""
+        """Returns what the current log file has about the schema: its table maps and statements."""
         file = self._run_sql(self.server, "SHOW BINARY LOGS")[-1][0]
         shown = [(str(row[2]), str(row[5])) for row in self._run_sql(self.server, f"SHOW BINLOG EVENTS IN '{file}'")]
         return [text for kind, text in shown if kind in {"Table_map", "Query", "Query_compressed"} and "shop" in text]
 
 
 class Pair:
-    """Two zones, and a task each way."""
+    """Two zones, and a task in each direction."""
 
     def __init__(self, folder: Path, a: Zone, b: Zone, programs: LoadedPrograms) -> None:
         self.folder, self.a, self.b, self._programs = folder, a, b, programs

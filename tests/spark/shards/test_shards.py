@@ -20,7 +20,7 @@ from tests.spark.merged_task import Delays, Shards
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 SECONDS = 4.0
-"""The number of seconds in which delays are measured."""
+"""For this number of seconds, delays are measured."""
 
 
 def orders(source: int, table: int, *numbers: int) -> list[int]:

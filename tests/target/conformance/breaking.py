@@ -1,4 +1,4 @@
-"""A target that loses its session at a chosen call, before or after the call took effect."""
+"""A target whose session is lost at a chosen call, before or after the call took effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALLS = frozenset(
 
 
 class Died(BaseException):
-    """Stands for the death of the process: no code catches this."""
+    """Simulates the death of the process: no code catches this error."""
 
 
 @dataclass

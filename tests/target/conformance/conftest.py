@@ -1,4 +1,4 @@
-"""Every target must fulfil the same claims: each test with the fixture `target` runs once for each kind."""
+"""Every target must fulfil the same claims: each test with the fixture `target` runs once for each kind of target."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def prepared() -> dict[str, Target]:
-    """The last target of each kind whose meta tables are there: one server has them for all tests."""
+    """The last target of each kind whose meta tables exist: one server has them for all tests."""
     return {}
 
 
 @pytest.fixture
 def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A session whose target has the meta tables."""
+    """Opens a session whose target has the meta tables."""
     made: Target
     if kind.startswith("values"):
         made = ValuesTarget(f"conformance-{next(_numbers)}", transactional_ddl=kind == "values")
@@ -65,19 +65,19 @@ def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> TableName:
-    """A table that no other test has."""
+    """Returns the name of a table that no other test has."""
     return TableName("conformance", f"{request.node.originalname[:40]}_{next(_numbers)}")
 
 
 @pytest.fixture
 def task(request: pytest.FixtureRequest) -> str:
-    """A task that no other test has."""
+    """Returns the name of a task that no other test has."""
     return f"{request.node.name}-{next(_numbers)}"
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions connected from now on wait a second for a lock."""
+    """Sessions that are opened from now on wait at most a second for a lock."""
     monkeypatch.setattr(
         "pidts.target.postgres.connection._SETTINGS",
         tuple(sql.replace("lock_timeout = '30s'", "lock_timeout = '1s'") for sql in postgres_connection._SETTINGS),

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """`halts`: codes with which the last statement may stop the task, on one kind of target or everywhere."""
+    """A schema change.
+
+    `halts`: the codes with which its last statement may stop the task, for each kind of target or for all.
+    """
 
     make: str
     rows: str
@@ -264,7 +267,7 @@ CASES: dict[str, Case] = {
         "SET sql_mode = ''; INSERT INTO t (id, a) VALUES (1, 100)",
         ("ALTER TABLE t ADD g TINYINT AS (a * 2) STORED",),
         halts="ddl-not-translatable target-refused",
-        where="mysql97",  # the statements for PostgreSQL cut them
+        where="mysql97",  # The statements for PostgreSQL shorten them.
     ),
     "a generated column is computed in another way": Case(
         "CREATE TABLE t (id INT PRIMARY KEY, a INT, g INT AS (a * 2) STORED)",

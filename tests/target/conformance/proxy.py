@@ -8,7 +8,10 @@ from contextlib import suppress
 
 
 class Wire:
-    """Forwards bytes; `cut` = "request": the next message never arrives; "answer": it arrives and its answer does not. Once."""
+    """Forwards bytes.
+
+    `cut` = "request": the next message never arrives. "answer": it arrives, and its answer does not. Works once.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._upstream = (host, port)

@@ -19,14 +19,17 @@ INT = ColumnType(Kind.INT)
 
 
 def text(length: int = 40) -> ColumnType:
-    """A varchar in which every string differs from every other."""
+    """Returns a varchar column in which all different strings are distinct."""
     return ColumnType(Kind.VARCHAR, length=length, **_UTF8)
 
 
 def table(
     name: TableName, columns: Mapping[str, ColumnType], *, key: Sequence[str] = ("id",), unique: Sequence[str] = ()
 ) -> Table:
-    """Nullable except for its primary key; `unique` names columns with a unique key each."""
+    """Returns a table whose columns are nullable except for the primary key.
+
+    `unique` names columns with a unique key each.
+    """
     keys = [Key("PRIMARY", tuple(key), unique=True, primary=True)]
     keys += [Key(f"u_{number}", (column,), unique=True) for number, column in enumerate(unique)]
     return Table(
@@ -39,7 +42,7 @@ def table(
 
 
 def rows(structure: Table, *values: Sequence[Any]) -> pa.Table:
-    """Rows in the table's own schema."""
+    """Returns rows in the table's own schema."""
     columns = list(zip(*values, strict=True)) if values else [()] * len(structure.columns)
     return pa.table(
         [array(v, kind) for v, kind in zip(columns, structure.arrow.types, strict=True)], schema=structure.arrow
@@ -47,7 +50,7 @@ def rows(structure: Table, *values: Sequence[Any]) -> pa.Table:
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Times may be given as the numbers that Arrow holds, which is the only way for unreal dates."""
+    """Returns an array. Times may be given as the numbers of their Arrow arrays: unreal dates have no other form."""
     if pa.types.is_temporal(kind):
         return pa.array(values, pa.int32() if pa.types.is_date32(kind) else pa.int64()).view(kind)
     return pa.array(values, kind)
@@ -56,7 +59,7 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def change(
     structure: Table, *, upserts: Sequence[Sequence[Any]] = (), deletes: Sequence[Sequence[Any]] = ()
 ) -> NetChange:
-    """A net change of these rows and identities."""
+    """Returns a net change of these rows and identities."""
     schema = pa.schema([structure.arrow.field(name) for name in structure.identity])
     columns = list(zip(*deletes, strict=True)) if deletes else [()] * len(schema)
     removed = pa.table([array(v, kind) for v, kind in zip(columns, schema.types, strict=True)], schema=schema)
@@ -74,7 +77,7 @@ def checkpoint(offset: int, **more: Any) -> Checkpoint:
 
 
 def every_type(name: TableName) -> Table:
-    """One column of each type; the second half of the names is the type's."""
+    """Returns a table with one column of each type. The second half of a column's name is its type."""
     kinds: dict[str, ColumnType] = {"id": ColumnType(Kind.BIGINT)}
     for kind in (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT):
         kinds[f"c_{kind}"] = ColumnType(kind)
@@ -175,11 +178,11 @@ EXTREMES: dict[str, tuple[Any, Any]] = {
     "c_inet4": ("0.0.0.0", "255.255.255.255"),
     "c_inet6": ("::", "2001:db8::ff00:42:8329"),
 }
-"""Two values of each column."""
+"""Two values for each column."""
 
 
 def create(session: TargetSession, structure: Table, *, before_copy: bool = False) -> None:
-    """The table on the target."""
+    """Creates the table on the target."""
     for sql in session.schema.create_statements(structure, before_copy=before_copy).statements:
         session.execute(sql)
     if before_copy:
@@ -189,7 +192,7 @@ def create(session: TargetSession, structure: Table, *, before_copy: bool = Fals
 
 
 def load(session: TargetSession, structure: Table, *values: Sequence[Any]) -> bool:
-    """New rows in a transaction of their own."""
+    """Loads new rows in a transaction of their own."""
     session.begin()
     loaded = session.load(structure, rows(structure, *values))
     session.commit()

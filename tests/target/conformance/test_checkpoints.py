@@ -164,7 +164,8 @@ def test_an_altered_row_is_claimed_only_by_who_knows_that_it_is(kind: str, targe
     assert all(row.altered for row in stored)
     with pytest.raises(Transient, match="task-taken"):
         session.meta.checkpoints.claim(task, "s", 2, start)
-    for workers in (2, 3):  # the claim commits by itself: a run that ends behind it must not have made them believable
+    # The claim commits by itself: a run that ends after the claim must not have made wrong checkpoints valid.
+    for workers in (2, 3):
         claimed = session.meta.checkpoints.claim(task, "s", workers, stored[0])
         assert len(claimed) == workers
         assert all(row.altered for row in claimed)

@@ -31,7 +31,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def structure(session: TargetSession, task: str, name: TableName) -> Table:
-    """A request of a task with two workers at place 100."""
+    """Returns a request of a task with two workers at place 100."""
     made = table(name, {"id": INT, "v": INT})
     for sql in session.schema.create_statements(made).statements:
         session.execute(sql)
@@ -124,7 +124,9 @@ def test_a_table_that_is_read_whole_takes_the_place_of_what_was_there(
 def test_a_batch_has_a_table_loaded_whole_once_by_whoever_comes_first(
     session: TargetSession, target: Target, task: str, structure: Table
 ) -> None:
-    """A later attempt with an older snapshot would remove rows that the log has brought before the attempt that counts."""
+    """A later attempt with an older snapshot would remove rows that the log has inserted before the attempt that
+    counts.
+    """
     for v, found, about in (
         (1, "first", {"low": 120}),
         (2, "first", {"low": 100}),
@@ -238,7 +240,7 @@ def test_a_chunk_whose_commit_nobody_answered_is_loaded_again_or_conflicts(
     with pytest.raises(Transient):
         load(loading, task, structure, chunk(structure, 0, 50))
     loading.close()
-    move(target, task, 0, 100)  # waits for what is under way
+    move(target, task, 0, 100)  # waits for the transactions that are open
     assert load(session, task, structure, chunk(structure, 0, 50)) is (cut == "request")
     assert session.count(structure.name) == 50
     if wire:

@@ -1,4 +1,4 @@
-"""A target empties tables, keeps checkpoints and creates keys at the end: a copy needs this besides loading."""
+"""A target empties tables, keeps checkpoints, and creates keys at the end: a copy needs this besides loading."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_table_that_somebody_else_has_made_keeps_its_keys(
     session: TargetSession, target: Target, name: TableName
 ) -> None:
     if not isinstance(target, PostgresTarget):
-        return  # elsewhere nothing is left for later
+        return  # Other targets leave nothing for later.
     structure = table(name, {"id": INT, "u": text()}, unique=["u"])
     for sql in session.schema.create_statements(structure, before_copy=True).statements:
         session.execute(sql)

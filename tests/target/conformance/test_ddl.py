@@ -184,7 +184,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "process": Died,
     "connection": lambda: Transient("target-lost", "gone"),
 }
-# In memory every point of everything; on servers, where a schema change takes its time, what commits and what runs.
+# In memory, every point of everything is tried. On servers, where a schema change is slow, only commits and statements.
 CASES = [
     *((kind, verb, error) for kind in ("values", "values-journaled") for verb in STATEMENTS for error in ERRORS),
     *((kind, "rename", "process") for kind in ("postgres", "mariadb", "mysql97")),
@@ -251,7 +251,7 @@ def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_o
 
 
 def test_rows_of_others_are_committed_while_a_change_runs(world: World) -> None:
-    """This holds also if the change is part of a transaction: it locks checkpoints only while it commits."""
+    """This is also true if the change is part of a transaction: it locks checkpoints only while it commits."""
     if isinstance(world.target, IcebergTarget):
         pytest.skip(
             "the catalog's database has one writer at a time: a take-over and a commit wait for a schema change"

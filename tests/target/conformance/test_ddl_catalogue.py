@@ -1,7 +1,8 @@
-"""Every ordinary schema change, run on a real MariaDB and followed on each target: the rows there are the source's.
+"""Every ordinary schema change, run on a real MariaDB and followed on each target: the rows are equal to the source's.
 
-A case is what makes the tables, rows in them, and the statements that follow one after the other. Behind each one all
-tables that the source still has are compared, structure and rows; then rows are written on the source and followed.
+A case has the statements that create the tables, rows, and the statements that follow one after the other. After each
+of these, all tables that the source still has are compared, structure and rows. Then rows are written on the source and
+followed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ DIALECT = Dialect.of("10.11.6-MariaDB")
 
 
 class Pair:
-    """A source and a target that gets its changes."""
+    """A source, and a target that gets its changes."""
 
     def __init__(self, source: Server, target: Target, schema: str) -> None:
         self.schema = schema
@@ -109,7 +110,7 @@ def test_the_target_is_what_the_source_is(pair: Pair, case: Case, kind: str) -> 
     pair.compare()
     halts, last = case.halts.split() if case.where in ("everywhere", kind) else [], case.then[-1]
     if kind == "iceberg":
-        halts = case.halts.split() if case.where != "mysql97" else []  # it is as careful as PostgreSQL
+        halts = case.halts.split() if case.where != "mysql97" else []  # It is as strict as PostgreSQL.
         if any(CASES[each] is case for each in HALTS_IN_A_WAREHOUSE):
             halts, last = ["ddl-not-translatable"], case.then[0]
     for sql in case.then:

@@ -120,7 +120,7 @@ def test_what_another_session_may_compute_otherwise_halts(pair: Pair, expression
 
 
 def test_values_that_the_source_computes_anew_halt(pair: Pair) -> None:
-    """The source writes none of them to the log, and the target has plain values."""
+    """The source writes none of these values to the log, and the target has plain values."""
     pair.follow("DROP TABLE {t}")
     pair.follow("CREATE TABLE {t} (id INT PRIMARY KEY, a DECIMAL(10,2), g DECIMAL(10,2) AS (a * 2) STORED)")
     pair.run(f"INSERT INTO {pair.here} (id, a) VALUES (1, 1.26)", f"INSERT INTO {pair.there} VALUES (1, 1.26, 2.52)")

@@ -37,7 +37,7 @@ CASES = [*KINDS, *(f"{kind} by statement" for kind in SERVERS if kind != "postgr
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> str:
-    """MySQL and MariaDB can load in two ways; the server's settings decide which is used."""
+    """Returns the settings of a server: on MySQL and MariaDB, they decide which of two ways of loading is used."""
     return str(request.param)
 
 
@@ -235,7 +235,7 @@ def test_a_value_that_does_not_fit_is_an_error_and_not_cut(
     structure = Table(name, columns, (Key("PRIMARY", ("id",), unique=True, primary=True),))
     create(either, structure)
     if kind == "postgres" and kind_of.is_bytes:
-        assert load(either, structure, (1, value))  # bytea has no length
+        assert load(either, structure, (1, value))  # bytea has no length.
         return
     either.begin()
     with pytest.raises(Halted, match="target-refused") as error:
@@ -269,7 +269,7 @@ PREMADE = {
     "mariadb": "id bigint PRIMARY KEY, a bit(1), b bit(12), c decimal(30), d varchar(40), e decimal(30,4), f text, g binary(3), h text",
     "mysql97": "id bigint PRIMARY KEY, a tinyint, b int, c decimal(30), d varchar(40), e decimal(30,4), f text, g text, h varchar(99)",
 }
-"""Tables that hold the same values in columns of other types."""
+"""Tables that have the same values in columns of other types."""
 
 
 @pytest.mark.parametrize("case", [*PREMADE, "mariadb by statement"])

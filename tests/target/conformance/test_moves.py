@@ -75,7 +75,7 @@ def test_tasks_sources_and_tables_have_each_their_own(target: Target, task: str)
 
 
 def test_members_get_other_names_all_at_once(target: Target, task: str) -> None:
-    """Two tables swap their names; and a table takes the name of a dropped table, which still has entries."""
+    """Two tables swap their names; and a table gets the name of a dropped table, which still has entries."""
     session = target.connect()
     committed(session, task)
     session.begin()
@@ -100,7 +100,7 @@ def test_thousands_of_keys(target: Target, task: str) -> None:
 
 
 def test_keys_of_every_kind_are_distinguished(target: Target, task: str) -> None:
-    """Keys with bars, trailing spaces, case, long texts, bytes that are no text, and signs of zero."""
+    """The keys have bars, trailing spaces, upper and lower case, long texts, bytes that are no text, and signed zeros."""
     kinds = {"s": text(300), "b": ColumnType(Kind.VARBINARY, length=20), "f": ColumnType(Kind.DOUBLE)}
     structure = table(LANDED, kinds, key=tuple(kinds))
     texts = [
@@ -125,7 +125,7 @@ def test_keys_of_every_kind_are_distinguished(target: Target, task: str) -> None
 
 
 def test_a_key_has_one_name_in_columns_of_any_width() -> None:
-    """One shard has the wider type already."""
+    """One shard has the larger type already."""
     for narrow, wide, values in (
         (INT, ColumnType(Kind.BIGINT, unsigned=True), (1, 0)),
         (decimal(9, 2), decimal(40, 20), ("1.10", "0.00", "1200.00")),

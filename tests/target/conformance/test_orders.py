@@ -1,4 +1,4 @@
-"""An operator's order about a schema change is carried out once, wherever it is interrupted."""
+"""A ddl command about a schema change is carried out once, wherever the run is interrupted."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ AT = lsn(110)
 
 
 class Desk(World):
-    """A table `t`, a source that adds a column `late` to it, and an operator who orders another statement."""
+    """A table `t`, a source that adds a column `late` to it, and an operator who gives another statement for the
+    target.
+    """
 
     def __init__(self, target: Target, task: str, name: TableName) -> None:
         super().__init__(target, task, name, table(name, {"id": INT}))
         self.sql = f"ALTER TABLE `{name.name}` ADD COLUMN late INT"
 
     def words(self, sql: str) -> tuple[str, ...]:
-        """A statement in the target's own words."""
+        """Returns a statement in the target's own language."""
         statement = classify(sql, self.name.schema)
         session = self.target.connect()
         after = apply(statement, self.known, {})
@@ -51,7 +53,7 @@ class Desk(World):
         return found
 
     def carry_out(self, through: object = None) -> Outcome:
-        """Makes the change as a run does, with the orders that are in force now."""
+        """Makes the change as a run does, with the ddl commands that are in force now."""
         made = replace(schema_change(self.sql, self.known, self.name), order=self.order())
         return runner(through or self.target, self.task, self.epoch).run(made, AT)
 
@@ -91,7 +93,7 @@ def test_the_target_does_as_ordered_and_the_record_follows_the_source(
     desk: Desk, kind_of_order: OrderKind, columns: list[str]
 ) -> None:
     if isinstance(desk.target, ValuesTarget | IcebergTarget) and kind_of_order is OrderKind.INJECT:
-        # These targets' words name a whole structure; a warehouse keeps the columns that it does not name.
+        # On these targets, a statement names a whole structure. A warehouse keeps the columns that it does not name.
         columns = ["id", "late"] if isinstance(desk.target, ValuesTarget) else ["id", "late", "other"]
     desk.give(kind_of_order, *([instead(desk)] if kind_of_order in {OrderKind.REPLACE, OrderKind.INJECT} else []))
     assert desk.carry_out() is Outcome.APPLIED
@@ -187,7 +189,7 @@ def test_halts_are_reported_and_resolved(target: Target, task: str, name: TableN
 
 @pytest.mark.parametrize("clause", ["late INT NOT NULL DEFAULT 7", "late INT DEFAULT 7"])
 def test_a_column_that_is_there_already_is_not_taken_for_the_new_one(desk: Desk, clause: str) -> None:
-    """An operator has added the column by hand, and it is empty in all rows."""
+    """An operator has added the column by hand, and it is NULL in all rows."""
     session = desk.target.connect()
     for sql in desk.words(desk.sql):
         session.execute(sql)

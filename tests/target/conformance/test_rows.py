@@ -251,9 +251,9 @@ def test_a_column_that_was_dropped_under_the_session_is_no_row_s_fault(
         pytest.skip("this target looks at the table at each write")
     structure = table(name, {"id": INT, "v": INT})
     create(session, structure)
-    for number in (1, 2):  # what the first has read may still be of before the session's own statement
+    for number in (1, 2):  # The first session may still see rows as they were before its own statement.
         write(session, change(structure, upserts=[(number, 1)]))
-    other = deepcopy(target).connect()  # as another process does: sessions of one know of each other's changes
+    other = deepcopy(target).connect()  # as another process: sessions of one process see each other's changes
     if isinstance(target, IcebergTarget):
         statement = classify(f"ALTER TABLE `{name.name}` DROP COLUMN v", name.schema)
         for sql in other.schema.ddl_statements(
@@ -377,7 +377,7 @@ def test_a_value_too_long_is_an_error_and_not_cut(session: TargetSession, name: 
     structure = table(name, {"id": INT, "v": text(3)})
     create(session, structure)
     session.begin()
-    if kind.startswith(("values", "iceberg")):  # a text has no length there
+    if kind.startswith(("values", "iceberg")):  # There, a text has no length.
         session.write(change(structure, upserts=[(1, "four")]))
     else:
         with pytest.raises(Halted, match="target-refused"):  # noqa: PT012 - the answer may come with COMMIT
@@ -410,7 +410,7 @@ def test_two_rows_of_the_source_never_become_one(
         write(session, change(structure, upserts=[(second, 2)]))
         assert [row["k"] for row in session.read_rows(structure).to_pylist()] == [first, second]
         return
-    if kind != "postgres":  # There the table's shape is refused before any row.
+    if kind != "postgres":  # There, the structure of the table is refused before any row is written.
         write(session, change(structure, upserts=[(first, 1)]))
     with pytest.raises(Halted) as refused:
         write(session, change(structure, upserts=[(second, 2)]))

@@ -1,4 +1,4 @@
-"""The sign of zero: all ways of writing keep it if the server can store it, and rows are found without it."""
+"""The sign of zero: all ways of writing keep it if the server can store it, and rows are found whatever the sign is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def minus_zero(kind: str) -> str:
-    """MariaDB always writes 0.0."""
+    """Returns -0.0; on MariaDB 0.0, which it always stores."""
     return "0.0" if kind == "mariadb" else "-0.0"
 
 
@@ -92,7 +92,7 @@ def test_a_row_without_a_key_is_found_whatever_the_sign_of_its_zero(session: Tar
 
 @pytest.mark.parametrize("kind", ["mysql97", "mysql56", "mariadb"])
 def test_the_sum_of_rows_is_the_same_whatever_the_sign_of_their_zeros(session: TargetSession, name: TableName) -> None:
-    """Else every comparison of a MySQL server with MariaDB would read the rows that both have."""
+    """Otherwise every comparison of a MySQL server with MariaDB would read the equal rows."""
     assert isinstance(session, MySqlSession)
     structure = table(name, {"id": INT, "f": FLOAT, "d": DOUBLE})
     other = structure.renamed(TableName(name.schema, name.name + "_w"))

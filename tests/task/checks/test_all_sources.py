@@ -1,4 +1,4 @@
-"""A task of several sources begins without one that is down, if it has begun before."""
+"""A task of several sources begins without a source that is down, if the task has begun before."""
 
 from __future__ import annotations
 

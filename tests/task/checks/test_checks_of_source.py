@@ -275,7 +275,7 @@ def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
 def test_a_table_that_comes_where_shards_that_are_gone_have_left_rows_keeps_no_task_from_starting(
     write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
 ) -> None:
-    """The table's CREATE TABLE comes later in the log; it waits there if its rows do not fit. The rows stay."""
+    """The table's CREATE TABLE comes later in the log. It waits there if the rows do not fit. The rows stay."""
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, other INT)", database=database)
     config = write()
     begin_on_target(config)

@@ -85,7 +85,7 @@ block-allow-list: {{b: {{{chosen}}}}}
 
 
 def begin(config: TaskConfig, *names: str, database: str) -> None:
-    """What a first start leaves on the target."""
+    """Makes the records of a first start on the target."""
     place = Lsn.at(Position("bin.000001", 4))
     columns = (Column("id", ColumnType(Kind.INT), nullable=False),)
     tables = [
@@ -103,7 +103,7 @@ def begin(config: TaskConfig, *names: str, database: str) -> None:
 
 
 def failed_findings(config: TaskConfig) -> list[tuple[str, str]]:
-    """Returns the findings of this check alone: all others take ten times as long."""
+    """Returns the findings of this check alone: all other checks take ten times as long."""
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         found = circle_findings(config, source, target, read_structures(source, config.allow))
     ignored = config.ignored_checks
@@ -235,7 +235,7 @@ def test_a_chain_of_servers_is_no_circle(
 def ring(
     make: Make, mariadb: Server, mysql97: Server, mysql56: Server, database: str, run_sql: RunSql
 ) -> Iterator[list[TaskConfig]]:
-    """Tasks from MariaDB to MySQL 9.7, from there to MySQL 5.6, and back to MariaDB; none has begun."""
+    """Makes tasks from MariaDB to MySQL 9.7, from there to MySQL 5.6, and back to MariaDB; none has begun."""
     servers = (mariadb, mysql97, mysql56)
     for server in servers:
         for name in ("t", "u"):
@@ -346,7 +346,7 @@ def test_tasks_with_different_rules_for_conflicts_are_reported(
     database: str,
     run_sql: RunSql,
 ) -> None:
-    """The first task whose rule is changed has to start before the others, so it passes."""
+    """The first task whose rule is changed has to start before the others, so it may start."""
     for server in (mariadb, mysql97):
         run_sql(server, "ALTER TABLE t ADD COLUMN v BIGINT", database=database)
     more = way("a", "b").replace("}", ", conflict: version, version-column: v}")
@@ -363,7 +363,9 @@ def test_tasks_with_different_rules_for_conflicts_are_reported(
 def test_a_task_starts_again_where_the_target_s_zone_has_made_a_table(
     make: Make, zoned: Callable[..., TaskConfig], mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
 ) -> None:
-    """The counterexample: zone b makes a table, task ba brings it and its rows to a, and task ab starts again."""
+    """The counterexample: zone b creates a table, task ba carries the table and its rows to a, and task ab starts
+    again.
+    """
     run_sql(mysql97, "INSERT INTO u VALUES (1)", database=database)
     task, alone = zoned("a", "b", mode="all"), make(f"alone_{database}", mariadb, mysql97)
     for config, ok in ((task, True), (alone, False)):
@@ -439,7 +441,7 @@ def test_tables_that_end_elsewhere_make_no_ring(
 def test_a_task_without_a_record_of_its_origins_is_no_hindrance(
     ring: list[TaskConfig], mysql56: Server, database: str, run_sql: RunSql
 ) -> None:
-    """The record as earlier versions have left it."""
+    """The records are those of earlier versions."""
     ab, bc, ca = ring
     begin(ab, "t", database=database)
     begin(bc, "t", database=database)

@@ -1,4 +1,6 @@
-"""`pidts plan` says what happens to rows that differ, what that costs, and which tables are left out."""
+"""`pidts plan` says what happens to rows that differ, how much slower the comparison is, and which tables it leaves
+out.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ FAMILY = r"GRANT (?P<names>.+) ON (?P<place>\S+) TO (?P<account>.+);"
 
 @dataclass
 class Accounts:
-    """The accounts of one task, made by what the command printed."""
+    """The accounts of one task, made with the SQL that the command printed."""
 
     task: Path
     urls: dict[str, str]
@@ -55,7 +55,7 @@ class Accounts:
                 self.run(side, sql)
 
     def single(self, side: str) -> list[tuple[str, str, str]]:
-        """Each privilege: its name, and how it is taken away and given back."""
+        """Yields each privilege: its name, and the statements that remove it and grant it again."""
         found = []
         for sql in self.grants[side]:
             if match := re.fullmatch(FAMILY, sql):
@@ -71,7 +71,7 @@ class Accounts:
 
 
 def user(database: str, side: str) -> str:
-    return f"{side[0]}_{database}"[-16:].strip("_")  # MySQL 5.6 has names of 16 characters
+    return f"{side[0]}_{database}"[-16:].strip("_")  # In MySQL 5.6, names have at most 16 characters.
 
 
 def creation(server: Server, database: str, side: str) -> list[str]:
@@ -122,7 +122,7 @@ def accounts(
     capsys: pytest.CaptureFixture[str],
     database_on,
 ):
-    """`accounts(source, target, database)`; its tables have to be there before."""
+    """`accounts(source, target, database)` makes the accounts; the tables must exist before."""
     monkeypatch.setenv("THE_PASSWORD", PASSWORD)
     made: list[Accounts] = []
 
@@ -173,7 +173,7 @@ def test_with_all_of_it_a_check_passes_and_without_any_it_fails_by_its_name(
     made = accounts(*servers, database)
     assert failed(made.task, capsys) == [], made.grants
     with closing(load_task(made.task).target.server.connect()) as session:
-        session.meta.prepare()  # the account may still lack what it needs to read them
+        session.meta.prepare()  # The account may still lack the privileges to read them.
     for side in ("source", "target"):
         privileges = made.single(side)
         assert privileges
@@ -275,7 +275,10 @@ block-allow-list: {{one: {allow}}}
 def run_until(
     made: Accounts, claim: Callable[[], bool], meanwhile: Callable[[], None], then: Callable[[], bool]
 ) -> None:
-    """Runs the command: when the condition is true, the test makes another change, and the run continues until it has arrived."""
+    """Runs the command.
+
+    When the condition is true, the test makes another change, and the run continues until it has arrived.
+    """
     with made.task.with_suffix(".log").open("wb") as log:
         run = subprocess.Popen(
             [sys.executable, "-m", "pidts", "run", str(made.task)], stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -130,7 +130,7 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
 
 
 def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
-    """A line for each table, which has each kind of thing, and one for the programs of the schemas."""
+    """Checks for a line for each table, with each kind of object, and a line for the programs of the schemas."""
     found = [one for one in check_all_sources(parts) if one.item == "not_carried"]
     assert all(one.ok for one in found)
     wanted = {
@@ -242,6 +242,6 @@ def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], t
     assert all(left.values()), "each with its text"
     assert left["partitions", "a_parts"] == "PARTITION BY HASH (`id`)\nPARTITIONS 3"
     assert [one.name for one in found.automatic] == ["seen"]
-    # A foreign key of PostgreSQL runs the triggers of the table that it changes.
+    # A foreign key of PostgreSQL executes the triggers of the table that it changes.
     assert "On PostgreSQL, if it fits:\nCREATE FUNCTION" in left["automatic timestamp", "day"]
     assert left["automatic timestamp", "day"].count("CREATE TRIGGER") == 2

@@ -1,4 +1,4 @@
-"""A pattern that fits nothing is reported with its name, and refuses nothing."""
+"""A pattern that matches nothing is reported with its name, and nothing is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A DM task file with all of DM's keys is accepted unchanged, and its rules are applied."""
+"""A DM task file with all of DM's keys is accepted unchanged, and its rules have effect."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def load(tmp_path: Path) -> Load:
 
 EMPTY: tuple[str, ...] = ()
 
-# A key, a value for it, and what becomes of it: an attribute of the task and its value; or a code and a part of what is
-# said ("note": it passes).
+# A key, a value for it, and the result: an attribute of the task and its value, or a code and a part of the message
+# ("note": the file is accepted).
 CASES: list[tuple[str, object, str, object]] = [
     ("name", "x", "name", "x"),
     ("task-mode", "full", "mode", "full"),
@@ -252,7 +252,7 @@ def test_each_key_of_dm_s_has_its_verdict(load: Load, key: str, value: object, b
 
 
 def with_value(key: str, value: object) -> tuple[str, str]:
-    """Returns both files with one added or changed value."""
+    """Returns both files with one value added or changed."""
     task, source = copy.deepcopy(PARSED)
     *way, last = key.split(".")
     place = task
@@ -263,7 +263,7 @@ def with_value(key: str, value: object) -> tuple[str, str]:
     for part in way:
         place = place[part]
     place[last] = value
-    return json.dumps(task, indent=1), json.dumps(source, indent=1)  # which is YAML
+    return json.dumps(task, indent=1), json.dumps(source, indent=1)  # This is valid YAML.
 
 
 def attribute(config: TaskConfig, path: str) -> object:
@@ -287,18 +287,18 @@ OURS = {
     "source.standbys",
     "source.failover-after",
 }
-"""Keys that DM does not know."""
+"""Keys that DM does not have."""
 IN_PLACE = {
     f"instance.{key}"
     for key in ("from", "standbys", "failover-after", "filters", "enable-gtid", "server-id", "case-sensitive")
 }
-"""Those of a source file, where a source is written into the task file."""
+"""The keys of a source file, in a source that is written into the task file."""
 IN_FULL = {"black-white-list", "column-mappings"}
-"""They have tests of their own."""
+"""Other tests are about these keys."""
 
 
 def test_no_key_is_without_a_verdict() -> None:
-    """The schemas for editors have the keys that the reader knows, since they are made from these."""
+    """The schemas for editors have all keys that the reader accepts, since they are made from these lists."""
     task, source = task_schema(), source_schema()
     known = {*keys(task), *(f"source.{key}" for key in keys(source))}
     decided = {normal(key) for key, *_ in CASES}
@@ -327,7 +327,7 @@ SECURITY = ["cert-allowed-cn", "ssl-ca", "ssl-cert", "ssl-key", *FORMS]
 
 
 def keys(schema: dict[str, Any], before: str = "") -> Iterator[str]:
-    """Every key that is no mapping of named keys."""
+    """Returns every key that is not the name of an object of the user's choice."""
     for name, one in schema.get("properties", {}).items():
         key = f"{before}{name}".replace("mysql-instances", "instance")
         if key in {f"instance.{unit}" for unit in ("mydumper", "loader", "syncer", "validator")}:
@@ -347,7 +347,7 @@ UNITS = ("mydumpers", "loaders", "syncers", "validators")
 
 
 def normal(key: str) -> str:
-    """Replaces names that the user has chosen by stars."""
+    """Replaces the names that the user has chosen by stars."""
     parts = key.split(".")
     if parts[0] in {"routes", "filters", "expression-filter", "block-allow-list", *UNITS}:
         parts[1:2] = ["*"]

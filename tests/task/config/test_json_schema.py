@@ -1,4 +1,6 @@
-"""The schemas for editors agree with the reader: a file that it accepts fits them, a key that it does not know does not."""
+"""The schemas for editors agree with the reader: files that it accepts are valid, and keys that it does not accept are
+not.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 @pytest.mark.parametrize("name", ["task-file.schema.json", "source-file.schema.json"])
 def test_the_files_in_the_documentation_are_in_step(name: str) -> None:
-    """`pidts schema > docs/reference/task-file.schema.json`, and with --source the other."""
+    """`pidts schema` makes docs/reference/task-file.schema.json, and with --source the schema of source files."""
     assert json.loads((DOCS / name).read_text("utf-8")) == schemas()[name]
 
 
@@ -94,7 +96,7 @@ def test_a_mistake_does_not_fit(old: str, new: str, misfit: str) -> None:
 
 
 def misfits(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
-    """Returns the places at which a value does not fit, by the part of JSON Schema that the schemas use."""
+    """Returns the places at which a value is not valid, with the part of JSON Schema that the schemas use."""
     if "anyOf" in schema and all(misfits(one, value, path) for one in schema["anyOf"]):
         return [path]
     kinds = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", list(KINDS))
@@ -132,7 +134,7 @@ def test_the_page_on_task_files_has_a_row_for_every_key_and_no_other() -> None:
 
 
 def paths(schema: dict[str, Any], before: str = "") -> set[str]:
-    """Each key with those above it; a name of the user's choice is NAME."""
+    """Returns each key with the keys above it. A name of the user's choice is NAME."""
     found = set()
     for name, one in schema.get("properties", {}).items():
         found.add(before + name)
@@ -143,7 +145,7 @@ def paths(schema: dict[str, Any], before: str = "") -> set[str]:
 
 
 def shown_as(path: str) -> str | None:
-    """Keys that occur in several places have one row: the page says which."""
+    """Keys that occur in several places have one row; the page says which ones."""
     if re.search(UNITS, path) or re.match(r"black-white-list\.", path):
         return None
     path = re.sub(IN_AN_INSTANCE, r"SOURCE.\1", path)

@@ -1,4 +1,4 @@
-"""The target's sessions get the variables of the task file, and no other schema than the named one is changed."""
+"""The target's sessions get the variables of the task file, and only the schema that the file names is changed."""
 
 from __future__ import annotations
 

@@ -578,7 +578,7 @@ def test_owners_decide_between_zones(load: Load) -> None:
 
 
 def test_a_zone_is_that_of_the_source(load: Load) -> None:
-    """No changes come back from a PostgreSQL, so a task from a zone to it has no restrictions."""
+    """No changes return from a PostgreSQL, so a task from a zone to it has no restrictions."""
     merged = TASK + "shard-mode: optimistic\npidts: {zone: 1}\n"
     assert load(merged).on_divergence is OnDivergence.OVERWRITE
     leaf = load(TASK + "pidts: {zone: 1}\n")

@@ -1,4 +1,4 @@
-"""One file of several zones is a task file for each direction."""
+"""One file with several zones is a task file for each direction."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_zone_that_joins_is_fed_by_its_seed_alone(write: Write) -> None:
 
 
 def test_the_first_zone_may_join_another_one(write: Write) -> None:
-    """The zone has lost its rows, and gets them back."""
+    """The zone has lost its rows, and gets them again."""
     joining = FILE.replace("feeds: ring", "feeds: mesh").replace(
         'port: 3306, user: repl, password: "${PW}"', "port: 3306, user: repl, password: x, joins: b"
     )
@@ -123,7 +123,7 @@ def test_a_zone_that_no_program_writes_to_need_not_feed_another_one(write: Write
 
 
 def test_what_decides_a_conflict_is_said_once(write: Write) -> None:
-    """A zone that is no MySQL has no conflicts."""
+    """A zone that is no MySQL or MariaDB server has no conflicts."""
     text = FILE.replace("  relay", "  conflict: version\n  version-column: v\n  relay", 1)
     assert task(write(text), "a-b").zones.converges
     text = text.replace("feeds: ring", "feeds: {a: [b, c], b: [a]}")

@@ -1,4 +1,6 @@
-"""The lag that a run reports is what a reader of the target sees, and the slow stage is the one that the test has slowed."""
+"""The lag that a run reports is the lag that a reader of the target sees, and the slow stage is the one that the test
+slows down.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,7 @@ def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(world: World) -> No
         seen: dict[int, float] = {}
         with world.writes() as written:
             run.wait(lambda one: one.rows["inserted"] > 0 and (one.lag_seconds or 9) < 1, "rows come in time")
-            time.sleep(1.5)  # the figures do not contain the first rows any more
+            time.sleep(1.5)  # The first rows are not part of the figures any more.
             began, first = time.time(), len(written)
             while len(seen) < 20 or time.time() < began + 2:
                 cursor.execute(f"SELECT MAX(id) FROM {world.schema}.t")

@@ -1,4 +1,4 @@
-"""The progress of a task becomes metrics: which series there are; names with special characters do not break the page."""
+"""The progress of a task as metrics: which series exist; and names with special characters do not break the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Page(Collector):
 
 
 def series(progress: Progress, name: str) -> dict[tuple[str, ...], float]:
-    """Returns one metric as a scraper reads it: its labels without the task, in the order of their names, and the values."""
+    """Returns one metric as a scraper reads it: its labels except the task, in the order of their names, and its
+    values.
+    """
     registry = CollectorRegistry()
     registry.register(Page(progress))
     found: dict[tuple[str, ...], float] = {}

@@ -1,4 +1,4 @@
-"""Orders for all sources of a task: which changes wait, which one an order is for, and what it records for a run."""
+"""Ddl commands for all sources of a task: which changes wait, for which change a command is, and its record for a run."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_shards_that_disagree_are_not_unlocked_by_chance(world: World) -> None:
 
 @pytest.fixture
 def relay(world: World) -> Path:
-    """Twelve transactions of s1: of a, of b, of both, and so on."""
+    """Returns twelve transactions of s1: of a, of b, of both, and so on."""
     folder = world.parts[0].relay
     writer = RelayWriter.open(folder, "s1", segment_bytes=350)
     writer.begin(Origin("server", "bin", 0), at(0), "0-1-0")
@@ -249,7 +249,7 @@ def test_what_waits_is_counted_in_the_relay(world: World) -> None:
     assert other is not None
     assert both is not None
     assert (other.transactions, both.transactions) == (3, 3)
-    # 4 is the change itself; of 6, 7, 9, 10 and 12 the table has rows.
+    # 4 is the change itself. In 6, 7, 9, 10 and 12, the table has rows.
     assert (found.transactions, found.own_bytes, found.since) == (5, 5 * 123, 1_700_000_005)
     assert found.is_whole
     assert 9 * 123 <= found.log_bytes <= 9 * 123 + 5 * 200, "what else stands there, and heads of segments"
@@ -278,7 +278,7 @@ def test_how_much_is_kept_for_tables_that_are_behind(world: World) -> None:
     ]
     held = held_tables(config, rows)
     assert held.tables == {a: at(4), b: at(8)}
-    # The checkpoint is at 10; nobody else has anything in 11 and 12.
+    # The checkpoint is at 10; 11 and 12 have changes of no other table.
     assert 8 * 123 <= held.log_bytes <= 8 * 123 + 5 * 200
     alone = held_tables(config, rows[:1])
     assert 6 * 123 <= alone.log_bytes <= held.log_bytes - 2 * 123, "11 is of others"

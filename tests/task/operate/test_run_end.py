@@ -43,7 +43,7 @@ def test_the_error_is_remembered_until_the_next_run_begins(tmp_path: Path) -> No
 
 
 def test_a_run_elsewhere_makes_it_old(tmp_path: Path) -> None:
-    """The run has claimed the task since, even if it had nothing to commit."""
+    """The other run has claimed the task since, even if it had nothing to commit."""
     end(tmp_path, DAMAGED, {"one": 7})
     later = time.time() + 120
     assert last_end(config(tmp_path), later, {"one": 7}) is not None

@@ -1,4 +1,4 @@
-"""Waiting shards are grouped by their changes, and an order is for one group."""
+"""Waiting shards are grouped by their changes, and a ddl command is for one group."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_who_goes_on_is_decided_by_structures_and_not_by_words() -> None:
     # The record of `a` may be older than the other shard's arrival.
     old = replace(a, halt=replace(a.halt, awaits=()) if a.halt else None)
     assert names(split_by_agreement(lock(old, b, c), old)[1]) == ["shop.c"]
-    # Of another source the same name is another table.
+    # On another source, the same name is another table.
     assert names(split_by_agreement(lock(a, replace(c, source="t", halt=b.halt)), a)[1]) == []
 
 

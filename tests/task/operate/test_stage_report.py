@@ -1,4 +1,4 @@
-"""The report names the slow stage by the measurements."""
+"""The report finds the slow stage by the measurements."""
 
 from __future__ import annotations
 

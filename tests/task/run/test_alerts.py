@@ -1,4 +1,4 @@
-"""Alerts of a run: they are bundled, repeated if they fail, sent when a condition begins and ends, also after crashes."""
+"""Alerts of a run are joined, repeated if they fail, and sent when a condition begins and ends, also after crashes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def progress(**changes: Any) -> Progress:
 
 
 class Webhook:
-    """A receiver that gives the test's answers, and keeps the alerts that it has received."""
+    """A receiver that sends the test's answers, and keeps the alerts that it has received."""
 
     def __init__(self) -> None:
         self.status, self.asked = 200, 0
@@ -108,7 +108,7 @@ def begun(folder: Path, receiver: AlertReceiver) -> Alerts:
 
 
 def over(alerts: Alerts, shown: Progress) -> None:
-    """The condition is absent in two looks."""
+    """The condition is absent in two checks."""
     alerts.look(shown)
     alerts.look(shown)
 
@@ -159,7 +159,7 @@ def test_each_kind_is_reported_when_it_is_over(
     over(alerts, progress(lag_seconds=0.0))
     alerts.drain(30)
     reported = [(state, each[0]) for state, found in webhook.reported() for each in found]
-    # The beginning of locked rows has a document of its own.
+    # The beginning of locked rows is recorded separately.
     assert reported == ([] if kind == "rows-locked" else [("firing", kind)]) + [("resolved", kind)]
     alerts.close()
 
@@ -174,7 +174,7 @@ def test_a_comparison_reports_differences_and_when_there_are_none_any_more(tmp_p
     assert webhook.reported() == []
     alert_differences(config, Report((replace(table, missing=2),), ()), "")
     alert_differences(config, Report((replace(table, waiting=1, waits=("it waits",)),), ()), "")
-    alert_differences(config, Report((table,), ()), "shop.b")  # which was not compared then
+    alert_differences(config, Report((table,), ()), "shop.b")  # which was not compared at that time
     assert webhook.reported() == [("firing", [("verify-differences", "all tables")])]
     assert webhook.taken[0]["alerts"][0]["what"] == "2 rows differ"
     alert_differences(config, Report((table,), ()), "")

@@ -1,4 +1,6 @@
-"""A change of the task file while the task runs: it is applied, left for the next start, or refused, always as a whole."""
+"""The task file is changed while the task runs: each change is applied, left for the next start, or refused, always
+completely.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,7 @@ def table(schema: str, name: str) -> Table:
             Rules(routes=routes(RouteRule("a", "t", "x", "y", Extract("(.*)", "origin")))),
             "a.t has rows on the target in x.y, and the new route leads to x.y with origin = 't'",
         ),
-        # The same by other words.
+        # The same in other words.
         (
             Rules(routes=routes(RouteRule("a", "t", "x", "y"))),
             Rules(routes=routes(RouteRule("a", "?", "x", "y"), RouteRule("b", "*", "z"))),

@@ -1,4 +1,4 @@
-"""Counters of a PostgreSQL target follow rows that come by the log, if the task file asks for it."""
+"""Counters of a PostgreSQL target follow rows of the log, if the task file asks for it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_counter_that_cannot_be_moved_stops_no_other(
 ) -> None:
     warned: list[str] = []
     monkeypatch.setattr(counters_ahead._log, "warning", lambda _, **about: warned.append(about["table"]))
-    session.execute("ALTER TABLE shop.large OWNER TO pg_monitor")  # so it can have no sequence of the account's
+    session.execute("ALTER TABLE shop.large OWNER TO pg_monitor")  # The account cannot own a sequence of this column.
     failed: set[TableName] = set()
     for _ in range(2):
         move_counters(config, session, threading.Event(), failed)

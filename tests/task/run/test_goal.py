@@ -1,4 +1,4 @@
-"""The goal of a run with an end counts only in a log that is proven to be the relay's; no replicator is needed for it."""
+"""The goal of a run with an end counts only in a log that is proven to be the relay's log; this needs no replicator."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def insert(run_sql: RunSql, server: Server, count: int) -> None:
 
 
 def receive(server: Server, relay: Path) -> None:
-    """The relay has everything that the server has logged, and the replicator has ended."""
+    """Receives everything that the server has logged; then the replicator has ended."""
     stop = threading.Event()
     config = ReplicatorConfig(source_of(server), relay, Position("bin.000001", 4), use_gtid=True)
     replicator = Replicator(config)
@@ -76,7 +76,7 @@ def reader(relay: Path) -> Iterator[RelayReader]:
 
 
 def demand_went_back(server: Server, relay: Path, begun: ProvenGoal) -> None:
-    """A run takes no first goal from this log, and confirms no earlier goal in it."""
+    """Checks that a run finds no first goal in this log, and confirms no earlier goal in it."""
     with reader(relay) as opened:
         for ask in (ProvenGoal(partial(end_of_same_log, source_of(server))).take, begun.is_proven):
             with pytest.raises(Halted) as caught:
@@ -112,9 +112,9 @@ def test_no_goal_is_reached_on_a_source_that_went_back(
         server.start()
         with reader(relay) as opened, pytest.raises(Halted, match="source-went-back"):
             attempts._is_goal(state, opened, only_halts_left=False)
-        demand_went_back(server, relay, goal)  # an older state, whose log ends before what was received
+        demand_went_back(server, relay, goal)  # an older state, whose log ends before the received log
         insert(run_sql, server, 9)
-        demand_went_back(server, relay, goal)  # other rows under the same GTIDs, and a longer log
+        demand_went_back(server, relay, goal)  # other rows with the same GTIDs, and a longer log
         run_sql(server, "RESET MASTER")
         demand_went_back(server, relay, goal)
         insert(run_sql, server, 30)
@@ -141,7 +141,7 @@ def test_another_servers_log_has_no_goal_before_the_replicator_has_begun_with_it
     with sandbox.start_mysql97(tmp_path / "b") as second, reader(relay) as opened:
         goal._end = partial(
             end_of_same_log, replace(source_of(first), port=second.port)
-        )  # the address leads to another server by now
+        )  # By now, another server has this address.
         assert not ProvenGoal(goal._end).take(opened)
         assert not goal.is_proven(opened)
         insert(run_sql, second, 2)

@@ -129,7 +129,7 @@ def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
 def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_other_shards(
     target: TargetSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One shard had to skip its change and has rows of the new structure; the other shards reach the change later."""
+    """One shard had to skip its change, and has rows with the new structure. The other shards reach the change later."""
     monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
     shards, server = ShardGroups(), ValuesTarget("halting")
     old, new = (Table(TableName("crm", "all"), (Column("id", ColumnType(kind)),)) for kind in (Kind.INT, Kind.BIGINT))

@@ -1,4 +1,4 @@
-"""Alerts about rows that are set aside: each once, many together, by a program or an address."""
+"""Alerts about rows that are set aside: each row once, many rows together, sent to a program or an address."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Operator:
 
 
 class World:
-    """A target with locks, and runs that look at them."""
+    """A target with locks, and runs that read them."""
 
     def __init__(self, folder: Path) -> None:
         self.operator, self.target = Operator(folder), ValuesTarget(f"alerts-{next(_numbers)}")
@@ -109,7 +109,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        """Another run begins; what the one before has kept is delivered by its own thread."""
+        """Begins another run. Alerts that the run before has kept are delivered by its own thread."""
         if self._all is not None:
             self._all.drain(30)
         self._all = Alerts(self._folder, "t")

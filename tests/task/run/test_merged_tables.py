@@ -33,7 +33,7 @@ CART = "(id INT PRIMARY KEY AUTO_INCREMENT, a INT, KEY (a))"
 
 @dataclass
 class Task:
-    """Of two sources, a and b: two names of one server, of which each takes the schemas that begin with its name."""
+    """A task with two sources, a and b: two names of one server. Each source has the schemas that begin with its name."""
 
     parts: tuple[TaskConfig, ...]
     source: Server
@@ -225,7 +225,7 @@ def test_tables_that_differ_do_not_begin_together(task: Task, capsys: pytest.Cap
 
 
 def test_extracted_columns_that_are_alike_distinguish_nothing(task: Task) -> None:
-    """Two servers have schemas and tables of the same names, and no column has the name of the server."""
+    """The servers have schemas and tables with the same names, and no column has the name of the server."""
     alike = Extract(r"_([ab])\d$", "of_schema")
     task.parts = tuple(
         replace(
@@ -256,7 +256,7 @@ def test_numbers_that_meet_are_reported_beforehand(task: Task) -> None:
 
 
 def bare(task: Task) -> None:
-    """Without extracted columns."""
+    """Returns the routes without extracted columns."""
     task.parts = tuple(
         replace(
             part,

@@ -50,7 +50,7 @@ NEW_T = "RENAME TABLE t TO old, b.new TO t"
 
 
 def pending(*statements: str) -> list[tuple[Lsn, Statement]]:
-    """The transactions are at the places 1, 2, 3 and so on."""
+    """Returns pending transactions at the places 1, 2, 3 and so on."""
     return [(Lsn(0, 1, at), found) for at, text in enumerate(statements, 1) for found in understood(text, "a", MYSQL)]
 
 

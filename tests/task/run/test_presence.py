@@ -1,4 +1,4 @@
-"""A run is visible on the target as long as it runs: a cutover on another machine sees it."""
+"""While a run lasts, the target shows it: a cutover on another machine sees it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pidts.task.run.cut_over import CutoverWatch
 
 
 def ends_in_time(is_seen: Callable[[], bool]) -> bool:
-    """A server may notice a moment later that a session has been closed."""
+    """Waits: a server may notice a moment later that a session was closed."""
     deadline = time.monotonic() + 60
     while is_seen() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -36,7 +36,7 @@ def test_a_run_is_seen_while_its_session_lives(target: Target) -> None:
     with closing(target.connect()) as looking:
         with closing(target.connect()) as run, closing(target.connect()) as second:
             show_presence(run, "t", "one")
-            show_presence(second, "t", "one")  # a run that takes over is kept from nothing
+            show_presence(second, "t", "one")  # A run that takes over is not prevented from anything.
             assert is_present(looking, "t", "one")
             assert not is_present(looking, "t", "two")
             assert not is_present(looking, "u", "one")

@@ -1,4 +1,4 @@
-"""A shard at its former place is reported as waiting until it arrives again, and not longer."""
+"""A shard that waited in the last run is reported as waiting until it arrives again, and not longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lost source comes back as a replica of its successor: when it may become the source again."""
+"""A lost source returns as a replica of its successor: when it may become the source again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_old_primary_with_transactions_that_nobody_received_does_not_take_ove
         server, (standby,) = config.source.server, config.source.standbys
         wait(lambda: state_of(standby).has_all_of(state_of(server)), "the standby follows")
         promote(new, run_sql)
-        run_sql(new, "SET GLOBAL gtid_domain_id = 1")  # else a strict old primary refuses to follow
+        run_sql(new, "SET GLOBAL gtid_domain_id = 1")  # Otherwise an old primary in strict mode refuses to follow.
         run_sql(old, f"SET GLOBAL gtid_slave_pos = '{state_of(server).executed}'")
         run_sql(old, "UPDATE t SET v = 2", database="shop")
         config = replace(config, source=choose_server(config.source, config.relay, address_of(standby)))

@@ -1,4 +1,6 @@
-"""A task with several sources has a part for each: what the parts do at the same time, and when all have reached the goal."""
+"""A task with several sources has a part for each: what the parts do at the same time, and when all have reached the
+goal.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +203,7 @@ class Locks:
 
 @pytest.fixture
 def reload(write: Write, monkeypatch: pytest.MonkeyPatch) -> tuple[ConfigReload, Locks, list[str], set[str]]:
-    """The parts of two sources, whose servers refuse what `refusing` names."""
+    """Applies changes of the file to the parts of two sources. Their servers refuse the rules that `refusing` names."""
     shown: list[str] = []
     refusing: set[str] = set()
     locks = Locks()

@@ -106,7 +106,7 @@ def test_while_another_holds_the_relay_and_does_nothing_the_task_pauses_and_trie
 def test_a_run_that_was_replaced_says_so_and_never_takes_the_task_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The former replicator ends, whatever it finds: the relay belongs to the next one, which may have purged or emptied it."""
+    """The former replicator ends in any case: the relay belongs to the next one, which may have purged or emptied it."""
     target = ValuesTarget("replaced")
     monkeypatch.setattr(TargetSpec, "server", target)
     attempts = Attempts(load_task(task(tmp_path, "one")), *[cast("Any", SimpleNamespace(alerts=None))] * 5, ())

@@ -1,4 +1,4 @@
-"""Tables that join a task, leave it or are copied again at its starts, and what the target then has on record."""
+"""Tables that join a task, leave it or are copied again at its starts, and the target's records afterwards."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Task:
     run_sql: RunSql
     programs: LoadedPrograms
     replicators: list[ReplicatorProcess] = field(default_factory=list)
-    """The last one runs from start to start."""
+    """The place of the last transaction, which grows from start to start."""
 
     def sql(self, *statements: str) -> None:
         for statement in statements:
@@ -175,7 +175,7 @@ def test_a_checkpoint_that_was_set_back_by_hand_is_gone_on_from_only_with_a_new_
     task.start()
     table = "UPDATE pidts_meta.checkpoint SET"
     task.there(f"{table} copy_progress = regexp_replace(copy_progress, '\"digest\": \"[0-9a-f]+\", ', '')")
-    task.start()  # as the version before has left it
+    task.start()  # as the previous version has left it
     lsn = task.state().lsn
     task.there(f"{table} lsn = '{replace(lsn, offset=4)}'")
     for resync in (None, ("t",)):
@@ -374,7 +374,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
 def purged(
     tmp_path: Path, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
 ) -> Iterator[Task]:
-    """A task whose relay is lost, and whose source has purged the log after its checkpoint."""
+    """Returns a task whose relay is lost, and whose source has purged the log after its checkpoint."""
     with start_mariadb() as source:
         run_sql(source, f"CREATE DATABASE {database}")
         task = make_task(tmp_path, source, postgres, database, run_sql, programs)
@@ -386,7 +386,7 @@ def purged(
         task.sql("DROP TABLE gone", "INSERT INTO t VALUES (2, 2)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 3)")
         (last,) = run_sql(source, "SHOW MASTER STATUS")
         while run_sql(source, "SHOW BINARY LOGS")[0][0] != last[0]:
-            task.sql(f"PURGE BINARY LOGS TO '{last[0]}'")  # in vain as long as the replicator's connection lingers
+            task.sql(f"PURGE BINARY LOGS TO '{last[0]}'")  # This fails as long as the replicator's connection remains.
             time.sleep(0.1)
         yield task
         task.stop()
@@ -463,7 +463,7 @@ def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: 
 
 
 def run_until_it_halts(task: Task) -> None:
-    """The replicator reports it."""
+    """Runs until the replicator reports the halt."""
     replicator = task.replicator()
     task.replicators.append(replicator)
     replicator.start()
@@ -544,7 +544,7 @@ def test_a_task_begins_in_the_middle_of_online_schema_changes(task: Task) -> Non
     task.sql("ALTER TABLE _u_gho ADD c INT")
     assert task.start().joined == (task.name("u"),)
     assert remembered() == {"_t_new": ["id", "a", "b"], "_u_gho": ["id", "a", "c"]}
-    # The swap is not applied yet: the table that is there now is followed all the same, and need not join again.
+    # The swap is not applied yet. The present table is nevertheless followed, and need not join again.
     task.sql("RENAME TABLE t TO _t_del, _t_new TO t", "CREATE TABLE v (id INT PRIMARY KEY, a INT)")
     follow("t", "u", "v")
     assert task.start().joined == ()

@@ -1,4 +1,4 @@
-"""If rules for target tables were changed while a task was stopped, the next start reports it."""
+"""If routes were changed while a task was stopped, the next start reports it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_rows_land_where_those_did_that_are_there(after: Rules, refused: str) ->
         session.meta.structures.save("t", OfSource("s"), Lsn(0, 1, 4), {TABLE.name: TABLE})
         session.commit()
         before: Any = Config(Rules(routes=ROUTES, mappings=(MAPPING,)))
-        rule_changes.require_unmoved_rows(before, session)  # nothing is noted yet
+        rule_changes.require_unmoved_rows(before, session)  # Nothing is recorded yet.
         rule_changes.record_rules(before, session)
         now: Any = Config(after)
         if refused:
@@ -100,7 +100,7 @@ def test_routes_stay_while_a_shard_of_any_source_waits_for_others(waits: str) ->
         more: Any = Config(
             Rules(routes=Routes((*ROUTES.rules, RouteRule("crm", "", "x")), "s", True), mappings=(MAPPING,))
         )
-        rule_changes.require_unmoved_rows(more, session, others)  # it waits for nobody
+        rule_changes.require_unmoved_rows(more, session, others)  # It waits for no other shard.
         session.meta.halts.save("t", waits, replace(halt, awaits=("s: shop.t_2",)))
         rule_changes.require_unmoved_rows(before, session, others)
         for rules in (more.rules, replace(more.rules, routes=ROUTES, mappings=())):

@@ -1,4 +1,4 @@
-"""Rows of the target are removed only if it is known that the source does not have them."""
+"""Rows of the target are removed only if it is certain that the source does not have them."""
 
 from __future__ import annotations
 

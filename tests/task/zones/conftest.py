@@ -1,4 +1,4 @@
-"""The pair of zones that this folder's tests share."""
+"""The pair of zones that the tests of this folder share."""
 
 from __future__ import annotations
 

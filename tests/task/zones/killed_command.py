@@ -1,7 +1,7 @@
-"""`pidts` with a point at which the kernel kills it, as SIGKILL and a lost machine do.
+"""`pidts` with a point at which the kernel kills it, like SIGKILL or the loss of a machine.
 
-Its words are a file, a number and those of the command. Each point that the command comes to is a line of the file; the
-one with this number is the last. A number below zero kills nothing.
+The arguments are a file, a number and the arguments of the command. The file gets a line for each point that the
+command reaches. The command is killed at the point with this number; with a number below zero, never.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidts.task.zones import servers
 
 
 class Points:
-    """The points that the command has come to."""
+    """The points that the command has reached."""
 
     def __init__(self, file: Path, kills_at: int) -> None:
         self._file, self._kills_at, self._count = file, kills_at, 0
@@ -32,7 +32,7 @@ class Points:
         self._count += 1
 
     def around(self, place: Any, name: str) -> None:
-        """Makes two points of a function: before and behind it."""
+        """Makes two points of a function: before and after it."""
         work: Callable[..., Any] = getattr(place, name)
 
         def wrapped(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A pair of zones on real servers, of which one loses its place and returns."""
+"""A pair of zones on real servers, of which one is restored from a backup and returns."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pair:
         assert ran.returncode == 0, ran.stderr.decode()
 
     def differ(self) -> None:
-        """Each zone gets a row that the other one does not have, and b loses one."""
+        """Writes a row in each zone that the other one does not get, and removes one row of b."""
         self.number += 2
         self.sql("a", f"INSERT INTO t VALUES ({self.number}, 1)")
         self.sql("b", f"INSERT INTO t VALUES ({self.number + 1}, 1)")

@@ -1,4 +1,4 @@
-"""No table is copied over rows of a zone while it does not return, whatever its source's log lacks."""
+"""While a zone does not return, no table is copied over its rows, whatever its source's log lacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pidts.task.tables.target_fit import Fit
 
 @pytest.fixture
 def other(pair: Pair) -> Iterator[str]:
-    """Returns a database of zone a that the tasks leave out."""
+    """Returns a database of zone a that is not part of the tasks."""
     name = f"{pair.database}_other"
     pair.sql("a", f"CREATE DATABASE {name}")
     yield name

@@ -1,4 +1,4 @@
-"""How long the command waits until the log of a zone is read to its end."""
+"""How long the command waits until the whole log of a zone is read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def log(config: TaskConfig, mariadb: Server, database: str, run_sql: RunSql) -> 
 def test_a_slow_first_look_at_the_log_is_no_silence_of_the_server(
     config: TaskConfig, log: tuple[Position, Position], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The decoder may have to be compiled first."""
+    """The decoder may have to be compiled before the first reading."""
     waited: list[float] = []
     receive = Receiver.receive
 

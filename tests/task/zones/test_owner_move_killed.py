@@ -1,4 +1,4 @@
-"""`pidts zones move` is killed at each of its steps on real servers, while both tasks run and programs write.
+"""`pidts zones move` is killed at each step on real servers, while both tasks run and programs write.
 
 The points of the command are its commits in both zones, LOCK TABLES, and the wait until the other zone has caught up.
 """
@@ -28,7 +28,7 @@ SECONDS = 120
 
 
 class Shop:
-    """Two zones, of which one owns the rows of a region, and both tasks, which run."""
+    """Two zones, of which one owns the rows of a region, and the two running tasks."""
 
     def __init__(
         self, folder: Path, servers: dict[str, Server], database: str, run_sql: RunSql, programs: LoadedPrograms
@@ -115,7 +115,7 @@ class Shop:
             time.sleep(0.1)
 
     def killed(self, kills_at: int, words: Sequence[str]) -> str | None:
-        """Runs a command that is killed; returns the point, or None if it has come to its end."""
+        """Runs a command that is killed. Returns the point, or None if the command has ended normally."""
         seen = self.folder / f"points.{kills_at}"
         command = [sys.executable, "-m", "tests.task.zones.killed_command", str(seen), str(kills_at), *words]
         done = subprocess.run(
@@ -138,7 +138,7 @@ def shop(
 
 
 def moves(shop: Shop, kills_at: int, *, undoes: bool) -> bool:
-    """Moves the range by a command that is killed, and by another one; False if the first one was not killed."""
+    """Moves the range with a command that is killed, and with a second command. False: the first one was not killed."""
     (old,) = set(shop.owners().values())
     new = "b" if old == "a" else "a"
     moving = ["zones", "move", str(shop.file), shop.range, "--to", new, "--yes"]

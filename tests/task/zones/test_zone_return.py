@@ -25,7 +25,7 @@ def run(
     discard: bool = False,
     running: Sequence[str] = (),
 ) -> tuple[list[str], str]:
-    """Returns the steps that were done, and the code of the refusal."""
+    """Runs the command. Returns the steps that were done, and the code of the refusal."""
     done: list[str] = []
 
     def step(name: str) -> Callable[[], None]:

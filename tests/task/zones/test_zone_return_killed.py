@@ -1,4 +1,4 @@
-"""`pidts zones return` is killed at each of its steps on real servers, and the same command then goes on."""
+"""`pidts zones return` is killed at each step on real servers, and the same command then continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class KilledError(BaseException):
 
 
 class Points:
-    """Kills the command at one of its points, and remembers their names."""
+    """Kills the command at one of its points, and records their names."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
@@ -63,7 +63,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Points:
 
 
 def returns(pair: Pair, points: Points, kills_at: int) -> bool:
-    """Lets zone b return by a command that is killed, and by the same command; False if it was not killed."""
+    """Lets zone b return with a command that is killed, and then with the same command. False: it was not killed."""
     words = ["zones", "return", str(pair.file), "b", "--yes", "--discard-unsent"]
     pair.differ()
     pair.write_file(joins=True)
@@ -80,7 +80,7 @@ def returns(pair: Pair, points: Points, kills_at: int) -> bool:
 
 @pytest.mark.timeout(600)
 def test_a_return_that_is_killed_before_it_comes_to_a_relay_goes_on(pair: Pair, points: Points) -> None:
-    """The records of the task that fills the zone are gone then, and its relay still says how far the zone was."""
+    """The records of the task that fills the zone are gone then. Its relay still shows the zone's last place."""
     assert not returns(pair, points, -1)
     last = max(place for place, name in enumerate(points.seen) if name == "before forget_need")
     assert returns(pair, points, last)

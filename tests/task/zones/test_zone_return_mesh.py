@@ -1,4 +1,4 @@
-"""A zone that returns gets exactly the rows of its seed, also if further zones have fed it before."""
+"""A zone that returns gets exactly the rows of its seed, also if other zones sent it changes before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pidts.task.config.task_file import load_task
 
 @pytest.mark.timeout(600)
 def test_rows_that_only_the_zone_has_go_if_another_task_has_written_there_too(pair: Pair) -> None:
-    """A third zone's task has the table in its records: rows of other tasks are kept in every other copy."""
+    """The records of a third zone's task have the table: any other copy would keep the rows of other tasks."""
     config = load_task(pair.file.with_name("zones.yaml@a-b"))
     third = f"k_{pair.database}-c-b"
     with closing(config.target.server.connect()) as session:

@@ -46,7 +46,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 
 class ZoneTask(Task):
-    """A task between zones, as other tasks know it."""
+    """A task between zones, as its records show it to other tasks."""
 
     def __init__(self, target: Target, task: str, zone: str = "b") -> None:
         super().__init__(target, task, zone)
@@ -174,7 +174,7 @@ def test_a_row_that_is_on_its_way_at_the_same_moment_is_removed(
     one.start()
     assert reached.wait(20)
     two.start()
-    waits.wait(3)  # small writes travel with COMMIT: until then the row may not even be locked
+    waits.wait(3)  # Small writes are sent together with COMMIT: until then, the row may not even be locked.
     time.sleep(0.3)
     goes_on.set()
     one.join(30)

@@ -26,10 +26,10 @@ pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 DOUBLE, DATE = ColumnType(Kind.DOUBLE), ColumnType(Kind.DATE)
 PRICE, CHAR = ColumnType(Kind.DECIMAL, precision=9, scale=2), ColumnType(Kind.CHAR, length=20)
 COLUMNS = {"id": INT, "u": INT, "d": DOUBLE, "n0": text(), **{f"c{number}": INT for number in range(8)}}
-"""Some have names that the statements use for columns of their own."""
+"""Columns, some of which have names that the statements use for columns of their own."""
 COMPARING = ("postgres", "values", "values-journaled")
 REFUSING_KNOWN_KEYS = ("mariadb", "mysql97", "mysql56")
-"""They compare nothing, but refuse a new row whose key is there."""
+"""Targets that compare nothing, but refuse a new row if its key exists."""
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_only_rows_that_changes_find_are_read(
 
 @pytest.fixture
 def rival(target: Target, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
-    """Returns the rows that another program commits between the reading and the writing of rows: one an attempt."""
+    """Returns rows that another program commits between the reading and the writing of rows: one row in each attempt."""
     coming: list[Row] = []
     with closing(target.connect()) as session:
         kind = type(session)
@@ -316,7 +316,7 @@ def test_while_rows_are_locked_a_row_that_a_program_inserts_is_not_overwritten(
 def test_a_row_that_is_there_each_time_it_is_written_is_overwritten_in_the_end(
     target: Target, session: TargetSession, task: str, structure: Table, rival: list[Row], reads: list[int]
 ) -> None:
-    """As if a trigger inserts it, so no reading finds it. The task does not halt."""
+    """The row appears each time, as if a trigger inserted it, so no reading finds it. The task does not halt."""
     running = Task(target, task, expects=False)
     theirs = [(*row(key)[:3], "theirs", *row(key)[4:]) for key in (5, 6, 7)]
     rival += theirs
@@ -333,7 +333,7 @@ def test_a_row_that_is_there_each_time_it_is_written_is_overwritten_in_the_end(
 def test_random_changes_are_treated_as_by_reading(
     target: Target, session: TargetSession, task: str, name: TableName, *, is_text: bool
 ) -> None:
-    """Text keys: on the target a key in upper case is equal to one in lower case, unlike on the source."""
+    """The keys are texts: on the target, unlike on the source, a key in upper case equals a key in lower case."""
     structure = table(name, {"id": text(9) if is_text else INT, "u": INT, "v": INT}, unique=["u"])
     folded = replace(structure.columns[0].type, collation="utf8mb4_general_ci")
     there = replace(structure, columns=(replace(structure.columns[0], type=folded), *structure.columns[1:]))
@@ -364,7 +364,7 @@ def test_random_changes_are_treated_as_by_reading(
 
 
 def _any_changes(keys: list[Any], rows: dict[Any, Row], chance: random.Random, most: int) -> list[Change]:
-    """Changes of some rows, which a source can make: no two rows have the same `u`."""
+    """Returns changes of some rows that a source can make: no two rows have the same `u`."""
     made: list[Change] = []
     for _ in range(chance.randint(1, most)):
         key, taken = chance.choice(keys), {one[1] for one in rows.values()}
@@ -392,7 +392,7 @@ def test_new_rows_are_compared_without_a_further_round_trip(target: Target, task
             for first in range(3):
                 key = len(trips) * 10 + first
                 running.commit(committer, structure, (Op.INSERT, None, row(key)))
-                if first == 1:  # the structure is known now
+                if first == 1:  # The structure is known now.
                     before = committer.times.reading().trips
             trips.append(committer.times.reading().trips - before)
     assert trips == [2, 2]
@@ -426,7 +426,7 @@ def test_a_row_that_another_writer_changes_meanwhile_is_set_aside(
     with closing(target.connect()) as program:
         program.begin()
         program.write(_written(structure, theirs))
-        program.read_rows(structure)  # what waited is sent
+        program.read_rows(structure)  # sends everything that waited
         applying = threading.Thread(target=running.apply, args=(structure, *changes))
         applying.start()
         applying.join(2)
@@ -447,7 +447,7 @@ def _written(structure: Table, upsert: Row) -> Any:
 def test_values_are_equal_as_the_target_has_them(
     target: Target, session: TargetSession, task: str, name: TableName, kind: str, reads: list[int]
 ) -> None:
-    """A zero date is NULL on PostgreSQL; a CHAR has no spaces at its end."""
+    """On PostgreSQL, a zero date is NULL, and a CHAR has no spaces at its end."""
     structure = table(name, {"id": INT, "d": DATE, "p": PRICE, "c": CHAR, "s": text()})
     create(session, structure)
     zero = calendar.days(0, 0, 0)
@@ -519,7 +519,7 @@ ALREADY: dict[str, tuple[list[Row], list[Change], OnDivergence]] = {
 def test_a_row_that_is_ahead_gives_up_its_unique_value(
     target: Target, session: TargetSession, task: str, name: TableName, already: str, *, expects: bool
 ) -> None:
-    """Rows are written in the order of their keys: row 5 comes before row 6 changes."""
+    """Rows are written in the order of their keys: row 5 is written before row 6 changes."""
     structure = table(name, {"id": INT, "u": INT}, unique=["u"])
     create(session, structure)
     there, changes, policy = ALREADY[already]
@@ -537,7 +537,7 @@ def test_a_row_that_is_ahead_gives_up_its_unique_value(
 def test_a_key_that_comes_and_goes_removes_no_row_of_an_equal_key(
     target: Target, session: TargetSession, task: str, name: TableName, policy: OnDivergence, key: tuple[str, ...]
 ) -> None:
-    """The source tells a from A, and the target does not."""
+    """The source distinguishes a and A, and the target does not."""
     structure = table(name, {"id": text(9), "v": INT}, key=key)
     folded = replace(structure.columns[0], type=replace(structure.columns[0].type, collation="utf8mb4_general_ci"))
     create(session, replace(structure, columns=(folded, structure.columns[1])))

@@ -60,7 +60,9 @@ def updates(sent: list[str], structure: Table) -> list[str]:
 
 
 def changed(rows: dict[int, Row], chance: random.Random) -> list[Change]:
-    """Changes of all kinds: to NULL and back, to a negative zero, values that move between rows, rows that go and come."""
+    """Returns changes of all kinds: to NULL and back, to a negative zero, values that move between rows, deleted and
+    inserted rows.
+    """
     made: list[Change] = []
 
     def become(key: int, after: Row | None) -> None:
@@ -105,7 +107,7 @@ def test_only_what_changes_is_written_and_every_row_is_as_it_should_be(
         running.apply(structure, *changed(rows, chance))
         wanted = [rows[key] for key in sorted(rows)]
         assert content(session, structure) == wanted
-        if kind == "postgres":  # MySQL and MariaDB leave a 0.0 where it is when -0.0 is written over it
+        if kind == "postgres":  # MySQL and MariaDB keep 0.0 if -0.0 is written over it.
             assert bits(content(session, structure)) == bits(wanted)
             (update,) = updates(sent, structure)
             assert '"c0"' not in update
@@ -169,7 +171,7 @@ def test_where_triggers_fire_each_row_is_written_whole(
     rows = {key: row(key) for key in range(ROWS)}
     put(session, structure, *rows.values())
     ours = {key: (*one[:3], "ours", *one[4:]) for key, one in rows.items()}
-    # As with a user that may not switch triggers off.
+    # as with a user that may not disable triggers
     settings = [one for one in connection._SETTINGS if "session_replication_role" not in one]
     monkeypatch.setattr(connection, "_SETTINGS", settings)
     sent.clear()
@@ -190,7 +192,7 @@ def test_a_row_that_the_server_does_not_update_halts_the_table(
     when = "WHEN (OLD.id = 7)"
     session.execute(f"CREATE TRIGGER t BEFORE UPDATE ON {place} FOR EACH ROW {when} EXECUTE FUNCTION {nothing}()")
     session.execute(f"ALTER TABLE {place} ENABLE ALWAYS TRIGGER t")
-    monkeypatch.setattr(writer, "_IS_PLAIN", "SELECT %s::text IS NOT NULL")  # it has come behind the question
+    monkeypatch.setattr(writer, "_IS_PLAIN", "SELECT %s::text IS NOT NULL")  # The row was inserted after the question.
     changes = [(Op.UPDATE, before, (*before[:3], "ours", *before[4:])) for before in rows.values()]
     with pytest.raises(Halted, match=f"{ROWS - 1} of {ROWS} rows") as found:
         Task(target, task, expects=False).apply(structure, *changes)

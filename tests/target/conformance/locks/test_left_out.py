@@ -47,7 +47,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def ours(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
-    """The task from the zone that has left a change out."""
+    """Returns the task from the zone that has left a change out."""
     del structure
     made = ZoneTask(target, task, "c")
     yield made
@@ -63,7 +63,7 @@ def other(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
 
 
 def note(structure: Table, *key: object, removed: tuple[object, ...] | None = None) -> Change:
-    """A note of the source's log, about a change of the row with this key."""
+    """Returns a note of the source's log, about a change of the row with this key."""
     names = structure.identity
     keys = pa.Table.from_arrays([pa.array([value]) for value in key], list(names)).cast(
         pa.schema([structure.arrow.field(name) for name in names])

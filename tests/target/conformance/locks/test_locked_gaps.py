@@ -28,7 +28,7 @@ def gaps(mysql_like: Server) -> MySqlTarget:
 
 @pytest.fixture
 def sessions(gaps: MySqlTarget) -> Iterator[tuple[MySqlSession, MySqlSession]]:
-    """Both sessions lock gaps, and neither waits long."""
+    """Opens two sessions that lock gaps and do not wait long."""
     with ExitStack() as stack:
         one, two = (stack.enter_context(closing(gaps.connect())) for _ in range(2))
         one.meta.prepare()

@@ -50,7 +50,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def alone(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
-    """The only task into a zone."""
+    """Returns the only task into a zone."""
     del structure
     made = ZoneTask(target, task, "a")
     yield made
@@ -59,7 +59,7 @@ def alone(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
 
 @pytest.fixture
 def other(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
-    """A task from a third zone."""
+    """Returns a task from a third zone."""
     del structure
     made = ZoneTask(target, f"{task} other", "c")
     yield made

@@ -169,7 +169,7 @@ def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
     later = replace(structure, columns=(structure.columns[0], *wider))
     carry(session, task, "s", structure.name, later, running.epoch)
     seen = {lock.shown: lock for lock in locks(session, task, structure)}
-    # The target's table is not altered yet, and has no column w.
+    # The target's table is not altered yet, so it has no column w.
     assert outlook(session, task, "s", seen["id=1"], take).table.arrow.names == ["id", "u"]
     alter(
         session,
@@ -223,7 +223,7 @@ def alter(session: TargetSession, statement: AlterTable, before: Table, after: T
 def test_changes_of_which_the_log_holds_a_part_are_held_and_followed_as_far_as_they_go(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
-    """MINIMAL: an UPDATE is logged with its key and what it sets; bit 0 is id, 1 is s, 2 is u."""
+    """With MINIMAL images, an UPDATE is logged with its key and the columns that it sets; bit 0 is id, 1 is s, 2 is u."""
     put(session, structure, (1, "theirs", 1))
     running = Task(target, task)
     key, sets_u = b"\1", b"\1\4"
@@ -546,7 +546,7 @@ def test_what_a_program_writes_while_its_row_is_resolved_stays(
     with closing(target.connect()) as program:
         program.begin()
         program.write(change(structure, upserts=[(1, "program", 1)]))
-        program.read_rows(structure)  # what waited is sent
+        program.read_rows(structure)  # sends everything that waited
         resolving = threading.Thread(target=work)
         resolving.start()
         assert begun.wait(30)
@@ -590,7 +590,10 @@ def test_a_task_that_begins_knows_no_locks_of_an_earlier_one(
 def test_a_structure_is_kept_once_for_all_locks_that_have_it(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
-    """Also where another worker has kept it meanwhile; a lock with the structure itself is of an earlier version."""
+    """This is also true if another worker has stored the structure meanwhile.
+
+    A lock that contains its structure comes from an earlier version.
+    """
     run: Any = session
     running = Task(target, task)
     running.apply(structure, *((Op.UPDATE, (n, "a", n), (n, "b", n)) for n in range(1, 6)))

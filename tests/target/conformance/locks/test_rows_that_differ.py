@@ -1,6 +1,6 @@
-"""What a server gives back of any value is the value; what somebody else has written there is not.
+"""The value that a server returns equals the written value; a value that another program has written there does not.
 
-PIDTS_EXAMPLES=100000 compares so many random rows on each server.
+PIDTS_EXAMPLES=100000 compares this number of random rows on each server.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def write(session: TargetSession, net: NetChange) -> None:
 def logged(
     structure: Table, op: Op, before: pa.Table | None, after: pa.Table | None, partial: Sequence[bytes] | None = None
 ) -> ChangeBatch:
-    """One change for each row."""
+    """Returns one change for each row."""
     size = len(next(each for each in (before, after) if each is not None))
     lsns = pa.array([Lsn(0, 1, 1000 + place).to_bytes() for place in range(size)], pa.binary(Lsn.SIZE))
     fields = change_schema(structure)
@@ -89,7 +89,7 @@ def keys(differing: Divergence | None) -> list[Any]:
 
 
 def moved_on(structure: Table, before: pa.Table) -> pa.Table:
-    """Rows after an update that no target has."""
+    """Returns rows after an update that no target has."""
     last = structure.columns[-1].name
     assert last == "v"
     return before.set_column(len(structure.columns) - 1, last, pa.array([-7] * len(before), pa.int32()))
@@ -111,7 +111,7 @@ def test_a_difference_in_any_column_is_found_and_no_other(session: TargetSession
     assert found(session, logged(structure, Op.UPDATE, before, after)) is None
     assert found(session, logged(structure, Op.DELETE, before, None)) is None
     assert found(session, logged(structure, Op.INSERT, None, before)) is None, "applied before"
-    # Each of the rows three times: a statement names those that have another row's value in a column.
+    # Each row occurs three times: one statement names the rows that have another row's value in a column.
     thrice = rows(
         structure, *([3 * other + at, *row, 0] for other in range(3) for at, row in enumerate((low, high, nulls), 4))
     )

@@ -23,7 +23,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 def test_no_file_is_read_whatever_the_server_asks_for(
     target: Target, session: TargetSession, name: TableName, tmp_path: Path
 ) -> None:
-    """A server that sends, on request, what a false server would send."""
+    """The server sends, on request, what a hostile server would send."""
     secret = tmp_path / "secret"
     secret.write_text("1\n")
     structure = table(name, {"id": INT})
@@ -52,7 +52,7 @@ def test_a_server_that_takes_no_files_is_given_statements(
     try:
         late = target.connect()
         assert not late.server.takes_files
-        session._loader._takes_files = True  # as of a session that was there before
+        session._loader._takes_files = True  # as if it were from a session that existed before
         for each, key in ((late, 1), (session, 2)):
             assert load(each, structure, (key, 1))
             assert not load(each, structure, (10 + key, 1), (key, 2))

@@ -1,6 +1,7 @@
-"""MySQL and MariaDB: any history, cut into any batches, leaves what a row-by-row replay leaves; so does its end, again.
+"""MySQL and MariaDB: any history, in any batches, has the same result as a row-by-row replay; also if its end is
+repeated.
 
-The tables have keys that fold case and trailing spaces, unique keys with NULLs, and rows that trade their values.
+The tables have keys that ignore case and trailing spaces, unique keys with NULLs, and rows that swap their values.
 """
 
 from __future__ import annotations

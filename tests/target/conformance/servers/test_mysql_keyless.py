@@ -1,4 +1,6 @@
-"""MySQL and MariaDB: rows of tables without a key come and go by the number of their copies, and by their exact values."""
+"""MySQL and MariaDB: rows of tables without a key are inserted and removed by the number of equal rows and by exact
+values.
+"""
 
 from __future__ import annotations
 

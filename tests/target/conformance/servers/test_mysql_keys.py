@@ -113,7 +113,7 @@ def test_a_unique_key_over_an_expression_refuses(session: TargetSession, name: T
 
 
 def _refuses(session: TargetSession, name: TableName, body: str) -> None:
-    """Texts that differ on the source and are equal in the target's key: no row is lost."""
+    """Texts that differ on the source are equal in the target's key: the statement is refused, and no row is lost."""
     made(session, name, body)
     structure = table(name, {"id": INT, "u": text(), "v": INT})
     folds = "general_ci" in body or "left" in body or "(4)" in body
@@ -265,7 +265,7 @@ def test_null_is_never_replaced_by_what_the_server_makes_up(
 @pytest.mark.parametrize("kind", ["mariadb"])
 @pytest.mark.parametrize("key", ["int AUTO_INCREMENT", "bigint unsigned", "varchar(40) COLLATE utf8mb4_bin"])
 def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, kind: str, key: str) -> None:
-    """The form of the condition without a subquery, on a server with the same syntax."""
+    """The test uses the condition's form without a subquery, on a server with the same syntax."""
     del kind
     made(session, name, f"id {key} PRIMARY KEY, u int UNIQUE, v int")
     kind_of_key = text() if "varchar" in key else ColumnType(Kind.BIGINT, unsigned="unsigned" in key)

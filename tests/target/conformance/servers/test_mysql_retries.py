@@ -1,4 +1,6 @@
-"""MySQL and MariaDB: a deadlock, a held lock, a read-only server and a killed connection cost an attempt, but no row."""
+"""MySQL and MariaDB: after a deadlock, a held lock, a read-only server or a killed connection, a batch is tried again,
+and no row is lost.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def rival(target: MySqlTarget, structure: Table) -> Iterator[Callable[[str], Any
 
 
 class Attempts:
-    """A batch of rows 1 and 2; what happens between them in the first attempt is the test's choice."""
+    """A batch of rows 1 and 2. Each test chooses what happens between them in the first attempt."""
 
     def __init__(self, structure: Table, between: Callable[[TargetSession], None] = lambda _: None) -> None:
         self._structure, self._between = structure, between
@@ -68,7 +70,7 @@ class Attempts:
         self.count += 1
         yield change(self._structure, upserts=[(1, self.count)])
         if self.count == 1:
-            session.exchange.flush()  # row 1 is locked from now on
+            session.exchange.flush()  # Row 1 is locked from now on.
             self._between(session)
         yield change(self._structure, upserts=[(2, self.count)])
 
@@ -76,7 +78,7 @@ class Attempts:
 def committed(
     target: MySqlTarget, task: str, attempts: Attempts, *, pause: Callable[[], object] = lambda: None
 ) -> tuple[Outcome, list[Any]]:
-    """`pause` is called before the second attempt."""
+    """Commits the batch; calls `pause` before the second attempt."""
     session = target.connect()
     epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     with Committer(target, task, "s", epoch, retry=Retry(attempts=3), sleep=lambda _: pause() and None) as writer:
@@ -92,7 +94,7 @@ def test_the_victim_of_a_deadlock_tries_again(
 ) -> None:
     threads: list[threading.Thread] = []
     rival("START TRANSACTION")
-    rival("UPDATE {t} SET v = -1 WHERE id BETWEEN 2 AND 50")  # the heavier transaction is not chosen
+    rival("UPDATE {t} SET v = -1 WHERE id BETWEEN 2 AND 50")  # The server does not choose the larger transaction.
 
     def cross(_: TargetSession) -> None:
         threads.append(threading.Thread(target=rival, args=["UPDATE {t} SET v = -1 WHERE id = 1"]))
@@ -187,7 +189,7 @@ def test_a_small_transaction_takes_few_round_trips(target: MySqlTarget, task: st
     session = target.connect()
     session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
     session.begin()
-    session.write(change(structure, upserts=[(1, 1)]))  # the table is looked at once
+    session.write(change(structure, upserts=[(1, 1)]))  # The table is read once.
     session.commit()
     before = session.exchange.trips
     session.begin()

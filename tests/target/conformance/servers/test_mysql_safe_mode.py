@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: in safe mode rows that collide by a unique value are removed, and no other row is."""
+"""MySQL and MariaDB: in safe mode, rows that collide with a written unique value are removed, and no other rows are."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_prefixes_of_bytes(session: TargetSession, name: TableName) -> None:
 
 
 def test_a_rival_in_the_middle_of_many_rows(session: TargetSession, name: TableName) -> None:
-    """The changes before the collision are written again, and none of them twice."""
+    """The changes before the collision are written again, and none of them is written twice."""
     made(session, name, "id int PRIMARY KEY, u int UNIQUE")
     structure = table(name, {"id": INT, "u": INT}, unique=["u"])
     write(session, change(structure, upserts=[(90_000, 8_500), (90_001, 90_001), (9, 3)]))

@@ -1,4 +1,4 @@
-"""PostgreSQL: rows of tables without a key come and go by the number of their copies, and by their exact values."""
+"""PostgreSQL: rows of tables without a key are inserted and removed by the number of equal rows and by exact values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_fewer_copies_than_recorded_halt_and_the_row_is_named(session: TargetSes
 
 
 def test_rows_that_are_one_here_are_counted_together(session: TargetSession, name: TableName) -> None:
-    """A zero date and a partial one are both NULL here, and so is NULL."""
+    """A zero date and a partial date are both NULL on PostgreSQL, and so is NULL."""
     structure = create(session, keyless(name, {"d": ColumnType(Kind.DATE), "v": INT}))
     zero, odd = calendar.days(0, 0, 0), calendar.days(2024, 0, 15)
     write(session, structure, upserts=[[zero, 1], [odd, 1], [None, 1], [None, 2]])
@@ -104,7 +104,7 @@ def test_columns_of_other_types_and_partitions_are_no_obstacle(session: TargetSe
 
 
 def test_many_rows_are_removed_in_time(session: TargetSession, name: TableName) -> None:
-    """Comparing each row with each other row would take hours."""
+    """Comparing each row with every other row would take hours."""
     structure = create(session, keyless(name, {"a": INT, "b": text()}))
     write(session, structure, upserts=[[number % 5000, "x"] for number in range(40_000)])
     write(session, structure, [([number, "x"], 7) for number in range(5000)])

@@ -37,7 +37,9 @@ def structure(session: PostgresSession, name: TableName) -> Table:
 
 
 def failing(session: PostgresSession, structure: Table, state: str) -> None:
-    """The table refuses the first statement that writes to it; a sequence remembers what a rollback undoes."""
+    """Makes a table that refuses the first statement that writes to it: a sequence keeps its count although the
+    statement is rolled back.
+    """
     place = f'"{structure.name.schema}"."{structure.name.name}"'
     session.execute(f'CREATE SEQUENCE {place[:-1]}_s"')
     session.execute(
@@ -113,7 +115,7 @@ def test_a_deadlock_is_tried_again(
 
 
 def test_a_standby_is_waited_for(target: Target, session: PostgresSession, structure: Table, task: str) -> None:
-    """A role that may only read in the first attempt may write in the second."""
+    """The role may only read in the first attempt, and may write in the second."""
     epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     tries: list[int] = []
 

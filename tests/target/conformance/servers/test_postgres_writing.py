@@ -68,14 +68,14 @@ def test_a_small_commit_is_two_round_trips(session: PostgresSession, name: Table
         session.meta.checkpoints.save(replace(stored, lsn=checkpoint(100 + number).lsn, epoch=claimed.epoch))
         session.commit()
         taken.append(session.exchange.trips - before)
-    assert taken[1:] == [2, 2]  # the first one looks at the tables, too
+    assert taken[1:] == [2, 2]  # The first statement reads the table's structure, too.
     assert all(content(session, structure) == [(2, "v2"), (3, None)] for structure in tables)
 
 
 def test_an_error_names_the_table_that_it_is_of(session: PostgresSession, name: TableName) -> None:
     good = create(session, table(name, {"id": INT, "v": text(3)}))
     bad = create(session, table(TableName(name.schema, name.name + "_b"), {"id": INT, "v": text(3)}))
-    for _ in range(8):  # also of statements that the server has prepared by now
+    for _ in range(8):  # also statements that the server has prepared by now
         with pytest.raises(Halted, match="too long") as error:
             write(
                 session,
@@ -118,7 +118,7 @@ def test_a_table_of_many_columns_and_a_large_row_go_through(session: PostgresSes
 
 @pytest.mark.parametrize("count", [3, 400])
 def test_null_may_be_anywhere(session: PostgresSession, name: TableName, count: int) -> None:
-    """Few values are packed by a loop, many by kernels; slices begin inside a buffer."""
+    """A loop packs few values, kernels pack many; slices begin inside a buffer."""
     kinds = {
         "id": INT,
         "a": ColumnType(Kind.BIGINT),
@@ -261,7 +261,7 @@ def test_triggers_do_not_write_what_the_log_shows_anyway(session: PostgresSessio
 
 @pytest.fixture
 def limited(session: PostgresSession, postgres: Server, name: TableName) -> Iterator[PostgresSession]:
-    """A session of a role with few privileges."""
+    """Opens a session of a role with few privileges."""
     role = f"limited_{name.name[-6:]}"
     session.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
     made = PostgresTarget(postgres.host, postgres.port, role, "x", "postgres").connect()
