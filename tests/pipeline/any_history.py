@@ -108,7 +108,7 @@ Wish = tuple[str, int, int, tuple[int, ...], int, int]
 
 KINDS = ("insert", "insert", "insert", "set", "set", "set", "delete", "swap", "swap", "swap", "twin", "give", "take")
 WORDS = ("insert", "set", "set", "delete", "respell", "respell", "respell")
-"""How rarely a batch has two changes of one row: the keys are then written with other letters, which are equal keys."""
+"""Kinds for histories in which rows get other spellings of their keys, which are equal for the server."""
 
 
 def wishes(chance: random.Random, transactions: int, kinds: Sequence[str] = KINDS) -> list[list[Wish]]:

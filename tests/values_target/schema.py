@@ -35,7 +35,7 @@ class ValuesSchema:
         return stored.table if stored else None
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the same structure: nothing of it is left out."""
+        """Returns the same structure: the table was created with all of it."""
         return self.structure(name)
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ class Damage:
         return replace(sample, events=tuple(events))
 
     def _place(self, event: bytearray) -> int:
-        """Returns a place to damage. Headers have the lengths; sometimes the place is in the event's own header."""
+        """Returns a byte to damage: mostly after the header, often near it, where lengths are; seldom in the header."""
         lowest = 4 if self._chance.random() < 0.05 else HEADER
         highest = len(event) - 1 if self._chance.random() < 0.6 else min(len(event) - 1, HEADER + 60)
         return self._chance.randint(min(lowest, highest), highest)

@@ -229,7 +229,7 @@ class Left:
     shard: Shard
     name: TableName
     lsn: Lsn
-    """The rows that stay if the shard has reached this place."""
+    """The rows stay on the target if the shard has reached this place."""
     version: int
     rows: list[Row]
 

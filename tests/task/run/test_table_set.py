@@ -59,7 +59,7 @@ class Task:
     run_sql: RunSql
     programs: LoadedPrograms
     replicators: list[ReplicatorProcess] = field(default_factory=list)
-    """The place of the last transaction, which grows from start to start."""
+    """The replicators that were started. The last one continues to run between the starts of the task."""
 
     def sql(self, *statements: str) -> None:
         for statement in statements:
