@@ -13,10 +13,10 @@ COMMIT. These cases cover a break at each point:
    written again. The row is never read without its lock: a read without the lock could still show the old Lsn while the
    commit is being made, and the batch would be written twice.
 4. After COMMIT, before the caller is informed: the caller repeats the batch and gets ALREADY.
-5. A run that another run has replaced still executes, at any point. If the old run holds the lock, the new run's
-   `claim` waits for it, and the old run's batch is valid. If not, the old run finds a newer epoch when it next locks
-   the row, and ends with `Fenced`. A run's writes and its lock are in one transaction, so a run never writes without
-   having checked its epoch under the lock.
+5. A run that another run has replaced may still execute any of these steps. If the old run holds the lock, the new
+   run's `claim` waits for it, and the old run's batch is valid. If not, the old run finds a newer epoch when it next
+   locks the row, and ends with `Fenced`. A run's writes and its lock are in one transaction, so a run never writes
+   without having checked its epoch under the lock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
 """Returns the source table of a row; None if it is not known."""
 Again: TypeAlias = Callable[[Halted], bool]
-"""Whether changes that the target has refused are prepared and written once more, with other rules."""
+"""Returns whether changes that the target has refused are prepared and written once more, with other rules."""
 
 
 class Committer:
@@ -83,7 +83,7 @@ class Committer:
         again: Again = lambda _: False,
         origin: str = "",
     ) -> Outcome:
-        """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that it is there already.
+        """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that this was done already.
 
         Each attempt calls `changes` after it has locked the worker's checkpoint, and writes the changes one by one;
         `has_rows` says beforehand whether the changes have any rows. If this call itself made the commit, it never

@@ -74,7 +74,7 @@ def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iter
 def load_whole(
     session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], result: Callable[[], str]
 ) -> str | None:
-    """Replaces all rows of the table under the rule above; returns None if two of the new rows collide.
+    """Replaces all rows of the table, by the rule of this module; returns None if two of the new rows collide.
 
     Otherwise it returns the text of `result`, or that of the earlier attempt which loaded the rows.
     """
@@ -103,7 +103,7 @@ def load_whole(
 
 
 def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
-    """Returns the Lsn of the worker that is furthest.
+    """Returns the latest Lsn of all workers.
 
     Locks all checkpoints: no worker moves before the transaction ends.
     """

@@ -35,17 +35,20 @@ class CheckpointRecord(Protocol):
     """The position of each worker of a task, and the epoch of the run that may write."""
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Take the task over: after this, every run with an older epoch is refused. Called outside of transactions.
+        """Takes the task over: after this, every run with an older epoch is refused. Called outside of transactions.
 
         Missing rows begin at `start`. A number of workers that has changed is accepted only if all rows are at the same
         place in the log; else Halted "worker-count-changed".
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
-        """Returns all workers' rows by worker, without locks; none where the task never ran."""
+        """Returns all workers' rows by worker, without locking them; empty if the task never ran."""
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """Lock the worker's row until the transaction ends, and return it as every earlier lock holder has left it."""
+        """Locks the worker's row until the transaction ends.
+
+        Returns it as the last transaction that locked it has left it.
+        """
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Returns all workers' rows. Nobody changes them before the transaction ends; many may share the locks.
@@ -54,14 +57,14 @@ class CheckpointRecord(Protocol):
         """
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Overwrite the worker's row."""
+        """Overwrites the worker's row."""
 
 
 class StructureRecord(Protocol):
     """The structures of source tables and merged tables, as of the last schema change of each task."""
 
     def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Insert or overwrite the structures as of `lsn`; None removes a table's structure."""
+        """Inserts or overwrites the structures as of `lsn`; None removes a table's structure."""
 
     def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
         """Returns the structures that were saved last."""
@@ -77,7 +80,7 @@ class JournalRecord(Protocol):
         """Returns the schema change at `lsn`, if it was begun."""
 
     def write(self, journal: DdlJournal) -> None:
-        """Insert or overwrite it."""
+        """Inserts or overwrites the entry of a schema change."""
 
 
 class NoteRecord(Protocol):
@@ -87,7 +90,7 @@ class NoteRecord(Protocol):
         """Returns the last text; empty if none was written, or if only an earlier task has written one."""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
-        """Overwrite the text. The note without a table's name holds the task's rules."""
+        """Overwrites the text. The note without a table's name has the task's rules."""
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
         """Returns task and key of each text of this name that is not empty, always in the same order."""
@@ -97,7 +100,7 @@ class TombstoneRecord(Protocol):
     """The rows that were deleted under a version column, so that an older event does not bring them back."""
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
-        """Returns the tombstones of these keys of a table, where there are any."""
+        """Returns those tombstones of a table that have these keys."""
 
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
         """Inserts or overwrites these tombstones.
@@ -113,38 +116,38 @@ class SafeRangeRecord(Protocol):
         """Returns the place of the last of these changes; None if there are none."""
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """Overwrite that place."""
+        """Overwrites the place of the last of these changes."""
 
 
 class HaltRecord(Protocol):
     """The tables that wait for an operator, and why."""
 
     def read(self, task: str, source: str) -> list[Halt]:
-        """Returns all of them, in the order of the log."""
+        """Returns all halts, in log order."""
 
     def save(self, task: str, source: str, halt: Halt) -> None:
         """Insert or overwrite."""
 
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
-        """Remove the halts at these places; without `places`, all halts."""
+        """Removes the halts at these places; without `places`, all halts."""
 
 
 class OrderRecord(Protocol):
-    """An operator's orders about schema changes in the log."""
+    """The ddl commands of operators for schema changes in the log."""
 
     def read(self, task: str, source: str) -> list[DdlOrder]:
-        """Returns all orders that were ever given, in the order of the log."""
+        """Returns all ddl commands that were ever given, in log order."""
 
     def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
-        """Returns the order about the change at this place."""
+        """Returns the ddl command for the change at this place."""
 
     def give(self, task: str, source: str, order: DdlOrder) -> None:
-        """Replace an earlier order about the same change; the new one gets the next number."""
+        """Saves a ddl command, which replaces an earlier one for the same change and gets the next number."""
 
     def take(self, task: str, source: str, order: DdlOrder) -> bool:
-        """Mark the order as taken; nobody changes it before the transaction ends.
+        """Marks the ddl command as taken; nobody changes it before the transaction ends.
 
-        False if another order has replaced it.
+        Returns False if another command has replaced it.
         """
 
 
@@ -152,13 +155,13 @@ class ShadowRecord(Protocol):
     """The online schema changes that are under way, keyed by the source's names."""
 
     def load(self, task: str, source: str) -> dict[TableName, Shadow]:
-        """Returns all of them."""
+        """Returns all online schema changes that are under way."""
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
-        """Insert or overwrite; None removes."""
+        """Inserts or overwrites the record of a table; None removes it."""
 
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
-        """Keep these and no others."""
+        """Replaces all records by these."""
 
 
 class MoveRecord(Protocol):
@@ -168,7 +171,7 @@ class MoveRecord(Protocol):
     """
 
     def any(self, task: str, source: str, target_table: TableName) -> bool:
-        """Returns whether there is an entry."""
+        """Returns whether the merged table has entries."""
 
     def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
         """Returns the members that have got one of these keys."""
@@ -177,16 +180,16 @@ class MoveRecord(Protocol):
         """Insert or overwrite."""
 
     def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
-        """Remove the entries of keys that this member does not have any more."""
+        """Removes the entries of keys that this member does not have any more."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Give members other names, all at once. If an earlier member had one of the new names, its entries stay."""
+        """Renames members, all at once. If an earlier member had one of the new names, its entries stay."""
 
     def target_tables(self, task: str, source: str) -> list[TableName]:
         """Returns the merged tables that have entries, by their names on the target."""
 
     def forget(self, task: str, source: str, target_table: TableName) -> None:
-        """Remove all entries of the table."""
+        """Removes all entries of the table."""
 
 
 class RereadRecord(Protocol):
@@ -196,16 +199,16 @@ class RereadRecord(Protocol):
     """
 
     def add(self, task: str, source: str, name: TableName, lsn: Lsn, keys: str) -> None:
-        """Insert or overwrite the keys that belong to a place in the log."""
+        """Inserts or overwrites the keys that belong to a place in the log."""
 
     def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
-        """Returns the next keys after a place, in the order of the log."""
+        """Returns the next keys after a place, in log order."""
 
     def forget(self, task: str, source: str, name: TableName, upto: Lsn) -> None:
-        """Remove the keys up to a place in the log."""
+        """Removes the keys up to a place in the log."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Give tables other names, all at once. If an earlier table had one of the new names, its keys are removed."""
+        """Renames tables, all at once. If an earlier table had one of the new names, its keys are removed."""
 
 
 class CutoverRecord(Protocol):
@@ -215,10 +218,10 @@ class CutoverRecord(Protocol):
         """Returns the cutover of a task; None if none has begun."""
 
     def save(self, task: str, cutover: Cutover | None) -> None:
-        """Insert or overwrite; None removes the cutover and the structures at the switch."""
+        """Inserts or overwrites a cutover; None removes it and the structures at the switch."""
 
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
-        """Overwrite the structures that the server's tables have at the switch."""
+        """Overwrites the structures that the server's tables have at the switch."""
 
 
 class RangeOwnerRecord(Protocol):
@@ -277,31 +280,31 @@ class RowLockRecord(Protocol):
         """Returns the ids of locks whose form does not begin with `start`; only for tables whose keys have text."""
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrite locks of one table, which this transaction has locked and given a form."""
+        """Overwrites locks of one table, which this transaction has locked and given a form."""
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
         """Returns those of these locks that still exist; nobody else resolves them before the transaction ends."""
 
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Insert locks."""
+        """Inserts locks."""
 
     def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrite locks that this transaction has locked."""
+        """Overwrites locks that this transaction has locked."""
 
     def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
-        """Insert held changes."""
+        """Inserts held changes."""
 
     def held(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[HeldChanges]:
         """Returns the held changes of these locks, each lock's in the order of the log."""
 
     def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
-        """Remove locks with their held changes."""
+        """Removes locks with their held changes."""
 
     def forget(self, task: str, source: str, table: TableName) -> None:
-        """Remove all locks of a table."""
+        """Removes all locks of a table."""
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Insert or overwrite the keys at which the task had to delete a row and found none, with the times.
+        """Inserts or overwrites the keys at which the task had to delete a row and found none, with the times.
 
         The same record has the digests of changes that were made already (`pidts.apply.locks.made_already`).
         """
@@ -322,7 +325,7 @@ class RowLockRecord(Protocol):
         """Whether tasks may have made an entry for the table whose time is `since` or later, or is not known."""
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Remove the entries of all tasks for these keys."""
+        """Removes the entries of all tasks for these keys."""
 
 
 class Meta(Protocol):
@@ -358,7 +361,7 @@ class Meta(Protocol):
 
     @property
     def orders(self) -> OrderRecord:
-        """The operator's orders."""
+        """The ddl commands of operators."""
 
     @property
     def shadows(self) -> ShadowRecord:
@@ -385,10 +388,10 @@ class Meta(Protocol):
         """The rows that are set aside."""
 
     def prepare(self) -> None:
-        """Create the tables of `pidts_meta` where they are missing; outside of transactions."""
+        """Creates the missing tables of `pidts_meta`, outside of transactions."""
 
     def ddl_lock(self, task: str, source: str) -> AbstractContextManager[None]:
-        """Keep `checkpoints.claim` and other holders of this lock waiting until the context or the session ends."""
+        """Makes `checkpoints.claim`, and others that ask for this lock, wait until the context or the session ends."""
 
     def leave_unfinished(self, name: TableName) -> None:
-        """Record, in the transaction that creates a table, that `create_statements` has left out keys of the table."""
+        """Records, in the transaction that creates a table, that `create_statements` has left out keys of the table."""

@@ -104,22 +104,22 @@ class TargetSession(Protocol):
         """Asks the server for its clock, in seconds since 1970: one round trip that reads no table."""
 
     def begin(self, origin: str = "") -> None:
-        """Open a transaction in which each statement sees all that was committed before it began (READ COMMITTED).
+        """Opens a transaction in which a statement sees all that was committed before its begin (READ COMMITTED).
 
         `origin` names the zone from which its rows come, if it is not the source's own zone.
         """
 
     def commit(self) -> None:
-        """Make the transaction durable. After a `Transient` it is not known whether the transaction is durable."""
+        """Makes the transaction durable. After a `Transient` it is not known whether the transaction is durable."""
 
     def rollback(self) -> None:
-        """Undo; never raises, not even on a dead session."""
+        """Rolls the open transaction back; never raises, not even on a dead session."""
 
     def close(self) -> None:
-        """Roll back the open transaction and close the connection; never raises."""
+        """Rolls the open transaction back and closes the connection; never raises."""
 
     def write(self, change: NetChange) -> None:
-        """Remove `deletes`, then write `upserts`. Only a row with the same identity is overwritten.
+        """Removes `deletes`, then writes `upserts`. Only a row with the same identity is overwritten.
 
         `expected` is given only if `can_expect` is true: this call or `commit` raises `Halted` if the target has
         another row. For such a target, only values with the same bytes may be equal. `is_new` is given only if
@@ -133,14 +133,14 @@ class TargetSession(Protocol):
         """Whether `write` refuses a row of `NetChange.is_new` if this table already has a row with the same key."""
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Add rows that are expected to be new, in the open transaction, by the fastest way that changes no value.
+        """Adds rows that are expected to be new, in the open transaction, by the fastest way that changes no value.
 
-        False if the target already has such a row or a unique value of it, or if two of the given rows have the same
-        one. Then the transaction is as it was before this call.
+        Returns False if the target already has one of the rows or a unique value of it, or if two of the given rows
+        have the same key or unique value. Then the transaction is as it was before this call.
         """
 
     def clear(self, name: TableName) -> None:
-        """Remove all rows of a table, in the open transaction."""
+        """Removes all rows of a table, in the open transaction."""
 
     def read_rows(
         self,
@@ -168,13 +168,13 @@ class TargetSession(Protocol):
         """
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the indexes at which the target treats the two keys as equal; it reads no row."""
+        """Returns the indexes at which the target treats the keys of both lists as equal; reads no row."""
 
     def count(self, name: TableName) -> int:
         """Returns the number of rows."""
 
     def execute(self, sql: str, origin: str = "") -> None:
-        """Execute one statement of `schema`; `origin` as for `begin`."""
+        """Executes one statement of `schema`; `origin` as for `begin`."""
 
 
 class Target(Protocol):

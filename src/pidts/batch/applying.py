@@ -60,7 +60,7 @@ _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""
 
 Stretches: TypeAlias = Callable[[], Iterable[Stretch]]
-"""Returns a worker's changes in log order; every call returns the same."""
+"""Returns a worker's changes in log order; every call returns the same changes."""
 
 
 def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blob]) -> Counts:
@@ -220,7 +220,9 @@ class _Work:
         self._copied, self._origin = copied, origin
         self._refusals = 0
         self.expected: set[str] = set()
-        """The tables of which the target compares rows, or refuses known keys, in this attempt."""
+        """The tables whose rows the target compares in this attempt, or of which it refuses new rows with existing
+        keys.
+        """
         self._sum, self._by_table = Counts(), Counter[str]()
 
     @property
@@ -273,7 +275,7 @@ class _Work:
                 session.meta.row_locks.forget(self._rules.task, self._rules.source, table)
         for part in parts(self.newer(), self._part_bytes):
             yield from self._reduced(session, part)
-            del part  # otherwise it would stay in memory until the next part is complete
+            del part  # otherwise this part would stay in memory until the next one is complete
             # Arrow keeps freed memory for arrays of the same size, but arrays of the next part have other sizes.
             pa.default_memory_pool().release_unused()
 

@@ -12,7 +12,8 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""More than the number of blobs in one slice: a blob's `order` is its slice's number times this, plus its own number.
+"""A number above that of the blobs in one slice: a blob's `order` is its slice's number times this, plus its own
+number.
 """
 
 
@@ -25,7 +26,7 @@ class Blob:
     changes: ChangeBatch
 
     COPIED: ClassVar[int] = 0
-    """The `order` of all copied rows."""
+    """The `order` of blobs with copied rows."""
 
     @staticmethod
     def first_order(number: int) -> int:

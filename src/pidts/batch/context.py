@@ -37,8 +37,8 @@ class JobContext:
     split_rows: int | None = None
     """`pidts.split-transactions`: larger transactions are committed in parts."""
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    """The columns that must be compared because of the target's own keys, keyed by the target's table names. Only
-    several workers need them.
+    """The columns by which rows may collide because of the target's own keys, keyed by the target's table names. They
+    are needed only if there are several workers.
     """
 
     rules: Rules = field(default_factory=Rules)

@@ -27,7 +27,7 @@ class Stretch:
 
     changes: Sequence[ChangeBatch]
     inside: bool = False
-    """Whether this is a piece of one large transaction. Otherwise it ends at a transaction's end."""
+    """Whether this is a piece of one large transaction. Otherwise the stretch ends at the end of a transaction."""
     behind_cut: bool = False
     """Whether the part has a piece of a large transaction, or follows one."""
 

@@ -76,7 +76,7 @@ def _names_from_json(data: list[list[str]]) -> frozenset[TableName]:
 
 
 def pointers(plan: BatchPlan) -> list[Pointer]:
-    """Returns all pointers of a batch; the first one is empty, since every worker has a checkpoint to move."""
+    """Returns all pointers of a batch. The first one is empty: it makes every worker move its checkpoint."""
     return [
         Pointer(),
         *(Pointer(log=piece) for piece in plan.log),

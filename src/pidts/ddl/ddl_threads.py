@@ -138,7 +138,7 @@ class DdlThreads:
 
     @property
     def waiting_for_others(self) -> frozenset[Lsn]:
-        """Returns the halted changes that only an operator's order or another shard can make continue."""
+        """Returns the halted changes that continue only after a ddl command or an action of another shard."""
         with self._moved:
             halted = {lsn: one.waits for lsn, one in self._halted.items() if lsn not in self._retried}
         still = self._shards.still
@@ -153,7 +153,10 @@ class DdlThreads:
             return any(one.halt.awaits for one in self._halted.values())
 
     def start(self, context: JobContext, state: PlanState) -> None:
-        """Begins the due changes of a state that have not begun. The target has all log before these changes."""
+        """Begins those due changes of a state that have not begun.
+
+        The target has the whole log before these changes.
+        """
         self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
         for lsn in state.dues:
@@ -254,18 +257,18 @@ class DdlThreads:
                     case Superseded(source=""):
                         self._pause(
                             _LOOK_SECONDS
-                        )  # the order may be about another shard: the thread of that shard reads it
+                        )  # The ddl command may be for another shard, whose thread then reads it.
                     case Superseded(source=source):
                         self._shards.forget(source)
                     case Waits(wait=Wait(begun=(_, _))):
                         self._report_wait(due, result)
-                        self._pause(_ORDER_SECONDS)  # the record alone shows which place that source has reached
+                        self._pause(_ORDER_SECONDS)  # Only the record shows which place that source has reached.
                     case Waits():
                         self._wait_for_shards(due, result, is_newer)
             again = True
 
     def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[], bool]) -> None:
-        """Waits until the group allows the change to continue, or there is another order.
+        """Waits until the group allows the change to continue, or until there is another ddl command.
 
         When the group's state has changed, the change is tried again, but never without a pause. Without it, two
         contradicting answers could cause an endless loop that nobody notices.
@@ -293,7 +296,7 @@ class DdlThreads:
             self._retried.add(due.lsn)
 
     def _wait_for_order(self, due: DueChange, is_decided: Callable[[], bool]) -> None:
-        """Waits for an operator's order, or until another shard has made the change for this shard, too."""
+        """Waits for a ddl command, or until another shard has made the change for this shard, too."""
         while True:
             self._pause(_ORDER_SECONDS)
             self._report_blocked(due)
@@ -388,7 +391,7 @@ class DdlThreads:
                 session.meta.halts.resolve(due.context.task, due.source, [halt.place])
 
     def _halted_since(self, lsn: Lsn) -> float:
-        """Returns since when the change's tables are halted before it; the present time if they are not halted yet."""
+        """Returns the time since when the change's tables are halted; the present time if they are not halted yet."""
         known = self._halted.get(lsn)
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 

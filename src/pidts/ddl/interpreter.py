@@ -1,9 +1,8 @@
 """Determines how a DDL in the log changes the recorded structures of the source, and what the target runs for it.
 
-The target may have to run something else than the DDL, for four reasons: the statement belongs to an online schema
-change (`online_ddl`); an operator has ordered something else; other sources have rows in the target table
-(`protected_rows`); or the task's filters leave out parts of the statement, and the target has other names
-(`target_statement`).
+The target may have to run another statement than the source, for four reasons: the statement belongs to an online
+schema change (`online_ddl`); a ddl command replaces it; other sources have rows in the target table (`protected_rows`);
+or the task's filters leave out parts of the statement, and the target has other names (`target_statement`).
 """
 
 from __future__ import annotations
@@ -177,10 +176,10 @@ class Interpreter:
         return taken(statement, text, context.rules, due.where, due.dialect, context.structures)
 
     def _as_ordered(self, order: DdlOrder) -> SchemaChange:
-        """Returns the ordered change, which replaces a statement that cannot be followed.
+        """Returns the change that a ddl command defines, in place of a statement that cannot be followed.
 
-        Rows after it have the structure that the ordered statements define, if these statements are in the source's
-        SQL. Otherwise the structure stays as it was.
+        Rows after it have the structure that the command's statements define, if these are in the source's SQL.
+        Otherwise the structure stays as it was.
         """
         context, due, text = self._context, self.due, self.due.query.sql
         with closing(context.target.connect()) as session:
@@ -304,5 +303,5 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
 
 
 def overrides(order: DdlOrder | None) -> bool:
-    """Whether the order replaces the statement, so that the statement is not run."""
+    """Whether the ddl command replaces the statement, so that the statement is not run."""
     return order is not None and order.kind in {OrderKind.SKIP, OrderKind.REPLACE}

@@ -1,4 +1,4 @@
-"""Reads an operator's orders about one schema change. The thread that makes the change uses this."""
+"""Reads the ddl commands for one schema change. The thread that makes the change uses this."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Reads the orders from the target. The target may be unreachable for a while."""
+    """Reads the ddl commands from the target, which may be unreachable for a while."""
 
     context: JobContext
     lsn: Lsn
     pause: Callable[[float], None]
     """Sleeps; raises if the run has ended."""
     seconds: float
-    """The pause between two attempts to read an order."""
+    """The pause between two attempts to read a ddl command."""
 
     def read(self) -> DdlOrder | None:
-        """Returns the order that is in force; retries until it can be read."""
+        """Returns the ddl command that is in force; retries until it can be read."""
         while True:
             try:
                 return self._read()
@@ -35,7 +35,7 @@ class Orders:
                 self.pause(self.seconds)
 
     def is_newer(self, tried: DdlOrder | None) -> bool:
-        """Whether another order was given after `tried`; retries until this can be read."""
+        """Whether another ddl command was given after `tried`; retries until this can be read."""
         order = self.read()
         if order is None or not _is_newer(order, tried):
             return False
@@ -43,7 +43,7 @@ class Orders:
         return True
 
     def is_superseded(self, tried: DdlOrder | None) -> bool:
-        """Whether another order can be read at this moment: an order must take effect even amid failing attempts."""
+        """Whether another ddl command can be read now: a command must take effect even while all attempts fail."""
         try:
             order = self._read()
         except Transient:

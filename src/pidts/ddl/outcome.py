@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The result that the target has the change. The fields have the altered objects; None for a dropped object."""
+    """The result if the target has the change. The fields have the altered objects; None for a dropped object."""
 
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """The result that nothing was changed: other shards must arrive first, or sources must report their tables."""
+    """The result if nothing was changed: other shards must arrive first, or sources must report their tables."""
 
     wait: Wait
     arrival: Arrival | None = None

@@ -35,7 +35,7 @@ def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
 
 
 def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
-    """Signals which tables are held for now."""
+    """Signals which tables must wait at present."""
     path = staging / "ddl" / "kept"
     if not tables and not path.exists():
         return
@@ -46,7 +46,7 @@ def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
 
 
 def kept_of(staging: Path) -> frozenset[TableName]:
-    """Returns the tables that are held for now."""
+    """Returns the tables that must wait at present."""
     with suppress(FileNotFoundError):
         return frozenset(TableName(*name) for name in json.loads((staging / "ddl" / "kept").read_text()))
     return frozenset()

@@ -30,7 +30,9 @@ from pidts.shards.decide import MissedChanges, Wait
 _log = structlog.get_logger(__name__)
 
 _PATIENT = Retry(attempts=1_000)
-"""Another session on the target may lock the table for hours. Only changes of this table wait for that session."""
+"""Nearly endless attempts: another session on the target may lock the table for hours, but only changes of this table
+wait for that session.
+"""
 
 
 def run_ddl(
@@ -45,10 +47,10 @@ def run_ddl(
 ) -> Result:
     """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
-    `order` is an operator's order about it, and `is_superseded` says whether there is a newer one. If other sources map
-    to the same target table, the shard groups in `groups` decide; `since` is the time since when the change waits for
-    them. `again`: this run has tried the change before. Then "done" in the journal may come from another member, and
-    the structures in the context may be older than the change.
+    `order` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. If other
+    sources map to the same target table, the shard groups in `groups` decide; `since` is the time since when the change
+    waits for them. `again`: this run has tried the change before. Then "done" in the journal may come from another
+    member, and the structures in the context may be older than the change.
 
     The rows of a CREATE TABLE ... SELECT are in the same entry. A batch writes them like other rows.
     """

@@ -42,7 +42,7 @@ def origin_of_held(
 
 
 class Groups:
-    """All groups of held tables in one batch; `held` are those that remain after it."""
+    """All groups of held tables in one batch. `held` are the groups that are still held after the batch."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Groups:
         """Schema changes that concern several groups: their tables, and the groups that wait before them."""
 
     def walk(self, groups: Iterable[Held], overtaken: Collection[Held], log: Log, goal: Lsn) -> None:
-        """Moves each group as far as possible; groups that a schema change has just stopped have to wait."""
+        """Moves each group as far as possible. Groups that a schema change stops in this batch have to wait."""
         left = deque(groups)
         while left:
             group = left.popleft()
@@ -80,7 +80,7 @@ class Groups:
                 self.has_moved = True
 
     def _walk(self, group: Held, log: Log, goal: Lsn, left: deque[Held]) -> Held | None:
-        """Returns the group after the batch; None if it has caught up. Adds tables that were split off to `left`."""
+        """Returns the group after the batch; None if it has caught up. Adds tables that leave the group to `left`."""
         if group.halted or (group.due is not None and group.due not in self._done):
             return group
         if (staying := group.tables & self._kept) and group.due is not None:

@@ -17,8 +17,8 @@ class Limits:
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """This is less than the most log that the driver applies without a Spark job, since a batch may be larger by one
-    entry.
+    """This limit is lower than the limit up to which the driver applies log without a Spark job, since a batch may be
+    larger by one entry.
     """
     chunk_rows: int = 20_000
     """The number of rows of a table's first chunk; fewer if rows are long, or if their length is not known."""
@@ -29,11 +29,13 @@ class Limits:
     threads: int = 4
     """The number of chunks that are read at the same time."""
     follows: bool = True
-    """Whether changes in the log are awaited while a copy is under way."""
+    """Whether somebody waits for changes in the log while a copy is under way."""
     rate: int | None = None
     """The most rows per second that are read, for all tables together."""
     idle_entries: int = 10_000
-    """The number of other tables' transactions after which the position moves although no table needs it."""
+    """The number of transactions of other tables after which the position moves, although the batch has nothing to
+    apply.
+    """
     idle_bytes: int = 8 << 20
     """The bytes of other tables' log after which the position moves; until then, the relay keeps this log."""
     one_origin: bool = False

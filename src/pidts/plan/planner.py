@@ -134,7 +134,7 @@ def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
 
 
 class _Main:
-    """Moves all tables that are not held along the log."""
+    """Moves the tables that are not held along the log."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class _Main:
         return True
 
     def _keep(self) -> None:
-        """Holds the `kept` tables from this place on.
+        """Makes the `kept` tables wait at this place.
 
         If a due schema change has begun for all of its tables, these tables first pass it together.
         """

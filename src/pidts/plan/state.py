@@ -28,7 +28,9 @@ class Held:
     due: Lsn | None = None
     """The schema change that they wait for; None if they only have to catch up."""
     halted: bool = False
-    """Whether the target refused their next change in this run: they are held at this place until the run ends."""
+    """Whether the target has refused their next change in this run: then the tables stay at this place until the run
+    ends.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class PlanState:
 
     @property
     def needs(self) -> Lsn:
-        """Returns the place up to which the target has all tables' changes; the log after it is still needed."""
+        """Returns the place up to which the target has the changes of all tables; the later log is still needed."""
         return min([self.lsn, *(group.lsn for group in self.held)])
 
     @property

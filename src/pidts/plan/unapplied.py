@@ -18,11 +18,11 @@ class Unapplied:
     def __init__(self, work_of: WorkOf) -> None:
         self._work_of = work_of
         self._clear: Lsn | None = None
-        """The place up to which the log has nothing more for the task."""
+        """The place up to which the log has no further change for the task."""
         self._found: LogEntry | None = None
 
     def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:
-        """Returns the first entry with changes that tables at the task's place lack; None if they lack no change.
+        """Returns the first entry with changes that the target lacks; None if it lacks none.
 
         The log is read from the end of the previous search on, at least up to `received`. Tables that are held at
         earlier places are not considered.

@@ -11,8 +11,8 @@ from pidts.plan.copy.state import CopyState, Phase
 from pidts.plan.limits import Limits
 
 Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
-"""Returns the relay's entries after one place, up to another place, in order. The second place ends an entry; None: all
-entries.
+"""Returns the relay's entries after one place, up to another place, in log order. The second place is the end of an
+entry; None: all entries after the first place.
 """
 
 
@@ -42,7 +42,8 @@ class Work:
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """Pairs of names, before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed: if they are being copied by the old key, the progress is not valid any more.
+    """Tables whose key may have changed: if such a table is being copied, its progress is not valid any more, since it
+    is a place in the order of the old key.
     """
     comes_back: bool = False
     """Whether the rows came from a zone whose changes the task does not pass on.

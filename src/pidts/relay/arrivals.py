@@ -32,7 +32,9 @@ _SUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _SUM.size
 _RECORDS: Final = 1 << 15
 _TOGETHER_SECONDS: Final = 0.005
-"""If log arrives this soon after the first bytes that the last record covers, the last record covers it, too."""
+"""If log arrives within this number of seconds after the first bytes that the last record covers, the last record
+covers it, too.
+"""
 _KEPT: Final = 4096
 """The number of records that the writer has in memory."""
 
@@ -94,7 +96,7 @@ class ArrivalWriter:
                 os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
 
     def arrived(self, lsn: Lsn) -> float | None:
-        """Returns when the log up to this Lsn came; None if it has not come, or before the oldest record in memory."""
+        """Returns when the log up to this Lsn arrived; None if it has not arrived, or before the oldest record."""
         known = list(self._recent)
         at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
         return known[at].at if 0 < at < len(known) else None

@@ -89,7 +89,7 @@ def _put_lsn(at: int, change_no: int, log_index: int, offset: int) -> int:
 
 @jit
 def _encode(numbers: Any, lines: Any, texts: Any, names: Any, targets: Any) -> int:
-    """Writes all records and returns the number of stretches of GTIDs."""
+    """Writes all records; returns the number of ranges of consecutive GTIDs."""
     change_no, log_index, begin, base = numbers[_CHANGE_NO], numbers[_LOG_INDEX], numbers[_EXTENT], numbers[_BASE]
     prev_change_no, prev_log_index = numbers[_PREV_CHANGE_NO], numbers[_PREV_LOG_INDEX]
     prev_offset = numbers[_PREV_OFFSET]

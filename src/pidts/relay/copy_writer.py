@@ -110,7 +110,7 @@ class CopyWriter:
 
     @property
     def has(self) -> IndexPrefix | None:
-        """Returns the part that the copy has of its last segment; None while the copy is empty."""
+        """Returns which part of its last segment the copy has; None while the copy is empty."""
         return self._has
 
     @property
@@ -119,7 +119,7 @@ class CopyWriter:
         return self._has.lsn if self._has is not None else None
 
     def has_room(self) -> bool:
-        """Whether the disk has space for another attempt after it was full."""
+        """Whether the disk, which was full, has space for another attempt."""
         return has_room(self._folder.path)
 
     def write(self, piece: SegmentPiece) -> None:

@@ -20,7 +20,7 @@ from pidts.relay.refetch import forget_refetches
 
 
 class WriterLock:
-    """A lock that is taken at construction and released by `release`."""
+    """The lock of a relay's writer. Creating this object takes the lock, and `release` releases it."""
 
     def __init__(self, path: Path, source_id: str) -> None:
         # The lock file is never removed or replaced: a process that still has the old file open would lock another

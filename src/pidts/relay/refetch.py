@@ -56,9 +56,9 @@ class Refetch:
     """A part of the log that was received and has to be received again."""
 
     after: Lsn
-    """The end of the last intact entry."""
+    """The end of the last intact entry before the damage."""
     to: Lsn
-    """The place up to which the relay had received when the cut was requested."""
+    """The place up to which the relay had the log when the cut was requested."""
     why: str
     """The code of the error."""
     asked_at: float = 0.0

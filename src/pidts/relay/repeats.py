@@ -17,7 +17,7 @@ _LAST_INDEX, _LAST_BYTE = 2**32 - 1, 10**12 - 1
 
 
 def whole_stretch(change_no: int) -> Lsn:
-    """Returns a place after the whole log of a server; `change_no` is the number of replacements before this server."""
+    """Returns a place after the whole log of a server; `change_no` says how often the source was replaced before."""
     return Lsn(change_no, _LAST_INDEX, _LAST_BYTE)
 
 

@@ -35,7 +35,7 @@ def make_segment(folder: Folder, number: int, log: bytes, index: bytes) -> list[
     except OSError:
         for handle in handles:
             os.close(handle)
-        for path in reversed(paths):  # removes the index first, since it refers to the log's bytes
+        for path in reversed(paths):  # The index is removed first, since it refers to the bytes of the log.
             path.unlink(missing_ok=True)
         raise
     return handles

@@ -25,7 +25,7 @@ _EVENT_BYTES = 16
 _NAME_SIZE = struct.Struct("=I")
 """The format of the last four of these bytes: the size of the name that follows."""
 _LOOKS = 4
-"""If the kernel cannot report writes, a wait lasts only this fraction (1 / 4) of its time, and the caller checks."""
+"""If the kernel cannot report writes, a wait lasts only one quarter of its time, and then the caller checks."""
 
 
 class FolderWatch:

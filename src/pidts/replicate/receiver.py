@@ -50,7 +50,7 @@ class Receiver:
         self._unsynced, self._synced_at = 0, monotonic()
         self._blocks: BlockScan | None = None
         self._long: bytearray | None = None
-        """An event that arrives in pieces and is collected before it is used."""
+        """The pieces of an event that arrives in pieces and is collected before it is used."""
         self._passing = False
         """Whether an event that arrives in pieces is written to the relay piece by piece."""
         self.events = 0

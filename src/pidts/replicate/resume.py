@@ -29,7 +29,9 @@ from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
-"""The code of the only temporary error here. The replicator waits only for a limited time for the end of this error."""
+"""The code of the only error here that may end by itself. The replicator waits for its end, but only for a limited
+time.
+"""
 SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
 _FAR = 2**32

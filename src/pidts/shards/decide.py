@@ -113,7 +113,7 @@ class ShardGroup:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The decision that a member waits for others, with the reasons."""
+    """The decision by which a member waits for others, with the reasons."""
 
     awaited: tuple[Member, ...] = ()
     """Members that have not arrived."""
@@ -376,11 +376,11 @@ def _takes(one: Arrival, there: Table) -> bool:
 def _leads_to(group: ShardGroup, arrival: Arrival, goal: Table) -> bool:
     is_ordered = arrival.order is OrderKind.REPLACE
     if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
-        return False  # its rows still have earlier values
+        return False  # The rows of this member still have earlier values.
     if same_version(arrival.after, goal):
         return True
     if group.mode == "optimistic" and same_but_order(arrival.after, goal):
-        return True  # rows are written by column names
+        return True  # Rows are written by column names.
     is_late = arrival.runs and _is_late(group, arrival) and not group.missed_by(arrival)
     return is_late and _takes(arrival, goal) and not _filled_otherwise(arrival, goal)
 
@@ -447,7 +447,7 @@ def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
     A ddl command may accept earlier values, or the values of a clock. But no ddl command can make two defaults equal.
     """
     if not mine.runs:
-        return frozenset()  # the new table has no rows yet
+        return frozenset()  # The new table has no rows yet.
     if mine.unlocked:
         return _filled_otherwise(mine, group.agreed)
     gone = {name.lower() for name in group.dropped.get(mine.member, ())}

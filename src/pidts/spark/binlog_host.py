@@ -1,6 +1,6 @@
 """A replicator inside a streaming query's planner, which fills the relay that the query reads.
 
-The relay is a folder that the user gives, or a folder of our own that is removed with the query. In the second case, a
+The relay is a folder that the user gives, or a temporary folder that is removed with the query. In the second case, a
 restarted query begins with a new folder, at the place of the query's offset: only Spark's checkpoint decides where a
 query continues.
 """
@@ -109,7 +109,7 @@ class HostedRelay:
             return source_dialect(session)
 
     def release(self, lsn: Lsn) -> None:
-        """Removes log that the query no longer needs, but only from a folder of our own."""
+        """Removes log that the query no longer needs, but only from a temporary folder."""
         if self._private is not None:
             purge(self._private, self._source_id, lsn)
 
@@ -131,7 +131,7 @@ class HostedRelay:
         return lag | self._source_end
 
     def close(self) -> None:
-        """Stops receiving, and removes a folder of our own."""
+        """Stops receiving, and removes a temporary folder."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)

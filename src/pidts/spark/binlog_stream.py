@@ -145,7 +145,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found if isinstance(start, Lsn) else replace(found, change_no=self._change_no())
 
     def _change_no(self) -> int:
-        """Returns how often the source of a given relay was replaced; 0 for a relay of our own."""
+        """Returns how often the source of the user's relay was replaced; 0 for a temporary relay."""
         if self._options.relay is None:
             return 0
         origin = self._host.reader.origin

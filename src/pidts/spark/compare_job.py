@@ -30,7 +30,7 @@ _TASKS_OF_SLOT = 2
 
 
 def demand_workers(spark: SparkSession, work: Work, seconds: float, look: Callable[[], None]) -> None:
-    """Raises if no process of Spark begins this work within some seconds, or the process does not reach the servers."""
+    """Raises if no process of Spark begins this work within some seconds, or if it does not reach the servers."""
     with _jobs(spark) as begin:
         job, until = begin(work, [[]]), monotonic() + seconds
         while not job.done():
@@ -94,7 +94,7 @@ def _job(spark: SparkSession, tag: str, work: Work, tasks: Sequence[Sequence[Key
 
 
 def _carrying(work: Work, tasks: Sequence[Sequence[KeySpan]]) -> Callable[[int], Sequence[SpanResult] | str]:
-    """Returns the code of a task, which returns our errors as text: Spark would repeat a task that raises."""
+    """Returns the code of a task. It returns errors of PiDTS as text, since Spark would repeat a task that raises."""
 
     def task(number: int) -> Sequence[SpanResult] | str:
         keep_what_is_loaded()

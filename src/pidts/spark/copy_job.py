@@ -257,7 +257,7 @@ def _settle(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[F
 
 def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with suppress(Exception):  # as above
+        with suppress(Exception):  # the code that needs a connection will report the error
             target.connect().close()
         warm()
         keep_what_is_loaded()

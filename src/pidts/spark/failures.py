@@ -1,7 +1,7 @@
-"""Passes our errors through Spark with their code, place and advice. Decides which errors of Spark may be retried.
+"""Passes PiDTS's errors through Spark with their code, place and advice. Decides which errors of Spark may be retried.
 
-An exception inside a Spark task reaches the driver as text in a traceback. For our errors, this text contains the whole
-error.
+An exception inside a Spark task reaches the driver as text in a traceback. For an error of PiDTS, this text contains
+the whole error.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _log = structlog.get_logger(__name__)
 
 
 class CarriedError(Exception):
-    """One of our errors in the form in which it passes through the JVM."""
+    """An error of PiDTS in the form in which it passes through the JVM."""
 
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """Wraps code that runs in a process of Spark: turns our errors into errors that the JVM can pass on."""
+    """Wraps code that runs in a process of Spark: turns errors of PiDTS into errors that the JVM can pass on."""
     try:
         yield
     except PidtsError as error:
@@ -40,7 +40,7 @@ def carried() -> Iterator[None]:
 
 
 def as_text(error: PidtsError) -> str:
-    """Returns one of our errors as JSON."""
+    """Returns an error of PiDTS as JSON."""
     return json.dumps({"kind": _kind(error), **error.to_json(), "values": error.values})
 
 
@@ -52,7 +52,7 @@ def from_text(text: str) -> PidtsError:
 
 
 def gravest(errors: Iterable[PidtsError]) -> PidtsError:
-    """Returns the first error that an operator has to see; if all may not happen again, the first one."""
+    """Returns the first error that needs an operator; if all errors may end by themselves, the first one."""
     return min(errors, key=lambda error: isinstance(error, Transient))
 
 
@@ -61,11 +61,11 @@ def _kind(error: PidtsError) -> str:
 
 
 def restored(error: Exception) -> Exception:
-    """Returns our error from inside a Spark exception.
+    """Returns the error of PiDTS that is inside a Spark exception.
 
     If there is none, returns an error with Spark's text for a retry.
 
-    An exception that is neither ours nor Spark's is a fault of the program, and is returned unchanged.
+    An exception that comes neither from PiDTS nor from Spark is a fault of the program, and is returned unchanged.
     """
     if not is_spark_error(error):
         return error

@@ -26,9 +26,9 @@ from pidts.spark.session import jvm_options, not_started
 _END_SECONDS = 10.0
 _LOST = ("TTransportException", "TProtocolException")
 _STATE = "pidts.state"
-"""The property that must be unchanged for a switch.
+"""A switch succeeds only if the table still has the expected value of this property.
 
-If it has another value, Hive 2.3.10, 3.1.4, 4 and later refuse the switch.
+If the table has another value, Hive 2.3.10, 3.1.4, 4 and later refuse the switch.
 """
 _PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
 _EMBEDDED = {

@@ -40,7 +40,7 @@ _LOOK_SECONDS = 0.02
 
 
 class SparkOnDemand:
-    """The session and the query of one run. One thread requests them; another thread starts and ends them."""
+    """The Spark session and the query of one run. One thread requests them; another thread starts and ends them."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class Planner:
         """
 
     def next(self, state: PlanState) -> PlanState | None:
-        """Returns the state after the next batch; None if there is nothing to do.
+        """Plans the next batch: returns the state after it; None if there is nothing to do.
 
         If there is nothing new since the last call, a new plan is made only at intervals.
         """

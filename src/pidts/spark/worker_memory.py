@@ -1,8 +1,8 @@
 """Tunes the memory of Spark's Python workers: garbage collection, and the return of memory to the system.
 
-Spark makes each worker run a full garbage collection after every task. With our libraries loaded, the collection visits
-a million objects that are never freed. This takes a fifth of the time of a full copy, because its Spark tasks are
-short.
+Spark makes each worker run a full garbage collection after every task. With PiDTS's libraries loaded, the collection
+visits a million objects that are never freed. This takes a fifth of the time of a full copy, because its Spark tasks
+are short.
 
 The C library returns large arrays to the system as soon as they are freed, see `pidts.spark.session`, so that a worker
 needs little memory. But the chunks of a copy have similar sizes, so each chunk requests the returned pages again, and

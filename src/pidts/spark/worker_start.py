@@ -5,9 +5,10 @@ pyspark, pandas and Arrow. On a busy machine this takes more than ten seconds, a
 first, with only the standard library: it connects and sends Spark's secret. Then the same process becomes the
 interpreter that Spark has requested, and keeps the connection.
 
-Workers of jobs are forks of one process, Spark's daemon, and normally load their modules themselves. In a session of
-our own, the daemon loads them before it forks: all workers share that memory, and only one process spends the time.
-Spark has four more processes, which only plan. They do not load these modules: this would take seconds in each process.
+Workers of jobs are forks of one process, Spark's daemon, and normally load their modules themselves. In a session that
+PiDTS has started, the daemon loads them before it forks: all workers share that memory, and only one process spends the
+time. Spark has four more processes, which only plan. They do not load these modules: this would take seconds in each
+process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 _SOCKET = "PIDTS_WORKER_SOCKET"
 """The environment variable with the number of the connection's file descriptor."""
 _OWN = "PIDTS_OWN_SPARK"
-"""The environment variable that is set if the Spark session is ours."""
+"""The environment variable that is set if PiDTS has started the Spark session."""
 _DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
 """The modules that Spark starts for tasks of jobs. A planner has its own daemon, with another module."""
 _RESUME = "from pidts.spark.worker_start import resume; resume()"
@@ -32,7 +33,7 @@ _RESUME = "from pidts.spark.worker_start import resume; resume()"
 def launcher(folder: Path, *, own: bool = False) -> Path:
     """Writes the program that Spark starts in place of Python, and returns its path.
 
-    `own`: PiDTS has started the session. Then no process needs pandas, and workers need the modules of our jobs.
+    `own`: PiDTS has started the session. Then no process needs pandas, and workers need the modules of PiDTS's jobs.
 
     Many machines forbid running programs in their temporary folder (`noexec`). On such a machine, the path of Python
     itself is returned, and Spark starts as it does without this program.
@@ -92,7 +93,7 @@ def _hand_over(connection: socket.socket) -> None:
 
 
 def _load() -> None:
-    """Loads the modules for the tasks of our jobs.
+    """Loads the modules for the tasks of PiDTS's jobs.
 
     An error is ignored: it occurs again in a task, which can report it.
     """

@@ -56,7 +56,7 @@ class SchemaChange:
     """The source's tables that the change renames."""
     executed_at: int = 0
     order: DdlOrder | None = None
-    """An operator's order to run other statements instead of this one, or before it."""
+    """The ddl command that replaces this statement by others, or runs others before it."""
     shared: TableName | None = None
     """The merged table on the target, if other members change the table, too."""
     others: tuple[MemberChange, ...] = ()
@@ -69,7 +69,7 @@ class SchemaChange:
     """Further entries of the target's record of structures."""
 
     def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
-        """Returns the change's own statements, without the statements that an order puts before them."""
+        """Returns the change's own statements, without the statements that a ddl command puts before them."""
         match self.order:
             case DdlOrder(kind=OrderKind.SKIP):
                 return ()
@@ -80,11 +80,11 @@ class SchemaChange:
 
     @property
     def first(self) -> tuple[str, ...]:
-        """Returns the statements that an order puts before the change's own statements."""
+        """Returns the statements that a ddl command puts before the change's own statements."""
         return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
 
     def does(self, order: DdlOrder) -> bool:
-        """Whether the change runs what this order says; the order may have been given for another member."""
+        """Whether the change runs what this ddl command says; the command may have been given for another member."""
         leading = self.order
         if order is leading or not order.statements:
             return True
@@ -98,10 +98,10 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The attempt has recorded nothing: an order, or the attempt of a source, was replaced after it was read."""
+    """The attempt has recorded nothing: its ddl command, or the attempt of a source, was replaced meanwhile."""
 
     source: str = ""
-    """The source whose attempt was replaced: its member reaches the change again. Empty: an order was replaced."""
+    """The source whose attempt was replaced: its member reaches the change again. Empty: a ddl command was replaced."""
 
 
 @dataclass(frozen=True, slots=True)

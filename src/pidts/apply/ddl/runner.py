@@ -99,7 +99,7 @@ class DdlRunner:
         sleep: Callable[[float], None] = time.sleep,
         is_superseded: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_superseded` says, between two attempts at a change, whether there is a new order about the change."""
+        """`is_superseded` says, between two attempts at a change, whether there is a new ddl command for the change."""
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
@@ -228,7 +228,8 @@ class DdlRunner:
             own: Sequence[str] = ()
             with _about(change):
                 if change.first and journal.rendered == change.first:
-                    # The statements that an order puts first may change how the change itself is rendered.
+                    # The statements that a ddl command puts first may change what the target runs for the change
+                    # itself.
                     own = change.own(lambda: self._render(session, change))
                 elif guessed and change.is_foreseen:
                     own = drops_that_are_left(session, change)
@@ -286,7 +287,7 @@ class DdlRunner:
         if superseded := self._lock_epochs(session, change) or self._take(session, change):
             return superseded
         if not rendered:
-            # An order to run nothing is completed by the same commit that takes the order.
+            # If a ddl command runs nothing, the commit that marks it as taken also completes it.
             return self._finish(session, change, journal, lsn)
         session.meta.journal.write(journal)
         lead(session, change, journal)
@@ -314,7 +315,7 @@ class DdlRunner:
             raise
 
     def _take(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
-        """Marks the orders as taken, in the open transaction, unless one was replaced."""
+        """Marks the ddl commands as taken, in the open transaction, unless one of them was replaced."""
         orders = [(self._source, change.order), *((one.source, one.order) for one in change.others)]
         for source, order in orders:
             if order is None or order.taken or not change.does(order):

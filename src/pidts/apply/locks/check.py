@@ -55,7 +55,7 @@ class Check:
     source: str
     policy: OnDivergence
     seen_until: Lsn | None = None
-    """The place in the log up to which changes may have been applied before."""
+    """The place in the log up to which changes may already have been applied earlier."""
     honours: bool = False
     """Whether the target may have locked rows, even if this run locks no further rows."""
     limit: int = 1000
@@ -178,7 +178,8 @@ class _Unread(Enum):
 def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> _Unread:
     """Returns the keys whose rows are not read.
 
-    If the result is NEW, the rows of all other keys equal the source's rows.
+    Rows of keys that the batch changes or deletes are read to decide this: NEW is returned only if all of them equal
+    the source's rows.
     """
     if not _may_expect(batch, check):
         return _Unread.NONE
@@ -193,7 +194,7 @@ def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Prese
 
 
 def _may_expect(batch: ChangeBatch, check: Check) -> bool:
-    """Whether only the rows themselves have to be looked at, so that the target may compare them."""
+    """Whether nothing except the rows decides, so that the target may compare them."""
     if not check.expects or not check.compares(batch) or check.may_share(batch):
         return False
     if check.owners or check.seeks_rivals or check.seeks_removals:
@@ -206,8 +207,8 @@ def _may_insert(
 ) -> bool:
     """Whether the target has no row, as far as is known, of the keys that the batch inserts and writes.
 
-    Keys in `found` are set aside. If only a later event of such a key differs, its first events are written, so its row
-    counts.
+    Keys in `found` are set aside, so their rows do not matter. But if only a later event of such a key differs, its
+    first events are written, and its row matters.
     """
     batch = met.events.batch
     if not check.inserts or not check.compares(batch) or check.may_share(batch):

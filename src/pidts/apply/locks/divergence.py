@@ -67,7 +67,7 @@ class Divergence:
     begins: Numbers
     """For each of `keys` its first event that found another row."""
     differs: Mask
-    """For each of `keys` the columns that differ; all of them where one side has no row."""
+    """For each of `keys` the columns that differ; all columns if the source or the target has no row."""
     foreign: Mapping[int, str] = field(default_factory=dict)
     """Keys that are set aside whatever row the target has, each with the reason: a zone has written a row that it does
     not own, or another row has a unique value that the key's row needs.
@@ -115,7 +115,7 @@ class Divergence:
         ]
 
     def values(self, number: int, known: KnownColumns | None) -> tuple[str, ...]:
-        """Returns two lines with the values of a key's row on both sides, where they differ.
+        """Returns two lines: the values of a key's row on source and target, in the columns that differ.
 
         Columns that the log does not have are left out.
         """
@@ -162,7 +162,7 @@ class Compared:
     begins: Numbers
     """For each key the first event that found another row than the event expects; the key's first event if none did."""
     differs: Mask
-    """For each key the columns that differ; all of them where one side has no row."""
+    """For each key the columns that differ; all columns if the source or the target has no row."""
     made: Mask
     """For each key whether its first event found the row as the event leaves it, and not as the source had it before.
     """
@@ -276,7 +276,7 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
 
 
 def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], Stored]) -> Mask:
-    """Returns for each event in which columns the row is as before it; in all if the row is as after the event."""
+    """Returns in which columns the target's row equals each event's before image; all if it equals the after image."""
     table, change = events.batch.table, pa.array(events.change[number])
     before, after = (events.batch.rows.column(side).take(change) for side in ("before", "after"))
     equal = equal_columns(table, before, there, columns, stored)

@@ -62,7 +62,9 @@ from pidts.model import EarlyRemoval, Lsn, OfSource, Table
 from pidts.model.zone import ZONE_NOTE
 
 LATER_SECONDS = 3600
-"""An INSERT made more than these seconds after a DELETE is not of the deleted row; the clocks of zones may differ."""
+"""An INSERT that was made later than this number of seconds after a DELETE is of a new row; the clocks of zones may
+differ.
+"""
 
 
 def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:

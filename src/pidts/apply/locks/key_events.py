@@ -37,9 +37,9 @@ class KeyEvents:
     change: Numbers
     """The index in `batch` of each event."""
     leaves: Mask
-    """The key has no row after the event."""
+    """Whether, for each event, the key has no row after it."""
     arrives: Mask
-    """The key had no row before the event."""
+    """Whether, for each event, the key had no row before it."""
     first: Numbers
     """The first event of each key."""
 

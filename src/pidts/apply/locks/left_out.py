@@ -96,7 +96,7 @@ def show_left_out(
 
 
 def only_notes(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the notes among the changes of the table of notes, which has an INSERT and a DELETE of each."""
+    """Returns the notes. The log has an INSERT and a DELETE of each of them."""
     found = []
     for batch in batches:
         is_note = batch.rows.column("op").to_numpy() == Op.INSERT
@@ -143,7 +143,7 @@ def _as_now(table: Table, key: pa.Table) -> pa.Table | None:
 
 
 def own_name(task: str, key: str, removed: str = "") -> str:
-    """Returns the name of the record that changes which a task gets from its source are set aside.
+    """Returns the name of the record by which changes from a task's source are set aside.
 
     `removed` is the digest of a deleted row: changes that make this row again are set aside. If it is empty, the next
     change is set aside.

@@ -85,7 +85,7 @@ _BREAK = (
 )
 
 _SPELLED = frozenset({Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR})
-"""Types with values that are equal and yet not the same."""
+"""Types in which equal values may have different texts or bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +185,12 @@ def forget_made(session: TargetSession, task: str, table: Table, keys: pa.Table)
 
 
 def next_name(key: str) -> str:
-    """Returns the name of the record that the next change of a key is set aside."""
+    """Returns the name of the record by which the next change of a key is set aside."""
     return sha256(f"next {key}".encode()).hexdigest()
 
 
 def row_name(key: str, row: str) -> str:
-    """Returns the name of the record that a row equal to the deleted row is set aside."""
+    """Returns the name of the record by which a change is set aside that makes a row equal to the deleted row."""
     return sha256(f"row {key} {row}".encode()).hexdigest()
 
 
@@ -209,7 +209,7 @@ def _follows(events: KeyEvents) -> Mask:
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find another row than the previous event left, and which of these would leave that row."""
+    """Returns which events find another row than the previous event has left, and which of them make that row again."""
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
     if not len(later):
@@ -230,7 +230,7 @@ def _breaks(
 def _is_left(
     events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> Mask:
-    """Returns which events have, on one side, the row that the previous event has left, as far as the log shows."""
+    """Returns which events have, as `side` image, the row that the previous event has left, as far as the log shows."""
     if not len(asked):
         return np.zeros(0, np.bool_)
     table, rows = events.batch.table, events.batch.rows

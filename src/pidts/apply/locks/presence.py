@@ -33,14 +33,14 @@ class KnownColumns:
 
     before: Mask
     after: Mask
-    """Unchanged columns that only the before image has are not among these."""
+    """It lacks unchanged columns that only the before image has."""
     halved: Mask
     """INSERTs that are half of an UPDATE whose other half belongs to another worker."""
     partial: Mask
     """Changes that are set aside since the log holds only a part of them (`pidts.apply.locks.partial_changes`)."""
 
     def of(self, changes: Numbers, side: str) -> Mask:
-        """Returns which columns are known on one side of some changes."""
+        """Returns which columns are known in the before images, or in the after images, of some changes."""
         return self.before[changes] if side == "before" else self.after[changes] | self.before[changes]
 
 

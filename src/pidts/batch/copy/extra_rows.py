@@ -1,4 +1,4 @@
-"""Finds rows that only the target has, by reading the target's keys in its own order.
+"""Finds rows that only the target has: reads the target's keys, in the order of the target.
 
 The target is read first. No batch is under way, so the target's rows are as of the task's checkpoint. The source is
 asked afterwards, at the checkpoint's position or later. So if the source lacks a row, either the row never belonged on

@@ -19,7 +19,7 @@ from pidts.plan.copy.state import KeyValues
 from pidts.source import Session, StructureChanged, connect, log_end, query, server_info
 
 _BURST_SECONDS = 2.0
-"""The rows that the rate allows for this many seconds may be read at once."""
+"""A piece may have at most the rows that the rate allows for this number of seconds."""
 _LEAST_ROWS = 100
 _ALIKE = 1.5
 _AT_A_TIME = 4
@@ -27,7 +27,7 @@ _LOCK_SECONDS = 5
 _MOST_PER_THREAD = 4
 
 Ahead: TypeAlias = dict[tuple[Table, KeyValues | None, KeyValues | None], "Future[tuple[int, list[Range]]]"]
-"""Ranges of one size that were found in advance."""
+"""The boundaries of ranges of about one size, which were found in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Pace:
         self._clock, self._free_at = clock, 0.0
 
     def most(self, rate: int) -> int | None:
-        """Returns how many rows may be read at once; None if there is no limit."""
+        """Returns how many rows one piece may have; None if there is no limit."""
         return max(_LEAST_ROWS, int(rate * _BURST_SECONDS)) if rate else None
 
     def wait(self) -> float:

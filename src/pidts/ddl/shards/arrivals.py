@@ -11,7 +11,7 @@ from pidts.shards.decide import Decision, Effect, RunDecision, Wait
 
 @dataclass(frozen=True, slots=True)
 class RunByLeader:
-    """The result that the leader has made the change, and has recorded it for this member, too."""
+    """The result if the leader has made the change, and has recorded it for this member, too."""
 
     change: MemberChange
 

@@ -68,9 +68,9 @@ class ShardGroups:
 
     @property
     def moves(self) -> int:
-        """Returns the number of events that may have changed a decision.
+        """Returns the number of events so far that may have changed a decision.
 
-        If it is the same, all waiting changes still wait.
+        If the number has not changed, all waiting changes still wait.
         """
         return self._moves
 
@@ -198,7 +198,7 @@ class ShardGroups:
             return replace(waits, wait=decision, agreed=self._agreed(target, state))
 
     def outlook(self, halt: Halt, arrival: Arrival) -> Halt:
-        """Returns the halt, with the effects that each order about it would have on rows."""
+        """Returns the halt, with the effects that each ddl command for the change would have on rows."""
         with self._moved:
             target, state = arrival.after.name, self._state(arrival.after.name)
             group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)

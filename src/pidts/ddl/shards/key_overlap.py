@@ -38,8 +38,8 @@ def demand_apart(
 ) -> None:
     """Halts if a new table's rows will collide with existing rows. Warns if they may collide.
 
-    Nothing is checked if an operator has given an order about the statement, except an order to revert. `again`: the
-    warning was given already.
+    Nothing is checked if there is a ddl command for the statement, except `revert`. `again`: the warning was given
+    already.
     """
     table = _coming(context, found)
     if table is None or groups.counts_apart or (order is not None and order.kind is not OrderKind.REVERT):

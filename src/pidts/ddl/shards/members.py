@@ -31,7 +31,7 @@ class Members:
         self.dropped: dict[Member, frozenset[str]] = {}
         """The columns that the target keeps after members have dropped them."""
         self.missed: MissedChanges = {}
-        """The changes that members miss because of an operator's order. Former members are included."""
+        """The changes that members miss because of a ddl command. Former members are included."""
 
     @property
     def absent(self) -> frozenset[str]:

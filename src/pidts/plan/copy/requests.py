@@ -29,7 +29,7 @@ _UNKNOWN_ROWS = 2_000
 _CHUNKS_PER_SLOT = 8
 _CHUNKS_ALONE = 24
 _LEAST_WEIGHT = 1 / 16
-"""The cost, in chunks, of a table with almost no rows."""
+"""The cost of a table with almost no rows, counted in chunks."""
 _UNKNOWN_WEIGHT = 1 / 4
 _MOST_REQUESTS = 256
 _JOB_SECONDS = 3.0

@@ -125,7 +125,7 @@ class ChunkRequest:
     whole: bool = False
     """Whether all rows are read at once, because the table has no key."""
     waits: bool = False
-    """Whether its rows must not be loaded ahead of the log."""
+    """Whether the rows of the request must not be loaded ahead of the log."""
 
     @property
     def may_be_kept(self) -> bool:
@@ -211,8 +211,8 @@ class CopyState:
     estimate: int = 0
     """The number of all rows, as the source estimated when the copy began; 0 if it could not."""
     since: Lsn | None = None
-    """The place up to which the log does not concern the table: the table joined at this place, or was copied as a
-    whole as of this place.
+    """The place up to which the log does not concern the table: at this place, the table joined the task, or the
+    snapshot was taken from which it was copied as a whole.
     """
     keyless: bool = False
     """Whether the table has no key: then it is copied as a whole, and its changes are carried only after that copy."""
@@ -221,7 +221,7 @@ class CopyState:
     ahead: bool = False
     """Whether the target's rows may contain changes after the batch's end, while the batch is written or later."""
     parts: int = 0
-    """The most chunks in a request, so that waiting rows fit into memory; 0: any number."""
+    """The largest number of chunks in a request, so that waiting rows fit into memory; 0: any number."""
     row_bytes: int = 0
     """The bytes of one row, as the source estimated when the copy began; 0 if it could not."""
     waits: bool = False
