@@ -416,7 +416,7 @@ def events(
     ] = "",
     tables: Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*")] = "",
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for new events at the end of the log. Without --from, begin now.")
+        bool, typer.Option("--follow", help="Wait for new events at the end of the log. Without --from, begin there.")
     ] = False,
     schema_from: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""Texts about waiting tables: names, place, time, the size of the backlog, and how many more there are."""
+"""Texts about waiting tables: names, place, time, the size of the backlog, and how many tables are not named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of dmctl that mean something else here, and those without a counterpart, with what to do instead.
+"""Lists the commands of dmctl that mean something else here or do not exist here, with what to do instead.
 
 dmctl gives orders to a cluster that runs tasks. Here a task is the process `pidts run`, or one of the tasks of a
 service. Its sources are in its task file, so nothing has to be registered.
@@ -21,8 +21,8 @@ _WORDS = {
     "sql-replace": "Use: pidts ddl replace TASK SQL",
     "sql-inject": "Use: pidts ddl inject TASK SQL",
     "break-ddl-lock": "Use: pidts ddl skip TASK",
-    "binlog-schema": "Structures follow the log by themselves. Use: pidts ddl list TASK",
-    "operate-schema": "Structures follow the log by themselves. Use: pidts ddl list TASK",
+    "binlog-schema": "PiDTS reads the tables' structures from the log itself. Use: pidts ddl list TASK",
+    "operate-schema": "PiDTS reads the tables' structures from the log itself. Use: pidts ddl list TASK",
     "validation": "Use: pidts verify TASK",
     "purge-relay": "Use: pidts relay purge TASK",
     "start-relay": _RELAY,

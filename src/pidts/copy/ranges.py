@@ -20,7 +20,7 @@ KeyValues = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The keys after `after`, up to and including `upto`; None means no limit."""
+    """The keys above `after`, up to and including `upto`; None means no limit."""
 
     after: KeyValues | None
     upto: KeyValues | None
@@ -48,9 +48,10 @@ def highest(connection: Session, table: Table) -> KeyValues | None:
 def ranges(
     connection: Session, table: Table, after: Sequence[Any] | None, upto: Sequence[Any] | None, size: int, count: int
 ) -> list[Range]:
-    """Returns up to `count` neighbouring ranges of `size` rows after `after`. No range goes beyond `upto`.
+    """Returns up to `count` neighbouring ranges of `size` rows each, above the key `after`.
 
-    There is always at least one range, which may be empty. If the structure has changed, reading the range shows this.
+    No range goes beyond `upto`. There is always at least one range, which may be empty. If the structure has changed,
+    reading the range shows this.
     """
     end = None if upto is None else tuple(upto)
     begin = None if after is None else tuple(after)

@@ -74,7 +74,7 @@ class LogRange:
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change is in the range if its transaction is: start or end may be the Lsn of a single row."""
+        """Whether a change is in the range, if its transaction is: the start or the end may be the Lsn of one row."""
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
         return not (isinstance(self.end, Lsn) and lsn > self.end)

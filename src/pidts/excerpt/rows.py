@@ -213,7 +213,10 @@ class _Assembly:
         }
 
     def _images(self, chosen: Numbers, side: str) -> pa.Array:
-        """Returns one side's images of the chosen rows. Rows from one change batch must be adjacent."""
+        """Returns the before or after images (`side`) of the chosen rows.
+
+        Rows from one change batch must be adjacent.
+        """
         parts, places = [], []
         image = self._view.schema.field("old").type
         for number, batch in enumerate(self._changes):

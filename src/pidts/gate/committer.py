@@ -106,7 +106,7 @@ class ChannelCommitter:
         """The connections that have written the pieces of the last stretch, and will write the pieces of the next one.
         """
         self._is_clean = False
-        """Whether there are certainly no rows after `transfer_checkpoint`: so it is after each commit of this
+        """Whether there are certainly no rows after `transfer_checkpoint`: this is so after each commit of this
         committer.
         """
         self.times = CommitTimes()

@@ -168,7 +168,7 @@ def _documents(batch: ChangeBatch, zone: str) -> pa.Array:
 
 
 def _images(batch: ChangeBatch, side: str, there: _Mask, held: npt.NDArray[np.bool_] | None, zone: str) -> pa.Array:
-    """Returns the images of one side; an empty text if a change has no such image.
+    """Returns the before or after images (`side`); an empty text if a change has no such image.
 
     Columns that an image lacks are left out.
     """

@@ -122,8 +122,8 @@ def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
     """Yields the part of a place that identifies each item of a list.
 
     This part is the item's name, since a secret must not pass from one item to another when the list changes. An item
-    without a name is identified by its number and all its values that are no secrets. A word is identified by its
-    number and the length of the list.
+    without a name is identified by its number and all its values that are no secrets. An item that is a single word is
+    identified by its number and the length of the list.
     """
     known: Counter[Hashable] = Counter()
     for number, node in enumerate(nodes):

@@ -153,7 +153,7 @@ def literal(value: Any, column: Column, table: Table) -> str:
     if kind.kind in _PLAIN_TEXT and _PLAIN_TEXT[kind.kind].fullmatch(value):
         return f"'{value}'"
     if kind.kind in _NO_KEYS or kind.kind in _PLAIN_TEXT:
-        what = f"column {column.name} of type {kind.kind} cannot be paged by"
+        what = f"rows cannot be read in chunks by column {column.name} of type {kind.kind}"
         raise Halted(
             "unsupported-key",
             what,

@@ -328,7 +328,7 @@ def _is_doubtful(column: Column) -> bool:
 def _primary_key(asked: _Asked) -> Iterator[Finding]:
     keyless = [name for name, table in asked.tables.items() if not table.identity]
     if not keyless:
-        yield Finding("primary_key", ok=True, message="every table has a key that names its rows")
+        yield Finding("primary_key", ok=True, message="every table has a key by which its rows are found")
         return
     how = "copied whole, from one snapshot, and rows found by all their columns" if asked.copies else ""
     names = ", ".join(map(str, keyless))

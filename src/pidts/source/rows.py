@@ -124,7 +124,7 @@ def _demand_identity(connection: Session, table: Table) -> None:
     if not table.identity:
         where = Where(source=where_of(connection).source, table=str(table.name))
         todo = "Give it a primary key, or a unique key without NULLs"
-        raise Halted("no-key", "the table has nothing by which its rows can be paged", where=where, todo=todo)
+        raise Halted("no-key", "the table has no key by which its rows can be read in chunks", where=where, todo=todo)
 
 
 def _stream(connection: Session, table: Table, clauses: str, at_once: int) -> Iterator[pa.Table]:

@@ -285,7 +285,7 @@ class RowLockRecord:
         return [EarlyRemoval(key, task, int(at)) for key, task, at in found]
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks may have made an entry for the table with this time, a later one, or an unknown one."""
+        """Whether tasks may have made an entry for the table with this time, a later time, or an unknown time."""
         # No index has the times. If there are many records, only some are read, and the others count as recent.
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at = 0 THEN 1 ELSE 0 END), 0) "

@@ -66,7 +66,7 @@ class Callbacks:
 
 
 Elsewhere = Callable[[TableName, str, Callable[[], None]], CompareSpans | None]
-"""Returns what compares the spans of a table in other processes, or None if they cannot.
+"""Returns the function by which other processes compare the spans of a table, or None if they cannot do that.
 
 It gets the table's name and signature (`SourceSide.signature`), and a function that raises if the comparison is to end.
 """
@@ -130,7 +130,7 @@ class _Comparison:
         return Report(self.memory.done, tuple(self._examples))
 
     def _table(self, table: Table, number: int, tables: int) -> TableReport | None:
-        """Compares one table. None if it was dropped meanwhile."""
+        """Compares one table. Returns None if the table was dropped meanwhile."""
         for _ in range(_TRIES):
             known = len(self._examples)
             try:

@@ -41,7 +41,7 @@ class Matcher:
         return keys.take(np.setdiff1d(np.arange(len(keys)), left))
 
     def has(self, keys: pa.Table, rows: pa.Table) -> set[int]:
-        """Returns the indexes of the keys that are in one of the rows."""
+        """Returns the places in `keys` of the keys that one of the rows has."""
         return set(np.unique(self.pairs(keys, rows)[0]).tolist())
 
     def doubtful(self, source: pa.Table, target: pa.Table) -> pa.Table:

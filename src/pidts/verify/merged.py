@@ -26,7 +26,7 @@ from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Mark, Member,
 _FEWEST = 10
 """The smallest number of rows of a member that are read at a time, even if there are many members."""
 _TIMES = 4
-"""This times as many rows may be in memory as for a single table: with smaller parts, each member would need more
+"""The factor for the rows in memory, compared with a single table: with fewer rows, each member would need more
 queries.
 """
 

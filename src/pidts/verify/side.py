@@ -57,7 +57,7 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The reason why the target does not have all log of a member. It is not known when it will have it."""
+    """The reason why the target does not have all log of a member. It is not known when the target will have it."""
 
     waits: str = ""
     """The cause for which the member waits, if it is known. While the member waits, its rows cannot be equal."""
@@ -185,7 +185,7 @@ class KeyedTarget(Protocol):
         """Returns the rows with these keys, in any order."""
 
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
-        """Returns the numbers of the keys whose rows are set aside for an operator."""
+        """Returns the places in `keys` of the keys whose rows are set aside for an operator."""
 
 
 class TargetSide(KeyedTarget, Protocol):

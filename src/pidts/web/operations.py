@@ -98,7 +98,7 @@ class Tasks:
                 "removeTask",
                 "Remove a stopped task; its relay and its records on the target stay",
                 self.remove,
-                {200: "What is left."},
+                {200: "What stays: the relay and the records on the target."},
                 query={"force": _FLAG},
             ),
             Operation(
@@ -123,7 +123,7 @@ class Tasks:
                     answer_schema=_SUMMARY,
                 )
                 for word, says in (
-                    ("pause", "Stop a task at the end of a transaction, for some time"),
+                    ("pause", "Pause a task at the end of a transaction"),
                     ("resume", "Let a paused, halted or failed task continue"),
                     ("stop", "Stop a task at the end of a transaction"),
                 )

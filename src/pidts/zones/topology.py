@@ -2,17 +2,17 @@
 
 A task from zone `a` to zone `b` is a *feed*. It carries the changes that were written in `a`, and the changes of some
 other zones that other tasks have brought to `a`. For each zone, the feeds that carry its changes form a tree with that
-zone as the root. The tree has the shortest way to each other zone; of several equally short ways, it is always the same
-one. Then
+zone as the root. The tree has the shortest path to each other zone; of several equally short paths, it is always the
+same one. Then
 
-- a change reaches a zone once, since a tree has one way to each of its nodes;
-- no change comes back, since no way of a tree leads to its root.
+- a change reaches a zone once, since a tree has one path to each of its nodes;
+- no change comes back, since no path of a tree leads to its root.
 
 It is not enough to leave out the changes of the zone that the task writes to. For example, a star has the hub `h` and
 the leaves `x` and `y`, and `x` has got a change of `y` from the hub. A task from `x` to `h` that leaves out only the
 changes of `h` would carry this change back to the hub, and from there to `y`.
 
-In a full mesh each way consists of one feed, so no changes are passed on.
+In a full mesh each path consists of one feed, so no changes are passed on.
 
 The tasks that write to one zone can check the trees although each task has the records of its own target only. There
 are two conditions for each zone: at most one of the tasks that write to it carries the changes of any other zone, and
@@ -79,7 +79,7 @@ def _names(feeds: Iterable[Feed]) -> set[str]:
 
 
 def _tree(root: str, onwards: Mapping[str, Iterable[str]]) -> list[Feed]:
-    """Returns the feeds of the shortest ways from a zone to all other zones that it reaches."""
+    """Returns the feeds of the shortest paths from a zone to all other zones that it reaches."""
     feeds: list[Feed] = []
     reached, left = {root}, deque([root])
     while left:

@@ -175,7 +175,7 @@ def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_jso
         record = target.meta.cutovers.read(parts[0].name)
         if record is not None and record.stage is CutoverStage.DONE and not is_sure:
             what = "the cutover is done, so the application may have written to the target; the task would overwrite it"
-            raise ConfigError("usage", what, todo="If nothing has written there: --undo --yes")
+            raise ConfigError("usage", what, todo="If it has not written there: --undo --yes")
         before = _switch(parts, target, options, None, threading.Event(), quiet=True).undo()
     said = "nothing to undo" if before is None else "undone: the source is as it was, and the task may run"
     if as_json:

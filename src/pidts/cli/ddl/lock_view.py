@@ -65,7 +65,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
 
 
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
-    """Returns lines about the shards that continue when the target runs this change, and those with another change."""
+    """Returns lines about the shards that continue when the target runs this change, and about different changes."""
     alike, apart = split_by_agreement(lock, at)
     lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
     for group in by_statement(apart):

@@ -236,7 +236,7 @@ def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], 
 
 def _show_given(*, given: bool) -> None:
     if given:
-        print("Recorded. A running task does it within seconds, otherwise the next `pidts run` does.")
+        print("Recorded. A running task carries it out within seconds. Otherwise the next `pidts run` does.")
     else:
         print("Nothing has been done yet. To do it, add --yes.")
 

@@ -144,7 +144,7 @@ class Resolved:
         if self._as_json:
             print("]}")
         elif done:
-            others = " Others were resolved before." if self.count < asked else ""
+            others = " The others had already been resolved." if self.count < asked else ""
             print(f"{plural('row', self.count)} resolved.{others}")
         else:
             print(f"{plural('row', self.count)} would be resolved. Do it: --yes")
@@ -170,7 +170,7 @@ def _sides(one: Outlook) -> dict[str, Any]:
 
 
 def _lines(one: Outlook) -> Iterator[str]:
-    yield f"  {'column':20} {'the source said':{_WIDTH}} {'the target has':{_WIDTH}} becomes"
+    yield f"  {'column':20} {'the source had':{_WIDTH}} {'the target has':{_WIDTH}} becomes"
     for name in one.table.arrow.names:
         said, has, becomes = (_shown(_text(row, name)) for row in (one.expected, one.actual, one.outcome))
         yield f"  {name:20.20} {said:{_WIDTH}} {has:{_WIDTH}} {becomes}"

@@ -75,7 +75,7 @@ class HiveCatalog:
         return problems
 
     def check(self) -> None:
-        """Asks for the databases."""
+        """Asks the metastore for its databases; raises if it does not answer."""
         with self._client() as client, _mapped(None):
             client.get_all_databases()
 

@@ -64,7 +64,7 @@ class JdbcCatalog(ABC):
 
     kind: ClassVar[str]
     ignoring: ClassVar[str]
-    """The end of an INSERT that does nothing if the row exists."""
+    """The end of an INSERT: with it, the statement does nothing if the row exists."""
     tables: ClassVar[str]
     """A query for the number of the catalog's tables that exist."""
     undoes_ddl: ClassVar[bool] = True
@@ -123,7 +123,7 @@ class JdbcCatalog(ABC):
             connection.execute(sql + self.charset)
 
     def _locations(self, connection: _Connection, names: Sequence[TableName]) -> dict[TableName, str]:
-        """Locks the rows of these tables, and returns their metadata files; an empty one for a view."""
+        """Locks the rows of these tables, and returns their metadata files; an empty text for a view."""
         found = dict[TableName, str]()
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]

@@ -125,9 +125,10 @@ class OpenTable:
         self.prepared, self.loaded = [], []
 
     def rebased(self, base: Snapshot) -> OpenTable:
-        """Returns the loaded rows on top of another snapshot of the same structure. Raises if it has one of these rows.
+        """Returns the loaded rows on top of another snapshot of the same structure.
 
-        If the transaction has removed all rows, it also removes the rows of the other snapshot.
+        Raises if that snapshot has one of these rows. If the transaction has removed all rows, it also removes the rows
+        of the other snapshot.
         """
         table = OpenTable(base, self._on_unreal)
         if self._is_cleared:
@@ -407,7 +408,7 @@ def filling(column: Column, goal: pa.DataType) -> pa.Array:
 
 
 def _behind(rows: pa.Table, names: Sequence[str], bound: Sequence[pa.Scalar]) -> pa.Array:
-    """Returns a mask of the rows whose key is greater."""
+    """Returns a mask of the rows whose key is greater than the bound."""
     mask = None
     for name, value in reversed(list(zip(names, bound, strict=True))):
         greater = pc.greater(rows[name], value)

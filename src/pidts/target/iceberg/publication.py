@@ -78,7 +78,7 @@ def _choose(session: IcebergSession, record: ServerRecord, place: str, *, whole:
 def _differing(
     session: IcebergSession, record: ServerRecord, place: str, seen: dict[str, bool]
 ) -> dict[TableName, str]:
-    """Returns the next state of each table that differs, except for those whose last move is not made yet."""
+    """Returns the next state of each table that differs, except for tables whose last move is not made yet."""
     there, current = record.entries(place), session.tables.all()
     gone = {name: DROPPED for name, entry in there.items() if name not in current and not entry.next}
     changed = {}

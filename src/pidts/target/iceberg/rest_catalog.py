@@ -85,7 +85,7 @@ _LATER = (
     TooManyRequestsError,
     UnauthorizedError,
 )
-"""The outcome is unknown, or may be another one at the next try."""
+"""Errors after which the outcome of a request is unknown, or may be another one at the next try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class RestCatalog:
         return problems
 
     def check(self) -> None:
-        """Asks for the namespaces."""
+        """Asks the catalog for its namespaces; raises if it does not answer."""
         with self._client() as client, _mapped(None):
             client.list_namespaces()
 
@@ -185,7 +185,7 @@ def _table(client: _Client, name: TableName) -> Table | None:
 
 
 def _shown(table: Table) -> str:
-    """Returns the warehouse's metadata file that a table equals; of a table that equals none, its own."""
+    """Returns the metadata file of the warehouse to which a table is equal; if there is none, the table's own file."""
     metadata = table.metadata
     named, current = metadata.properties.get(_METADATA, ""), metadata.current_snapshot_id
     tag = metadata.refs.get(_tag(named))
@@ -256,7 +256,7 @@ def _updates(before: TableMetadata, goal: TableMetadata) -> list[TableUpdate] | 
     known, last = {each.schema_id: each for each in before.schemas}, max(each.schema_id for each in before.schemas)
     schemas = sorted((each for each in goal.schemas if each.schema_id not in known), key=lambda one: one.schema_id)
     for number, each in enumerate(schemas, start=last + 1):
-        # The server gives a schema the next number, or that of an equal one.
+        # The server gives a schema the next number, or the number of an equal schema.
         if each.schema_id != number or any(each.as_struct() == one.as_struct() for one in known.values()):
             return None
         known[number] = each

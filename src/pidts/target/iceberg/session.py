@@ -24,7 +24,7 @@ _LOADED_BYTES = 128 << 20
 
 _log = structlog.get_logger(__name__)
 _noted: set[tuple[TableName, str]] = set()
-"""Columns for which this process has logged unreal dates."""
+"""Columns for which this process has logged zero or partial dates."""
 
 
 class IcebergSession(CatalogConnection):

@@ -35,8 +35,8 @@ def statements(session: MySqlSession, constraint: Constraint) -> list[str]:
 def drops(session: MySqlSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
     """Returns the statement that removes the constraint, if it is there.
 
-    MariaDB has no DROP CHECK. MySQL has no DROP CONSTRAINT before 8.0.19, and takes none where a foreign key has the
-    same name.
+    MariaDB has no DROP CHECK. MySQL has no DROP CONSTRAINT before 8.0.19, and does not accept it if a foreign key has
+    the same name.
     """
     if not _is_there(session, kind, table, name):
         return []

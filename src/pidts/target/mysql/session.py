@@ -116,7 +116,7 @@ class MySqlSession(MySqlConnection):
         return Reader(self._query, self._many, table).compared(keys, collations)
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the indexes at which the two keys are equal by the collations of the target's table."""
+        """Returns the places at which `keys` and `others` are equal by the collations of the target's table."""
         return Reader(self._query, self._many, table).equal_keys(keys, others)
 
     def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:

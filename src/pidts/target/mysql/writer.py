@@ -113,7 +113,7 @@ class Writer:
 
         Colliding rows are searched only after a collision: the search costs as much as writing.
         """
-        if not self._server.tidb:  # TiDB's refusal of a rival may have another reason
+        if not self._server.tidb:  # TiDB may have refused the row for another reason than a collision.
             self._exchange.later(b"SAVEPOINT pidts_upsert")
             try:
                 self._upsert(plan, rows)

@@ -258,7 +258,7 @@ def _letters_called(table: Table, node: FunctionCall, charset: str | None) -> tu
 
 
 def _chosen(node: FunctionCall) -> list[Node]:
-    """Returns the values among which IF, CASE, COALESCE or IFNULL chooses; constants NULL are left out."""
+    """Returns the values among which IF, CASE, COALESCE or IFNULL chooses; NULL constants are left out."""
     parts: list[Node] = list(node.args)
     if node.name == "IF":
         parts = parts[1:]

@@ -25,7 +25,7 @@ from pidts.target.postgres.writer import SchemaChanges, Writer
 _log = structlog.get_logger(__name__)
 _NO_CHOICE = TypeMap()
 _noted: set[tuple[TableName, str]] = set()
-"""Columns for which this process has logged unreal dates, since sessions begin and end with batches."""
+"""Columns for which this process has logged zero or partial dates: sessions begin and end with batches."""
 
 
 class PostgresSession(PostgresConnection):
@@ -118,7 +118,7 @@ class PostgresSession(PostgresConnection):
         return pa.table(columns, names=list(table.identity))
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the indexes at which `compared` gives both keys the same form."""
+        """Returns the places at which `compared` gives `keys` and `others` the same form."""
         pairs = zip(*(self.compared(table, each).to_pylist() for each in (keys, others)), strict=True)
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 

@@ -269,7 +269,7 @@ def _unexpected(table: Table, error: Refused) -> PidtsError | None:
 
 
 def _unnoted(table: Table, column: str, count: int) -> None:
-    """Notes nothing."""
+    """Does nothing: dates of rows that are only compared are not reported."""
 
 
 def _has_plain_key(table: Table) -> bool:

@@ -2,7 +2,7 @@
 
 The counterexample: task `ab` carries shop.orders from A to B, and task `ba` carries it from B to A. A changes a row
 twice. Task `ab` carries the first value to B, and task `ba` carries it back to A, where it overwrites the second value.
-Each side loses writes.
+Both servers lose writes.
 
 This task's source shows such a task: another task that writes to the source keeps its checkpoint, its tables and its
 routes there in its meta schema, and records the identity of the server that it reads. If that server is this task's

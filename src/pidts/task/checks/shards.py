@@ -43,7 +43,10 @@ class KeyRange:
     """The table's next number, if it is known; otherwise its highest number."""
 
     def overlaps(self, other: KeyRange) -> bool:
-        """Whether a joining table may use the other table's numbers. Two tables that have begun are not compared."""
+        """Whether the ranges overlap and at least one of the two tables joins.
+
+        Two tables that have begun are not compared.
+        """
         is_news = not (self.shard.begun and other.shard.begun)
         is_apart = self.shard.discriminators != other.shard.discriminators
         return is_news and not is_apart and self.first <= other.last and other.first <= self.last

@@ -47,7 +47,7 @@ ORIGINS = TableName("", "origins")
 
 
 _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure")}
-"""Tables of a meta schema, each with a column that shows that it is one."""
+"""Tables of a meta schema, each with one of its columns. A schema with such a table and column is a meta schema."""
 
 
 OWNERS = "owners: "

@@ -51,7 +51,7 @@ class KeyStore:
         return found
 
     def put(self, found: Mapping[bytes, Found]) -> None:
-        """Stores for each key the digest of the row as the next earlier record must have left it, with its mark.
+        """Stores for each key the digest that its row must have after the row's previous record, with its mark.
 
         Sorted keys need each page of the file only once.
         """

@@ -61,7 +61,7 @@ class SourceTexts:
     zone: str
 
     def members(self, table: Table) -> Sequence[str]:  # noqa: ARG002 - as a comparison asks
-        """Returns the one table."""
+        """Returns only the table itself: a channel merges no tables."""
         return [str(self.table.name)]
 
     def owners(self, table: Table) -> RowOwners:  # noqa: ARG002 - as a comparison asks

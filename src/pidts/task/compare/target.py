@@ -101,7 +101,7 @@ class TargetRows:
         return self._session.read_rows(table, keys=keys)
 
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
-        """Returns the indexes of the keys whose rows are locked, for whichever shard."""
+        """Returns the places in `keys` of the keys whose rows are locked, whichever shard the lock belongs to."""
         name, locks = table.name, self._session.meta.row_locks
         keys = keys.select(list(table.identity))
         ids = lock_ids(keys)
@@ -119,7 +119,7 @@ class TargetRows:
         return places
 
     def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
-        """Returns the indexes of the keys that the target treats as equal to the keys of locks."""
+        """Returns the places in `keys` of the keys that the target treats as equal to keys of locks."""
         locks, start = self._session.meta.row_locks, form_start(self._session, table)
         forms = key_forms(self._session, table, keys, start)
         known = locks.of_forms(*place, forms)

@@ -41,7 +41,10 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
     "safe_mode": "syncers.safe-mode",
     "split_transactions": "pidts.split-transactions",
 }
-"""Whether an edited route or mapping can be applied depends on the tables: see `rule_changes`."""
+"""The attributes whose edits a running task applies, with their keys in the task file.
+
+Whether an edited route or mapping can be applied depends on the tables: see `rule_changes`.
+"""
 _WAITS: Mapping[str, str] = {
     "online": "online-ddl",
     "safe_start": "syncers.safe-mode-duration",
@@ -71,7 +74,7 @@ class ConfigDifference:
     config: TaskConfig
     """The running configuration with the edits that can be applied."""
     taken: tuple[str, ...]
-    """The keys of the task file that were edited and can only be applied at the next start."""
+    """The keys of the task file that were edited, and whose edits a running task applies."""
     waiting: tuple[str, ...]
 
 

@@ -84,7 +84,7 @@ def read_copy_threads(task: Section, instance: Section, instances: Sequence[Sect
 
 
 def _read_extra_args(section: Section) -> None:
-    """Notes options that only decide how the dump is written; refuses options that may select the dump's content."""
+    """Adds notes on options that only decide how the dump is written; refuses options that may select its content."""
     key = "extra-args"
     try:
         words = shlex.split(section.text(key, ""))

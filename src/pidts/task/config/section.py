@@ -30,7 +30,9 @@ class OtherKey:
     """A key of DM that PiDTS does not use."""
 
     as_is: tuple[object, ...] = ()
-    """Values that PiDTS behaves like; they pass without a note, as every empty value does (null, "", [], {})."""
+    """Values that ask for what PiDTS does anyway. They pass without a note, as every empty value does (null, "", [],
+    {}).
+    """
     note: str = ""
     """The note about any other value, which passes."""
     refusal: str = ""
@@ -174,8 +176,8 @@ class Section:
     ) -> str:
         """Returns one of some words.
 
-        `later` are words that are not supported yet, and `hints` are remedies for others. A key with hints decides how
-        the rest of the section is read, so after a wrong word the reading ends.
+        `later` are words that are not supported yet, and `hints` are remedies for other words. A key with hints decides
+        how the rest of the section is read, so after a wrong word the reading ends.
         """
         word = self.text(key, default)
         self._ask(key, "choice").words = allowed = tuple(allowed)

@@ -168,7 +168,7 @@ class TaskConfig:
 
     @property
     def marks_in(self) -> str:
-        """The meta schema whose tables mark zones' transactions in the source's log; empty if none are skipped."""
+        """The meta schema whose tables mark zones' transactions in the source's log; empty if no marks are read."""
         return self.target.meta_schema if self.is_between_zones else ""
 
 
@@ -360,7 +360,8 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
     """Returns one worker if versions decide between zones.
 
     The workers lock the gaps between keys, and new rows of several workers go into the same gap, at the end of the
-    table. Each deadlock is tried again, but two workers that add rows are slower than one, and eight are even slower.
+    table. After a deadlock, a worker repeats its transaction. So two workers that add rows are slower than one, and
+    eight are even slower.
     """
     if zones.converges and asked > 1:
         ours.note("conflict", f"one worker writes, and not {asked}: they would wait for each other's new rows")

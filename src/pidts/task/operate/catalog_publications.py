@@ -62,7 +62,7 @@ class CatalogPublications:
             stop.wait(_LOOK_SECONDS)
 
     def _run(self) -> None:
-        """Publishes until it is closed; after an error, again by another session."""
+        """Publishes until this object is closed. After an error, it continues with a new session."""
         pause = _LOOK_SECONDS
         while not self._closed.wait(pause):
             try:
@@ -104,7 +104,7 @@ class CatalogPublications:
         return session
 
     def _register(self, session: IcebergSession) -> None:
-        """Records where the task publishes: files that another server needs for its former entries may go."""
+        """Records to which catalog the task publishes. Files that only a former catalog needs may then be removed."""
         from pidts.target.iceberg.server_record import ServerRecord  # loads pyiceberg, which other targets do not need
 
         server = self._config.target.server_catalog

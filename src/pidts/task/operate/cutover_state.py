@@ -53,7 +53,7 @@ class CutoverState:
         if self.record.stage is CutoverStage.DONE:
             return (
                 "The application may write to the target now, and the task is over: remove it. "
-                f"If nothing has written there, and the task is to go on: {undo} --yes, and start it again"
+                f"If the application has not written there, and the task is to go on: {undo} --yes, and start it again"
             )
         return f"If no cutover runs now, one was killed: go on with pidts cutover {self.file} --yes, or give up: {undo}"
 

@@ -143,7 +143,7 @@ class Progress:
     """The target tables that this run has changed, sorted by rows a second; a hundred at most."""
     message: str = ""
     cause: PidtsError | None = None
-    """The error for which a run is paused; the run waits until it is over."""
+    """The error because of which a run is paused. The run waits until the cause of the error is gone."""
     refetched: int = 0
     """The number of damaged parts of the relay that this run has fetched again from the source."""
 

@@ -54,7 +54,7 @@ def server_state_of(session: TargetSession, config: TaskConfig) -> ServerState |
 
 
 def catalog_finding(config: TaskConfig, *, resumed: bool) -> Iterator[Finding]:
-    """Yields the finding whether the catalog of a server can be written to.
+    """Yields a finding that says whether the catalog of a server can be written to.
 
     A task that has begun starts in any case: its rows go into the warehouse, and `pidts status` shows the lag.
     """

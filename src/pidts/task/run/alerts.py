@@ -103,7 +103,7 @@ class Alerts:
 
     def look(self, progress: Progress) -> None:
         """Takes a snapshot of the task."""
-        receiver = self._receiver  # Another thread may remove it.
+        receiver = self._receiver  # Another thread may remove the receiver.
         if receiver is None:
             return
         found = {one.key: one for one in conditions_of(progress, receiver.lag)}

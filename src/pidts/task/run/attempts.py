@@ -80,7 +80,9 @@ _log = structlog.get_logger(__name__)
 
 _REPORT_SECONDS, _IDLE_SECONDS = 0.2, 0.5
 _REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
-"""If there was no batch for the first number of seconds, the run looks for changes at intervals of the second."""
+"""After the first number of seconds without a batch, the run looks for changes only once in the other number of
+seconds.
+"""
 _PURGE_SECONDS = 10.0
 """The interval at which relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
@@ -648,7 +650,7 @@ class Attempts:
     def _take_goal(self, relay: RelayReader) -> None:
         """Waits until it is proved that the relay has the source's present log.
 
-        The replicator may find that it has another.
+        The replicator may find that the source now has another log.
         """
         self._goal = self._goal or ProvenGoal(partial(end_of_log, self._config))
         while not self._goal.take(relay):

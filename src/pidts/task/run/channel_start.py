@@ -199,7 +199,7 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
 
 
 def _forget(target: MySqlSession, claimed: Checkpoint, left: Sequence[TableName]) -> None:
-    """Removes the tables that the rules leave out from the record. Their schema changes are not followed any more."""
+    """Removes from the record the tables that the rules leave out. Their schema changes are not followed any more."""
     target.begin()
     try:
         _lock(target, claimed)

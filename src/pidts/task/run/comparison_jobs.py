@@ -49,7 +49,7 @@ class _Cluster:
         self._session: Session | None = None
 
     def begin(self, table: TableName, signature: str, look: Callable[[], None]) -> CompareSpans | None:
-        """Returns what compares a table's spans; None if the cluster cannot."""
+        """Returns the function that compares a table's spans; None if the cluster cannot compare them."""
         if self._is_unable:
             return None
         from pidts.spark.compare_job import demand_workers

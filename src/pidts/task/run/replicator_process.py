@@ -345,7 +345,7 @@ def _applied(text: str) -> Applied:
 
 
 def _start(text: str) -> Position | str | None:
-    """A position has a file name with a dot before its last colon; everything else is a GTID set."""
+    """Returns the start as a position or a GTID set: a position has a file name with a dot before its last colon."""
     if not text:
         return None
     try:

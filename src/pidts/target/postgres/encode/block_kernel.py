@@ -1,4 +1,4 @@
-"""Rows in the format of COPY BINARY, put together field by field in compiled code."""
+"""Makes rows in the format of COPY BINARY, field by field, in compiled code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pidts.binlog.jit import copy, inline, jit, load16, load32, load64, store16,
 from pidts.binlog.kernel.images import has_bit
 from pidts.target.postgres.encode.binary import Fixed, Wire
 
-# What a column is to the compiled loop: where its bits are that say which values are there (0 where all are) and which
-# of them is the first, how long each value is (0 where that differs), and where the values are, and their offsets.
+# The description of a column for the compiled loop has five numbers. VALID: the address of the bitmap that shows which
+# values are not NULL (0 if none is NULL). FIRST: the bit of the first value. SIZE: the length of each value (0 if the
+# lengths differ). VALUES and OFFSETS: the addresses of the values, and of the places where each of them begins.
 VALID, FIRST, SIZE, VALUES, OFFSETS = range(0, 40, 8)
 FIELD = 40
 _NULL = 0xFFFFFFFF
@@ -63,7 +64,7 @@ def write(fields: int, width: int, count: int, out: int) -> int:
 
 @inline
 def _put(field: int, row: int, out: int) -> int:
-    """Returns one value behind its length."""
+    """Writes one value after its length; returns the address where it ends."""
     valid = load64(field + VALID)
     if valid != 0 and has_bit(valid, load64(field + FIRST) + row) == 0:
         store32(out, _NULL)
@@ -91,5 +92,5 @@ def _put(field: int, row: int, out: int) -> int:
 
 @inline
 def _turned(number: int) -> int:
-    """Four bytes, the highest one first."""
+    """Returns a number whose four bytes are in reverse order."""
     return (number & 0xFF) << 24 | (number & 0xFF00) << 8 | (number >> 8) & 0xFF00 | (number >> 24) & 0xFF
