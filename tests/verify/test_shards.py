@@ -175,7 +175,7 @@ def test_a_lost_delete_is_distinguished_from_what_a_shard_that_is_gone_has_left(
     ]
     assert said(shards, capsys, removes=True) == [
         "-- 2 extra rows of merged tables would be deleted",
-        "-- 1 row of no existing shard (of dropped tables, or written by others) would be deleted",
+        "-- 1 row of no existing shard (of dropped tables, or written by other programs) would be deleted",
         f"{name}: 3 rows are not equal; --apply repairs them",
     ]
     shards.on_target(

@@ -28,7 +28,7 @@ _task: list[Path] = []
 
 
 def remember_task(path: Path | None) -> None:
-    """Remembers the task file of the present command for the advice of its error; None for a new command."""
+    """Remembers the task file of the present command, which the advice of an error names; None for a new command."""
     _task[:] = [] if path is None else [path]
 
 

@@ -184,7 +184,7 @@ def _removing(work: Repairs) -> Iterator[str]:
     verb = "had to be deleted" if work.apply else "would be deleted"
     for count, noun, what in (
         (work.removing.of_shards, "extra row", "of merged tables"),
-        (work.removing.of_no_shard, "row", "of no existing shard (of dropped tables, or written by others)"),
+        (work.removing.of_no_shard, "row", "of no existing shard (of dropped tables, or written by other programs)"),
         (work.removing.unattributed, "row", "that no shard has"),
     ):
         if count:

@@ -64,8 +64,8 @@ def _open(connection: Session, server: ServerInfo, table: Table) -> Position:
             query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return low
     # There is no way to ask whether the table already contains everything in the log. But a transaction that wrote to
-    # the table prevents others from locking it until it is visible. Rows that are locked one by one would not be from
-    # one moment.
+    # the table prevents other sessions from locking the table until the transaction is visible. Rows that are locked
+    # one by one would not be from one moment.
     query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
     query(connection, f"LOCK TABLES {quoted_table(table.name)} READ")
     low = log_end(connection)

@@ -185,7 +185,7 @@ class RelayClient:
         try:
             return dict(json.loads(body))
         except (ValueError, TypeError) as error:
-            raise self._lost("the answer is not one of a relay server") from error
+            raise self._lost("this is not the answer of a relay server") from error
 
     def _lost(self, why: str) -> Transient:
         scheme, host, port = self._address.place

@@ -68,7 +68,7 @@ class Answer:
         (length,) = _LENGTH.unpack_from(body)
         begin = _LENGTH.size + length
         if length > _MOST_ABOUT or begin > len(body):
-            raise ValueError("the answer is not one of a relay server")
+            raise ValueError("this is not the answer of a relay server")
         about = json.loads(body[_LENGTH.size : begin])
         try:
             lsns = tuple(map(Lsn.parse, about["structures"]))

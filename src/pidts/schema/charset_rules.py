@@ -154,7 +154,7 @@ def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
 
 
 def close_table(table: Table, inherited: Charset, dialect: Dialect) -> Table:
-    """Returns the table with its own charset and those of its columns filled in."""
+    """Returns the table with its own charset filled in, and with the charsets of its columns."""
     own = completed(table.charset, table.collation, inherited, dialect)
     columns = tuple(closed(column, own, dialect) for column in table.columns)
     return replace(table, charset=own[0], collation=own[1], columns=columns)

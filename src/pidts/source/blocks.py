@@ -38,7 +38,7 @@ class BlockReader(PacketReader):
         self._goes_on = False
         """Whether the current packet of a long event is followed by another one."""
         self._due = 0
-        """The bytes of a long event, by its header's size, that are in later packets."""
+        """How many bytes of a long event are in later packets, by the size in its header."""
 
     def read_block(self, timeout: float) -> Block | None:
         """Returns the events that have arrived; waits at most `timeout` seconds."""

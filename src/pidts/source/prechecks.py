@@ -92,7 +92,7 @@ def check_source(
 
 
 def _tls(asked: _Asked) -> Iterator[Finding]:
-    """Reports how the connection is encrypted, for tasks that do not demand enough.
+    """Reports how the connection is encrypted, for tasks whose settings allow a connection that is not safe.
 
     If a task demands encryption, there is nothing to report, since there is no connection without it.
     """

@@ -190,8 +190,8 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
     """Returns the old names of columns that keep fewer digits of a second, and the number of digits.
 
     MariaDB cuts off the other digits, and MySQL rounds; each of them can be configured to do what the other does.
-    PostgreSQL rounds halves before the year 2000 in the other direction. So only rows that lose no digit are certain to
-    become the same.
+    PostgreSQL rounds halves before the year 2000 in the other direction. So only rows that lose no digit certainly get
+    the same values on source and target.
     """
     kept = difference(statement, before, after).kept
     return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in _TIMES]

@@ -136,7 +136,7 @@ class JournalRecord:
         return None
 
     def write(self, journal: DdlJournal) -> None:
-        """Inserts or overwrites the journal."""
+        """Inserts or overwrites the record of a schema change."""
         self._rows.put(
             *(journal.task, journal.source, str(journal.lsn)),
             statement=journal.statement,

@@ -40,8 +40,8 @@ class TombstoneRecord:
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
         """Returns the tombstones of these keys. For most tables, which have none, this costs one query.
 
-        If sessions lock gaps, this query is left out: it would lock the table's first tombstone, which others may be
-        writing.
+        If sessions lock gaps, this query is left out: it would lock the table's first tombstone, which other sessions
+        may be writing.
         """
         place = (name.schema, name.name)
         one = "SELECT 1 FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s LIMIT 1"
@@ -52,7 +52,7 @@ class TombstoneRecord:
         return [Tombstone(key, version, source, Lsn.parse(lsn)) for key, version, source, lsn in rows]
 
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
-        """Inserts or overwrites, in the order of the table's own key."""
+        """Inserts or overwrites tombstones, in the order of the meta table's own key."""
         now = int(time.time())
         ordered = sorted(tombstones, key=attrgetter("key"))
         for first in range(0, len(ordered), _AT_ONCE):

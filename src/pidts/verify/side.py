@@ -51,7 +51,7 @@ class Order(Enum):
     SAME = "same"
     """The target's order is the source's order, and also the order of the keys' JSON values."""
     LIKELY = "likely"
-    """The target's order is that of a collation, and should be the source's order."""
+    """The target orders keys by a collation, so its order is probably the source's order."""
     OTHER = "other"
 
 
@@ -189,7 +189,7 @@ class KeyedTarget(Protocol):
 
 
 class TargetSide(KeyedTarget, Protocol):
-    """The target, in the source's types."""
+    """The target. It returns rows in the source's types."""
 
     @property
     def has_sums(self) -> bool:

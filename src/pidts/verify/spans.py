@@ -175,7 +175,7 @@ def span_rows(target: TargetSide, order: Order, row_bytes: int) -> int:
 
 
 def lacking(source: SourceSide, matcher: Matcher, keys: pa.Table) -> pa.Table:
-    """Returns those of the target's keys that the source does not have."""
+    """Returns the target's keys that the source does not have."""
     keys = keys.cast(key_types(matcher.table))
     for member in range(len(source.members(matcher.table))):
         if len(keys):

@@ -95,10 +95,11 @@ class History:
         )
 
     def is_sequence(self, name: TableName, *, looks_like_one: bool = False) -> bool:
-        """Whether rows of this name are the state of a SEQUENCE object of MariaDB. Such rows are left out.
+        """Whether rows that the log has under this name are the state of one of MariaDB's SEQUENCE objects.
 
-        If neither a statement nor a catalogue has shown the sequence, the rows must look like a sequence's rows, and
-        there must certainly be no table of this name: a copy of a sequence is a table with the same columns.
+        Such rows are left out. If neither a statement nor a catalogue has shown the sequence, the rows must look like a
+        sequence's rows, and there must certainly be no table of this name: a copy of a sequence is a table with the
+        same columns.
         """
         if name in self.tables:
             return False

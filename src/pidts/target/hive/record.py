@@ -108,6 +108,6 @@ class PublicationRecord:
 def tables_folders(connection: CatalogConnection) -> list[str]:
     """Returns the folders of the tables that this meta schema publishes; the first one gets new states.
 
-    Each meta schema has its own folder, since its records do not protect files of others.
+    Each meta schema has its own folder, since its records do not protect files of other meta schemas.
     """
     return roots_of(connection, "hive-tables")

@@ -106,7 +106,7 @@ class NotedJournal(JournalRecord):
         self.saved: list[DdlJournal] = []
 
     def write(self, journal: DdlJournal) -> None:
-        """Inserts or overwrites the journal."""
+        """Inserts or overwrites the record of a schema change."""
         super().write(journal)
         self.saved.append(journal)
 

@@ -71,11 +71,11 @@ class IcebergSession(CatalogConnection):
         self._opened(change.table).write(change)
 
     def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - of no table
-        """Returns False: rows are read to be compared."""
+        """Returns False: the caller reads the rows and compares them."""
         return False
 
     def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - of no table
-        """Returns False: a table has no keys."""
+        """Returns False: the server has no keys that could refuse a row."""
         return False
 
     def load(self, table: Table, rows: pa.Table) -> bool:

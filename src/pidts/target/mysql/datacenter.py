@@ -177,11 +177,11 @@ class Datacenter:
             raise self._altered(f"{DATA} already has rows that were about to be written")
 
     def rows_beyond(self, id_: int) -> bool:
-        """Whether there are rows after an id: those of an interrupted batch, or of other programs."""
+        """Whether there are rows with higher ids than this: rows of an interrupted batch, or of other programs."""
         return bool(self._session.rows(f"SELECT 1 FROM {self._data} WHERE id > %s LIMIT 1", (id_,)))
 
     def remove_beyond(self, id_: int) -> None:
-        """Removes the rows after an id, in the open transaction."""
+        """Removes the rows with higher ids than this, in the open transaction."""
         self._session.run(f"DELETE FROM {self._data} WHERE id > %s", (id_,))
 
     def remove_old(self, seconds: int, most: int) -> int:

@@ -186,7 +186,7 @@ class TaskCatchUp:
         return next((halt for halt in halts if halt.lsn >= at and (not halt.tables or table in halt.tables)), None)
 
     def _since(self, places: tuple[Lsn, ...]) -> float:
-        """Returns the time at which these Lsns were first seen. A new combination shows that the task runs."""
+        """Returns the time at which these Lsns were first seen. A new combination of Lsns shows that the task runs."""
         if places not in self._seen:
             if self._seen:
                 self._patience = _PATIENCE

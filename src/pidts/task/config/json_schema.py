@@ -110,7 +110,7 @@ def task_schema() -> Schema:
 
 
 def source_schema() -> Schema:
-    """Returns the schema of a DM source file, which lies beside a task file."""
+    """Returns the schema of a DM source file, which is beside a task file."""
     return _document("A source of a PiDTS task", [_read(_TASK % ("mysql", _SERVER, "", "block-allow-list"))[1]])
 
 

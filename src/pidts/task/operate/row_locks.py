@@ -62,7 +62,7 @@ class TaskLocks:
         self._sources = [part.source.source_id for part in parts]
 
     def counts(self) -> dict[tuple[str, TableName], int]:
-        """Returns the number of locked rows of each table of each source."""
+        """Returns, for each source, the number of locked rows of each table."""
         found: dict[tuple[str, TableName], int] = {}
         for source in self._sources:
             for table, count in self._target.meta.row_locks.recorded(self._task, source).items():

@@ -153,7 +153,7 @@ class HandOver:
             raise self._refused(f"task {one.task} has not begun", _TODO)
         states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in rows]
         if any(state.held or state.copying for state in states):
-            raise self._refused(f"task {one.task} is still copying, or some of its tables are behind the others", _TODO)
+            raise self._refused(f"task {one.task} is still copying, or has tables that wait at an earlier place", _TODO)
         if any(row.altered for row in rows) or len({row.lsn for row in rows}) > 1:
             raise self._refused(f"the workers of task {one.task} are at different places", _TODO)
         if self._log.has_begun_change(seed, one, rows[0].lsn):
@@ -168,7 +168,7 @@ class HandOver:
             states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in stored]
             if any(state.held or state.copying for state in states):
                 raise self._refused(
-                    f"task {one.task} is still copying, or some of its tables are behind the others", _TODO
+                    f"task {one.task} is still copying, or has tables that wait at an earlier place", _TODO
                 )
             return target.meta.checkpoints.claim(one.task, one.source, len(stored), stored[0])
         return target.meta.checkpoints.claim(one.task, one.source, one.workers, start)
