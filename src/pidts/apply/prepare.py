@@ -677,7 +677,7 @@ def _guarded(
     if verdict.tombstones:
         session.meta.tombstones.write(name, verdict.tombstones)
     if verdict.stale:
-        _log.info("older changes set aside", table=str(name), changes=verdict.stale)
+        _log.info("changes with older versions are left out", table=str(name), changes=verdict.stale)
     return replace(verdict, present=guard.keys.filter(pa.array(at >= 0)))
 
 

@@ -60,7 +60,7 @@ def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
 def _open(connection: Session, server: ServerInfo, table: Table) -> Position:
     if not needs_row_locks(server):
         low = settled(connection, server)
-        if not server.is_mariadb:  # On MariaDB, `settled` has opened it.
+        if not server.is_mariadb:  # On MariaDB, `settled` has opened the snapshot.
             query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return low
     # There is no way to ask whether the table already contains everything in the log. But a transaction that wrote to
@@ -69,7 +69,7 @@ def _open(connection: Session, server: ServerInfo, table: Table) -> Position:
     query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
     query(connection, f"LOCK TABLES {quoted_table(table.name)} READ")
     low = log_end(connection)
-    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")  # This releases the table.
+    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")  # This statement unlocks the table.
     return low
 
 

@@ -31,7 +31,7 @@ class Orders:
             try:
                 return self._read()
             except Transient as error:
-                _log.warning("orders cannot be read", at=str(self.lsn), error=str(error))
+                _log.warning("ddl commands cannot be read", at=str(self.lsn), error=str(error))
                 self.pause(self.seconds)
 
     def is_newer(self, tried: DdlOrder | None) -> bool:

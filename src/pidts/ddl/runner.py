@@ -100,7 +100,7 @@ def run_ddl(
     _log.info(_summary(step), statement=due.query.sql, at=due.where.position)
     for left in sharing.left:
         place = due.where.position
-        _log.warning("the target keeps the rows of a shard, since others share its table", what=left, at=place)
+        _log.warning("the target keeps the rows of a shard, since other shards share its table", what=left, at=place)
     charsets: dict[str, tuple[str, str] | None] = {}
     if found.statement is not None:
         charsets = apply_charset(found.statement, context.charsets, dialect=due.dialect)
@@ -167,7 +167,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     if not is_done:
         return None
     # Another member has made the change, and this member was not informed.
-    _log.info("schema change is on record as made", statement=due.entry.transaction.ddl, at=str(due.lsn))
+    _log.info("another shard has already made the schema change", statement=due.entry.transaction.ddl, at=str(due.lsn))
     context = due.context
     with closing(context.target.connect()) as session:
         known = session.meta.structures.load(context.task, OfSource(due.source))

@@ -149,7 +149,7 @@ class Follower:
         self._status.update(connected=False, error=error, **changes)
 
     def _follow(self, client: RelayClient, writer: CopyWriter, stop: StopEvent) -> None:
-        """Follows on one connection until it ends."""
+        """Follows the relay server on one connection, until the connection ends."""
         self._report_at = 0.0
         self._report(client)
         if self._doubts is not None:

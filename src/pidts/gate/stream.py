@@ -1,4 +1,4 @@
-"""Writes one source's changes to its datacenter, from a claimed checkpoint until it is stopped or fails.
+"""Writes one source's changes to its datacenter, from a claimed checkpoint until the channel is stopped or fails.
 
 A schema change is a record like other records, and no statement is run for it. So one thread does everything in the
 order of the log. Each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the

@@ -166,7 +166,7 @@ def _password_file(kind: str, directory: Path, password: str) -> Path:
     change = "SET PASSWORD = PASSWORD({})" if kind == "mysql56" else "ALTER USER root@localhost IDENTIFIED BY {}"
     path = directory / "password.sql"
     path.touch(mode=0o600)
-    # Each start does this; the binlog must not contain it.
+    # Each start of the server runs this statement; the binlog must not contain it.
     path.write_text(f"SET SESSION sql_log_bin = 0;\n{change.format(quoted)};\n", "utf-8")
     return path
 

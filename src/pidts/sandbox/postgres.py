@@ -32,7 +32,7 @@ def start_postgres(
             def make_data() -> None:
                 _make_data(program, folder, password, as_user)
 
-            if password:  # it is part of the data
+            if password:  # the password is part of the data
                 make_data()
             else:
                 data_for("postgres", data, make_data)

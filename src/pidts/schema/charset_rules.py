@@ -77,7 +77,7 @@ def _labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[st
             "ddl-not-understood",
             str(error),
             where=Where(),
-            todo="Run by hand what the target needs, and start after the statement; or leave the table out.",
+            todo="Make the change on the target by hand, and begin after the statement; or leave the table out.",
         ) from error
 
 
@@ -114,7 +114,7 @@ def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
 
 
 def _shown_characters(kind: ColumnType) -> int:
-    """Returns the largest number of characters in a value's display; 0 if it is small."""
+    """Returns the largest number of characters in a value's display; 0 if this number is too small to matter."""
     if kind.kind in LOB_BYTES:
         return LOB_BYTES[kind.kind] // (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in (Kind.JSON, Kind.GEOMETRY):

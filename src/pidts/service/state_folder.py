@@ -262,7 +262,7 @@ class StateFolder:
         if left.is_dir():
             _move(list(left.iterdir()), task.path)
             with suppress(OSError):
-                left.rmdir()  # it is not empty if the task has a file of the same name
+                left.rmdir()  # the folder is not empty if the task has a file of the same name
 
 
 def _locked(file: IO[str]) -> bool:

@@ -87,12 +87,12 @@ class Supervisor:
             for task in self._all():
                 with self._lock:
                     if self._tasks.get(task.name) is not task:
-                        continue  # it was removed meanwhile
+                        continue  # the task was removed meanwhile
                     before = task.version
                     try:
                         task.step(now, self._start)
                     except Exception as error:  # noqa: BLE001 - one task's trouble is not that of all others
-                        _log.exception("a task cannot be looked after", task=task.name, cause=str(error))
+                        _log.exception("the service cannot check a task", task=task.name, cause=str(error))
                     self._changes += task.version != before
             if now - self._rotated > _ROTATE_SECONDS:
                 self._rotated = now
@@ -150,7 +150,9 @@ class Supervisor:
     def create_from(self, path: Path, *, start: bool) -> dict[str, Any]:
         """Creates a task from a task file that stays at its path."""
         if not path.is_absolute():
-            raise ConfigError("usage", f"the path of the task file is not absolute: {path}", todo="Write it from / on")
+            raise ConfigError(
+                "usage", f"the path of the task file is not absolute: {path}", todo="Write the whole path, from / on"
+            )
         with self._state.draft() as draft:
             named_file(draft, path)
             return self._created(draft, path, start=start)

@@ -77,7 +77,7 @@ class WatchedTask:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process lived at the last check."""
+        """Whether the task's process lived at the last check."""
         return self._was_alive
 
     def want(self, wanted: WantedState) -> None:

@@ -116,7 +116,7 @@ class BinlogStream:
         if self.ended:
             return None
         if self._blocks is None:
-            from pidts.source.blocks import BlockReader  # this loads the compiler
+            from pidts.source.blocks import BlockReader  # this import loads the compiler
 
             self._blocks = BlockReader(self._connection._sock, self._config.where)  # type: ignore[attr-defined]  # noqa: SLF001
         block = self._blocks.read_block(timeout)

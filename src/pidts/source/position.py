@@ -99,7 +99,7 @@ def needs_row_locks(server: ServerInfo) -> bool:
 
 
 def row_lock(server: ServerInfo) -> str:
-    """Returns the end of a SELECT that waits for transactions which are in the log but not yet in the tables."""
+    """Returns the last clause of a SELECT, by which the SELECT waits until all logged transactions are visible."""
     if not needs_row_locks(server):
         return ""
     # Before that version, the newer syntax requires the privilege to write.

@@ -357,7 +357,9 @@ class RowLockRecord:
                 self._put("locked_structure", task, source, [one.table.name], values)
 
     def _insert_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        self._remove_forms(task, source, locks)  # an earlier version did not remove them when it resolved a lock
+        self._remove_forms(
+            task, source, locks
+        )  # when an earlier version resolved a lock, it did not remove the lock's forms
         ordered = sorted((one for one in locks if one.form), key=attrgetter("form", "id"))
         values = {"form": [one.form for one in ordered], "row_key": [one.id for one in ordered]}
         self._put("locked_form", task, source, [one.table.name for one in ordered], values)

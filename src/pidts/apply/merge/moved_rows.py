@@ -136,7 +136,9 @@ def _of_one(
         aside = outcomes.aside(record.find(*place, outcomes.texts))
         if aside.any():
             parts = outcomes.without(aside)
-            _log.info("changes of rows that have moved on are set aside", table=str(name), rows=int(aside.sum()))
+            _log.info(
+                "changes of rows that have moved to another shard are left out", table=str(name), rows=int(aside.sum())
+            )
     for member, keys in outcomes.given().items():
         record.remove(*place, member, keys)
     if got := outcomes.got():

@@ -194,7 +194,7 @@ class Convergence(VersionGuard):
         if low.any():
             keys = self.texts(np.unique(self._key[low])[:3])
             _log.warning(
-                "updates that do not raise the version are set aside",
+                "updates that do not raise the version are left out",
                 table=str(self._table.name),
                 column=self._version.name,
                 changes=int(low.sum()),

@@ -17,7 +17,7 @@ from pidts.without_pandas import hide_pandas
 
 
 def main(descriptor: int) -> None:
-    """Serves one service until it ends."""
+    """Forks processes for one service, until the service ends."""
     hide_pandas()
     _load()
     with socket.socket(fileno=descriptor) as service:

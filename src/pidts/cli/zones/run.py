@@ -72,7 +72,7 @@ def run_zones(
             for run in runs:
                 _look(run)
             if waiting and any(run.code for run in runs):
-                break  # directions that wait for its rows would wait for ever
+                break  # directions that wait for this direction's rows would wait for ever
             stop.wait(_LOOK_SECONDS)
     finally:
         _end(runs)
@@ -94,7 +94,7 @@ def _end(runs: Sequence[DirectionRun]) -> None:
             run.process.kill()
         _ended(run, run.process)
         if run.code == -signal.SIGTERM:
-            run.code = 0  # it had only just started, and waited for no signals yet
+            run.code = 0  # the process had only just started, and did not handle signals yet
 
 
 def _start_next(

@@ -169,5 +169,5 @@ def _refused(statement: ddl.StatementDml | ddl.Unknown) -> Halted:
         "ddl-not-understood",
         f"{statement.reason}, in: {statement.sql[:200]}",
         where=Where(table=table),
-        todo="Run by hand what the target needs, and start after the statement; or leave the table out.",
+        todo="Make the change on the target by hand, and begin after the statement; or leave the table out.",
     )

@@ -88,7 +88,9 @@ class MySqlConnection:
         if max_packet:
             self.server = replace(self.server, max_packet=min(max_packet, self.server.max_packet))
         if self.server.tidb:
-            self.run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # old clusters make it optimistic
+            self.run(
+                "SET SESSION tidb_txn_mode = 'pessimistic'", ()
+            )  # otherwise, old TiDB clusters use optimistic transactions
         self.is_open = False
         """Whether a transaction is open."""
         self.is_marked = False

@@ -57,7 +57,7 @@ def _adapted_column(
         notes.append(f"column {column.name}: default {default} was left out")
         default = None
     if kind.kind is Kind.TIMESTAMP and default is None and not column.nullable and not server.explicit_timestamp:
-        default = "'0000-00-00 00:00:00'"  # otherwise the server would give it an automatic timestamp
+        default = "'0000-00-00 00:00:00'"  # otherwise the server would give the column an automatic timestamp
     if column.generated and column.name.lower() not in computed:
         notes.append(f"column {column.name}: generated on the source, a plain column with the same values here")
     counts = column.auto_increment and any(key.columns[:1] == (column.name,) for key in table.keys)

@@ -65,7 +65,7 @@ class Exchange:
     def now(self, sql: bytes, table: str = "") -> Done:
         """Sends the queued statements and this statement. `table` is the table that this statement concerns."""
         if self._bytes + len(sql) > _WAITING_BYTES:
-            self.flush()  # together they might be larger than the server accepts
+            self.flush()  # together, the statements might be larger than the server accepts
         place = len(self._waiting)
         self._waiting += [_Statement(sql, table), *self._behind]
         self._behind = []

@@ -62,7 +62,7 @@ def run_marked(connection: MySqlConnection, sql: str, origin: str) -> None:
                 connection.rollback()
                 raise
         case Ignored():
-            connection.exchange.now(sql.encode())  # it changes no table, so no task carries it
+            connection.exchange.now(sql.encode())  # the statement changes no table, so no task carries it
         case _ if isinstance(statement, _COMMENTED):
             connection.exchange.now(f"{sql.rstrip().rstrip(';')} {mark_comment(origin)}".encode())
         case _:

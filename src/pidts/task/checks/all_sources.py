@@ -81,7 +81,7 @@ def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Pa
     demand([finding for finding in findings if not (waits and finding in down)])
     for finding in down:
         if len(parts) > 1:
-            _log.warning("a source cannot be reached, the others go on without it", cause=finding.message)
+            _log.warning("a source cannot be reached, the other sources go on without it", cause=finding.message)
         else:
             _log.warning("the source cannot be reached, and is waited for", cause=finding.message)
 

@@ -88,7 +88,7 @@ class TaskCatchUp:
         return Lsn.at(settled(self._source, self._server), self.change_no)
 
     def place(self) -> Lsn:
-        """Returns the end of the log, and ends the snapshot: each later read gets the rows of its own moment."""
+        """Returns the end of the log, and ends the snapshot: each later read gets the rows as they are when it runs."""
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 

@@ -396,7 +396,7 @@ class Switch:
             )
 
     def _save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
-        self._record = record  # set before it is written, since the answer of a COMMIT may be lost
+        self._record = record  # set before the record is written, since the answer of a COMMIT may be lost
         self._target.begin()
         self._target.meta.cutovers.save(self._name, record)
         if structures:
@@ -531,7 +531,7 @@ def _tables_step(status: TaskStatus) -> Step:
     if halted or held:
         return Step(StepName.TABLES, StepState.BLOCKED, "tables are halted or wait for a schema change", tuple(halted))
     if copying:
-        # A run that ends when it is synced copies all of them.
+        # A run that ends when it is synced copies all of these tables.
         return Step(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))
     return Step(StepName.TABLES, StepState.DONE, "no table is halted, waits or is still being copied")
 

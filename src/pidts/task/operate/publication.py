@@ -169,7 +169,9 @@ class _Publisher:
                     try:
                         act()
                     except Halted as error:
-                        _log.warning("the metastore is cleared up by the next publication", cause=str(error))
+                        _log.warning(
+                            "the next publication removes what is not needed in the metastore", cause=str(error)
+                        )
                 self._changes.run(store)
         for name, problem in problems.items():
             known = self._record.of(self._task).get(name, Publication())

@@ -64,7 +64,7 @@ def running_process(config: TaskConfig) -> int:
 
 def _refuse(task: str, path: Path, owner: int) -> None:
     if owner and _is_stopped(owner):
-        _log.warning("a stopped process runs this task, and this run replaces it", process=owner)
+        _log.warning("a suspended process runs this task, and this run replaces it", process=owner)
         return
     who = f"process {owner}" if owner else "another process"
     end = f"kill {owner}" if owner else f"fuser {path}"

@@ -47,7 +47,7 @@ class SourceStatus:
     gtid: str = ""
     position: Position | None = None
     moved_at: float = 0.0
-    """The time of its last checkpoint, in seconds since 1970."""
+    """The time of the last checkpoint of this part, in seconds since 1970."""
     silent_since: float = 0.0
     """The time since which no replicator on this machine receives the log; 0 if a replicator does, or if another
     machine has the relay.

@@ -42,4 +42,4 @@ class WarehouseSweeps:
                     if removed := sweep(session):
                         _log.info("files that nobody needs were removed from the warehouse", files=removed)
             except (PidtsError, OSError) as error:
-                _log.warning("the warehouse is swept later", cause=str(error))
+                _log.warning("unneeded files of the warehouse are removed later", cause=str(error))

@@ -78,7 +78,7 @@ class _Cluster:
         except PidtsError as error:
             if isinstance(error, Transient) or error.code in _OF_THE_TABLE:
                 raise
-            # One executor can do it, another one cannot: the warehouse may be on one machine alone.
+            # One executor can compare a table, and another one cannot: the warehouse may be on one machine alone.
             self._is_unable = True
             self._say(f"Spark compares nothing more, so this process does: {error.what}")
             raise Transient("spark-unable", f"an executor cannot compare: {error.what}") from error

@@ -115,7 +115,7 @@ class ConfigReload:
             self._say(f"the task file has changed: {', '.join(waiting)} will take effect at the next start")
         for source, one in found.items():
             if one.taken:
-                _log.info("taking over a change of the task file", source=source, keys=one.taken)
+                _log.info("a change of the task file takes effect", source=source, keys=one.taken)
                 self._decided[source] = one.config
 
     def _say(self, text: str) -> None:

@@ -46,7 +46,7 @@ class CountersAhead:
                         move_counters(self._config, session, self._closed, failed)
                         self._closed.wait(_PAUSE_SECONDS)
             except PidtsError as error:
-                _log.debug("counters are moved later", source=self._config.source.source_id, cause=str(error))
+                _log.debug("counters are set later", source=self._config.source.source_id, cause=str(error))
                 self._closed.wait(_PAUSE_SECONDS)
 
 
@@ -75,5 +75,5 @@ def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.
             if session.driver.closed:
                 raise
             say = _log.debug if isinstance(error, Transient) or name in failed else _log.warning
-            say("a counter stays behind the rows", source=source, table=str(name), cause=str(error))
+            say("a counter stays below the numbers in the rows", source=source, table=str(name), cause=str(error))
             failed |= set() if isinstance(error, Transient) else {name}

@@ -73,7 +73,7 @@ def _file(collation: str) -> str | None:
 
 @lru_cache
 def load(collation: str) -> Weights:
-    """Reads the weights of a collation that `has_weights`."""
+    """Reads the weights of a collation for which `has_weights` is true."""
     return _read(_file(collation) or "")
 
 
