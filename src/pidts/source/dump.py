@@ -266,7 +266,7 @@ def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
         return Halted("source-log-unreadable", what, where=where, todo=todo)
     if number == _FATAL and any(word in lower for word in _WENT_BACK):
         what = f"the source has lost transactions that it had sent before: {text}"
-        todo = "It was restored, lost its disk's last writes, or was written to on its own: start with a new full copy"
+        todo = "The source was restored, lost its last writes, or took writes on its own: start with a new full copy"
         return Halted("source-went-back", what, where=where, todo=todo)
     if number == _FATAL:
         what = f"the source no longer has the log from here on: {text}"

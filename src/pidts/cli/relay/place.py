@@ -16,7 +16,7 @@ from pidts.task.config.task_file import TaskConfig, load_parts
 
 @dataclass(frozen=True, slots=True)
 class RelayPlace:
-    """One source's relay, with the task whose file named it."""
+    """One source's relay, and the task in whose file it was found."""
 
     relay: Path
     source_id: str

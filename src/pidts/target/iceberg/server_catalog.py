@@ -1,6 +1,6 @@
 """The catalog of a server, to which the tables of a warehouse are published.
 
-`ServerCatalog` is the port. What is right for a table is decided here, for all servers.
+`ServerCatalog` is the port. This module decides for all servers what they should know of a table.
 """
 
 from __future__ import annotations

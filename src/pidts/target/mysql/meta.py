@@ -59,7 +59,7 @@ class MySqlMeta(SharedRecords):
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
-        """Yields a named lock of the server: it belongs to this connection and ends with it."""
+        """Holds a named lock of the server during the block; the lock also ends with this connection."""
         digest = sha1(f"{task}\0{source}".encode(), usedforsecurity=False).hexdigest()
         name = f"pidts-{digest}"
         rows, _ = self._connection.run("SELECT GET_LOCK(%s, %s)", (name, LOCK_WAIT))

@@ -252,7 +252,7 @@ class Section:
             raise self.error(key, "bad-value", f"there is no home folder for {text.partition('/')[0]}") from None
 
     def finish(self, others: Mapping[str, OtherKey] | None = None) -> None:
-        """Handles the keys that were not asked for."""
+        """Reports the keys of the section that its reader has not asked for, as mistakes or as notes."""
         others = self.others = others or {}
         for key, item in self._items.items():
             if key in self.asked:

@@ -1,4 +1,4 @@
-"""The changes that block tables of a task, over all of its sources, and an operator's ddl commands about them."""
+"""The changes that block tables of a task, over all of its sources, and the ddl commands for these changes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def is_refused_rows(halt: Halt) -> bool:
 
 
 def is_waiting_for_shards(halt: Halt) -> bool:
-    """Whether the change waits for changes of other shards or for a ddl command about them, and has not failed."""
+    """Whether the change waits for other shards' changes or for a ddl command, and has not failed."""
     return halt.code in {"shard-awaits", "shards-disagree", "shard-structure", "shard-no-place"}
 
 
