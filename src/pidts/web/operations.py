@@ -183,7 +183,7 @@ class Tasks:
         ]
 
     async def list_tasks(self, request: Request) -> Response:
-        """Answers the overview; with `file`, only the tasks that were started with the path of this task file."""
+        """Answers with the overview; with `file`, only the tasks that were started with the path of this task file."""
         file = query_text(request, "file", {})
         tasks = await run_in_threadpool(self._supervisor.summaries)
         if file:
@@ -208,7 +208,7 @@ class Tasks:
         return answer(await run_in_threadpool(lambda: self._supervisor.create_from(path, start=start)), 201)
 
     async def validate(self, request: Request) -> Response:
-        """Answers the mistakes of a task file."""
+        """Answers with the mistakes of a task file."""
         if _is_yaml(request):
             text = await _yaml(request)
             return answer(await run_in_threadpool(self._supervisor.verdict, text))
@@ -244,15 +244,15 @@ class Tasks:
         return order
 
     async def task_events(self, request: Request) -> Response:
-        """Answers the events of a task."""
+        """Answers with the events of a task."""
         return self._streams.of_task(request.path_params["name"])
 
     async def all_events(self, _: Request) -> Response:
-        """Answers the events of the overview."""
+        """Answers with the events of the overview."""
         return self._streams.of_all()
 
     async def logs(self, request: Request) -> Response:
-        """Answers the end of a task's log."""
+        """Answers with the end of a task's log."""
         limit = query_number(request, "limit", _LIMIT)
         level, before = query_text(request, "level", _LEVEL), query_text(request, "before", {})
         log = self._supervisor.folder(request.path_params["name"]).log
@@ -278,7 +278,7 @@ class Tasks:
         return reply
 
     async def metrics(self, _: Request) -> Response:
-        """Answers the metrics."""
+        """Answers with the metrics."""
         text = await run_in_threadpool(lambda: metrics_text(self._supervisor.metrics()))
         return Response(text, media_type="text/plain; version=0.0.4")
 

@@ -183,7 +183,7 @@ class ServerOperations:
         return await self._command(request, words, given.get("ids", []), json.dumps(values) if values else "")
 
     async def file(self, request: Request) -> Response:
-        """Answers the task file without its secrets."""
+        """Answers with the task file without its secrets."""
         folder = self._supervisor.folder(request.path_params["name"])
         try:
             file = split_path(folder.task_file)[0]  # the path may name one direction of the file
@@ -195,7 +195,7 @@ class ServerOperations:
         return answer({"text": masked(text), "path": str(folder.task_file), "elsewhere": folder.is_elsewhere})
 
     async def runs(self, request: Request) -> Response:
-        """Answers the runs of a task."""
+        """Answers with the runs of a task."""
         folder = self._supervisor.folder(request.path_params["name"])
         return answer({"runs": await run_in_threadpool(self._runs.all, folder)})
 

@@ -193,7 +193,7 @@ class ServerRecord:
             )
 
     def _keep(self, location: str) -> None:
-        """Counts the time of unneeded files, and of a dropped table's folder, anew."""
+        """Postpones the removal of the files that a metadata file needs, and of a dropped table's folder."""
         # If the file is missing, there is nothing to keep. If the store does not answer, the publication is repeated.
         with suppress(Halted):
             metadata, now = _read(location), int(time.time())

@@ -42,7 +42,7 @@ class CatalogPublications:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. A publication is not waited for, and may be interrupted at any point."""
+        """Ends the thread without waiting for a publication, which may be interrupted at any point."""
         self._closed.set()
 
     def finish(self, stop: threading.Event) -> None:
