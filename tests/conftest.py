@@ -47,9 +47,13 @@ STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
 # Many containers forbid writing them. Then each worker of each run would compile all tests anew, for half a minute.
 sys.dont_write_bytecode = False
+gc.disable()  # until the tests are collected; nearly nothing that is made before is garbage
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 InOneSession = Callable[..., None]
+
+FEW_FILES = 20
+"""Below this number of changed test files, each worker compiles them itself."""
 
 _numbers = itertools.count(1)
 _started: list[Server] = []
@@ -129,12 +133,13 @@ def pytest_collection_finish() -> None:
     """Excludes the tests and modules that stay to the end from garbage collection: they are a million objects."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Lets one worker compile the tests, and the others load what it has written."""
-    if not hasattr(session.config, "workerinput"):
+    if not hasattr(session.config, "workerinput") or _uncompiled() < FEW_FILES:
         return (yield)
     shared = Path(os.environ[FOLDER])
     compiled = shared / "tests-compiled"
@@ -145,6 +150,16 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         result = yield
         compiled.touch()
         return result
+
+
+def _uncompiled() -> int:
+    """Returns the number of test files that were not compiled since they changed."""
+    end = f".{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    count = 0
+    for file in Path(__file__).parent.rglob("test_*.py"):
+        compiled = file.parent / "__pycache__" / f"{file.stem}{end}"
+        count += not compiled.exists() or compiled.stat().st_mtime < file.stat().st_mtime
+    return count
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

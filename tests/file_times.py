@@ -2,12 +2,14 @@
 
 This is the time of the worker and of all processes below it: servers, JVMs, PiDTS's own programs. Unlike the elapsed
 time, it hardly depends on other work of the machine. If several files share a server, each file counts the server's
-work for it. A file's budget depends on what its tests need: nothing, a server, or Spark.
+work for it. A file's budget depends on what its tests need: nothing, a server, or Spark. The last line shows how long
+each worker had no more tests at the end. If this is long, a long file began too late.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,8 +17,11 @@ from pathlib import Path
 
 import pytest
 
-BUDGETS = {"spark": 60.0, "server": 30.0, "": 20.0}
+BUDGETS = {"spark": 60.0, "server": 45.0, "": 30.0}
 """The budget for all tests of one file in seconds, by the most expensive resource that one of them needs."""
+MANY_HISTORIES = "tests/pipeline/zones/test_zones"
+BUDGET_OF_HISTORIES = 120.0
+"""The budget of each file with this beginning: they share the 10,000 histories of a run."""
 SHOWN = 5.0
 """Files that take less time are not listed."""
 PROPERTY = "processor-seconds"
@@ -53,12 +58,15 @@ class FileTimes:
         self._waited: defaultdict[str, float] = defaultdict(float)
         self._processor: defaultdict[str, float] = defaultdict(float)
         self._needs: defaultdict[str, set[str]] = defaultdict(set)
+        self._ended: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         file = report.nodeid.partition("::")[0]
         self._waited[file] += report.duration
         self._processor[file] += sum(value for name, value in report.user_properties if name == PROPERTY)
         self._needs[file] |= {need for need in BUDGETS if need in report.keywords}
+        if worker := getattr(report, "worker_id", ""):
+            self._ended[worker] = time.monotonic()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         times = self._processor
@@ -67,10 +75,19 @@ class FileTimes:
             return
         terminalreporter.section("processor time per file, and time on the clock")
         for file in slow:
-            budget = next(limit for need, limit in BUDGETS.items() if need in self._needs[file] or not need)
+            budget = self._budget(file)
             over = f"  over its budget of {budget:.0f} s" if times[file] > budget else ""
             terminalreporter.line(f"{times[file]:7.1f} s {self._waited[file]:7.1f} s  {file}{over}", yellow=bool(over))
         terminalreporter.line(f"{sum(times.values()):7.1f} s {sum(self._waited.values()):7.1f} s  all files")
+        if self._ended:
+            last = max(self._ended.values())
+            idle = ", ".join(f"{worker} {last - ended:.0f} s" for worker, ended in sorted(self._ended.items()))
+            terminalreporter.line(f"without tests before the end: {idle}")
+
+    def _budget(self, file: str) -> float:
+        if file.startswith(MANY_HISTORIES):
+            return BUDGET_OF_HISTORIES
+        return next(limit for need, limit in BUDGETS.items() if need in self._needs[file] or not need)
 
 
 def processor_seconds() -> float:

@@ -70,10 +70,10 @@ def test_each_run_looks_at_other_examples_also_where_ci_is_set(tmp_path, first):
     assert drawn(first) != drawn(other)
 
 
-@pytest.mark.long
-def test_the_number_in_the_header_repeats_a_run_also_over_several_workers(tmp_path, first):
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_the_number_in_the_header_repeats_a_run_also_over_several_workers(tmp_path, first, workers):
     assert len(drawn(first)) == 51
-    assert drawn(run(tmp_path, seed_of(first), "-n", "2")) == drawn(first)
+    assert drawn(run(tmp_path, seed_of(first), "-n", str(workers))) == drawn(first)
 
 
 def test_what_fails_is_kept_and_tried_first(tmp_path):
