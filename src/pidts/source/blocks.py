@@ -46,7 +46,7 @@ class BlockReader(PacketReader):
         # Data that has arrived already is returned before anything is read: the connection may have ended after this
         # data.
         while (block := self._take()) is None:
-            if not self._receive() and not self._wait(deadline):
+            if not self._arrives(deadline):
                 return None
         return block
 

@@ -18,6 +18,8 @@ from pidts.model import Where
 from pidts.model.errors import Transient
 
 BUFFER_SIZE = 1 << 20
+_FEW_BYTES = 64 << 10
+"""If fewer bytes than this have arrived, the server is not sending much: nothing more arrives while they are read."""
 MAX_PACKET = 0xFFFFFF
 LARGEST_PAYLOAD = (1 << 30) + (1 << 20)
 """The largest number of bytes that a server sends for one event: 1 GiB, the highest max_allowed_packet, and headers.
@@ -63,8 +65,9 @@ class PacketReader:
         self._buffer = bytearray(BUFFER_SIZE)
         self._begin = 0
         self._end = 0
-        self._filled = False
-        """Whether the last read filled the buffer, so that more data may be waiting."""
+        self._is_drained = False
+        """Whether the last read took everything that had arrived, so that another read would find nothing."""
+        self._is_plain = not isinstance(sock, ssl.SSLSocket)
         self._long: list[bytes] = []
         self._long_size = 0
         self.received_at = time.monotonic()
@@ -73,17 +76,18 @@ class PacketReader:
     def read(self, timeout: float) -> list[bytes]:
         """Returns every complete packet received so far; waits at most `timeout` seconds for the first one."""
         deadline = time.monotonic() + timeout
-        while True:
-            if self._receive() and (packets := self._cut()):
+        while self._arrives(deadline):
+            if packets := self._cut():
                 return packets
-            if not self._filled and not self._wait(deadline):
-                return []
+            if time.monotonic() > deadline:
+                break
+        return []
 
     def read_one(self, timeout: float) -> bytes | None:
         """Returns the next packet; None after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not (packets := self._cut(1)):
-            if not self._receive() and not self._wait(deadline):
+            if not self._arrives(deadline):
                 return None
         return packets[0]
 
@@ -92,11 +96,7 @@ class PacketReader:
 
         After this call, an earlier view of `here` is invalid.
         """
-        deadline = time.monotonic() + timeout
-        while not self._receive():
-            if not self._wait(deadline):
-                return False
-        return True
+        return self._arrives(time.monotonic() + timeout)
 
     def silent(self) -> float:
         """Returns the seconds since the last bytes arrived."""
@@ -138,22 +138,25 @@ class PacketReader:
         """Removes this many bytes from `here`."""
         self._begin += size
 
-    def _wait(self, deadline: float) -> bool:
-        """Waits for data; returns False after the deadline."""
-        left = deadline - time.monotonic()
-        if left > 0:
-            self._poll.poll(left * 1000)
-        return left > 0
+    def _arrives(self, deadline: float) -> bool:
+        """Waits until bytes arrive, and adds them to the buffer; returns False after the deadline."""
+        while not self._is_drained or self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            if self._receive():
+                return True
+            self._is_drained = True
+        return False
 
     def _receive(self) -> bool:
         """Fills the buffer with arrived data; returns False if there was none."""
         self._make_room()
-        before = self._end
+        before, self._is_drained = self._end, False
         view = memoryview(self._buffer)
         while self._end < len(view):
+            room = len(view) - self._end
             try:
                 count = self._socket.recv_into(view[self._end :])
             except (BlockingIOError, ssl.SSLWantReadError):
+                self._is_drained = True
                 break
             except OSError as error:
                 raise Transient(
@@ -164,7 +167,10 @@ class PacketReader:
                     break  # The data before the end is returned first; the next call finds the end again.
                 raise Transient("source-lost", "the source closed the connection", where=self._where)
             self._end += count
-        self._filled = self._end == len(view)
+            if self._is_plain and count < room and self._end - before < _FEW_BYTES:
+                # The socket had no more. TLS returns one record at a time, and may keep others where poll sees none.
+                self._is_drained = True
+                break
         if self._end > before:
             self.received_at = time.monotonic()
         return self._end > before
