@@ -55,6 +55,45 @@ def test_a_wait_goes_on_until_the_index_is_written(tmp_path: Path) -> None:
         assert seconds_of_a_wait(watched, 0.05) >= 0.04
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is about Linux")
+def test_writes_that_are_no_news_do_not_even_wake_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "000000001.index").touch()
+    with (
+        (tmp_path / "000000001.log").open("ab", buffering=0) as log,
+        (tmp_path / "arrivals").open("ab", buffering=0) as arrivals,
+        closing(FolderWatch(tmp_path)) as watched,
+    ):
+        watched.wait(10)
+        monkeypatch.setattr(watch.os, "read", lambda *_: pytest.fail("the kernel reports something"))
+        log.write(b"events")
+        arrivals.write(b"record")
+        assert seconds_of_a_wait(watched, 0.05) >= 0.04
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is about Linux")
+def test_whatever_index_is_the_newest_one_is_watched(tmp_path: Path) -> None:
+    """Segments begin, are purged and cut off; a relay that was emptied begins again with the same names."""
+
+    def ends_a_wait(number: int) -> bool:
+        with (tmp_path / f"{number:09}.index").open("ab", buffering=0) as index:
+            watched.wait(0.01)  # for the file, if it is new
+            assert seconds_of_a_wait(watched, 0.02) >= 0.015
+            index.write(b"entry")
+            return seconds_of_a_wait(watched, 0.5) < 0.4
+
+    with closing(FolderWatch(tmp_path)) as watched:
+        watched.wait(10)
+        assert ends_a_wait(1)
+        assert ends_a_wait(2)
+        (tmp_path / "000000001.index").unlink()
+        assert ends_a_wait(2), "an older one was purged"
+        assert ends_a_wait(3)
+        (tmp_path / "000000003.index").unlink()
+        assert ends_a_wait(2), "the newest one was cut off"
+        (tmp_path / "000000002.index").unlink()
+        assert ends_a_wait(2), "another file has the same name"
+
+
 def test_a_folder_that_cannot_be_watched_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(FolderWatch(tmp_path / "none")) as watched:
         watched.wait(10)

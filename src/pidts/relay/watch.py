@@ -1,5 +1,8 @@
 """Waits until a relay is written to, without polling: the kernel reports it at once (inotify).
 
+New events alone are no news: a reader sees them only once the index has them. So of the folder's files, only the newest
+index is watched for writes. Other files of interest are replaced as a whole, so their names appear again.
+
 The kernel may be unable to report this (other systems than Linux, or no watch left for this user), or may not notice it
 (a network file system that another machine writes to). Then the wait ends after its time, and the caller checks.
 """
@@ -17,13 +20,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_WRITTEN = 0x2 | 0x80 | 0x100
-"""A file in the folder was written to, renamed or created."""
+_MODIFIED, _CREATED, _MOVED_HERE, _DELETED, _LOST, _FORGOTTEN = 0x2, 0x100, 0x80, 0x200, 0x4000, 0x8000
+"""Kinds of events: `_LOST` if the kernel has dropped events, `_FORGOTTEN` if a watched file no longer exists."""
 _EVENTS_BYTES = 64 << 10
-_EVENT_BYTES = 16
-"""The size of the event's data before the name."""
-_NAME_SIZE = struct.Struct("=I")
-"""The format of the last four of these bytes: the size of the name that follows."""
+_EVENT = struct.Struct("=iIII")
+"""An event's watch, its kind, a number for renames, and the size of the name that follows."""
+_NO_WATCH = -1
+_INDEX = b".index"
+_NOT_READ = (b".log", b".part", b"arrivals")
+"""The ends of the names of files whose appearance is no news: no reader reads them, or not yet."""
 _LOOKS = 4
 """If the kernel cannot report writes, a wait lasts only one quarter of its time, and then the caller checks."""
 
@@ -37,25 +42,27 @@ class FolderWatch:
         self._end: weakref.finalize[[int], FolderWatch] | None = None
         """Ends the watch; a process can have only a few."""
         self._is_begun = False
+        self._poll = select.poll()
+        self._index: Path | None = None
+        """The newest index."""
+        self._index_watch = _NO_WATCH
+        """The watch for writes to the newest index."""
 
     def wait(self, seconds: float) -> None:
-        """Waits until something was written in the folder since the last call, at most for this time.
+        """Waits until there may be more to read than at the last call, at most for this time.
 
         The first call begins the watch and returns at once, since earlier writes were not reported.
         """
         if not self._is_begun:
-            self._is_begun, self._handle = True, _watched(self._folder)
-            self._end = weakref.finalize(self, os.close, self._handle) if self._handle is not None else None
+            self._begin()
             return
         if self._handle is None:
             time.sleep(seconds / _LOOKS)
             return
         ends, left = time.monotonic() + seconds, seconds
-        poll = select.poll()
-        poll.register(self._handle, select.POLLIN)
-        while left >= 0 and poll.poll(left * 1000):
+        while left >= 0 and self._poll.poll(left * 1000):
             with suppress(BlockingIOError):
-                if any(map(_is_news, _names(os.read(self._handle, _EVENTS_BYTES)))):
+                if self._is_news(os.read(self._handle, _EVENTS_BYTES)):
                     return
             left = ends - time.monotonic()
 
@@ -65,34 +72,63 @@ class FolderWatch:
         if self._end is not None:
             self._end()
 
+    def _begin(self) -> None:
+        self._is_begun, self._handle = True, _watched(self._folder)
+        if self._handle is not None:
+            self._end = weakref.finalize(self, os.close, self._handle)
+            self._poll.register(self._handle, select.POLLIN)
+            self._watch_newest(self._handle)
 
-def _names(events: bytes) -> Iterator[bytes]:
-    """Yields the name of each event's file; an empty name if the kernel has lost events."""
+    def _is_news(self, events: bytes) -> bool:
+        """Whether a reader may find more after these events. Watches another index if the newest one has changed."""
+        is_news, has_changed = False, False
+        for watch, kind, name in _parsed(events):
+            if watch == self._index_watch or kind & _LOST:
+                is_news, has_changed = True, has_changed or not kind & _MODIFIED
+            elif name.endswith(_INDEX):
+                is_news = has_changed = True
+            elif name and not name.endswith(_NOT_READ):
+                is_news = True
+        if has_changed and self._handle is not None:
+            self._watch_newest(self._handle)
+        return is_news
+
+    def _watch_newest(self, handle: int) -> None:
+        """Watches the newest index. The caller's next read finds everything that was written to it earlier."""
+        libc, newest = ctypes.CDLL(None), max(self._folder.glob(f"*{_INDEX.decode()}"), default=None)
+        if newest != self._index:
+            libc.inotify_rm_watch(handle, self._index_watch)
+        self._index, self._index_watch = newest, _NO_WATCH
+        if newest is None:
+            return
+        # The file may be another one than before, even if it has the same name.
+        self._index_watch = int(libc.inotify_add_watch(handle, os.fsencode(newest), _MODIFIED))
+        if self._index_watch < 0 and newest.exists():
+            self.close()
+
+
+def _parsed(events: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yields each event: its watch, its kind, and the name of the file if the folder is watched."""
     at = 0
     while at < len(events):
-        (size,) = _NAME_SIZE.unpack_from(events, at + _EVENT_BYTES - _NAME_SIZE.size)
-        at += _EVENT_BYTES
-        yield events[at : at + size].rstrip(b"\0")
+        watch, kind, _, size = _EVENT.unpack_from(events, at)
+        at += _EVENT.size
+        yield watch, kind, events[at : at + size].rstrip(b"\0")
         at += size
 
 
-def _is_news(name: bytes) -> bool:
-    """Whether a reader may find more than before the write to this file.
-
-    New events alone are no news: readers see them only once the index has them.
-    """
-    return not name.endswith(b".log") and name != b"arrivals"
-
-
 def _watched(folder: Path) -> int | None:
-    """Returns the descriptor of a watch for changes in the folder; None if the kernel cannot report them."""
+    """Returns the descriptor of a watch for names that appear or disappear in the folder.
+
+    Returns None if the kernel cannot report them.
+    """
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
     handle = int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     if handle < 0:
         return None
-    if libc.inotify_add_watch(handle, os.fsencode(folder), _WRITTEN) < 0:
+    if libc.inotify_add_watch(handle, os.fsencode(folder), _CREATED | _MOVED_HERE | _DELETED) < 0:
         os.close(handle)
         return None
     return handle
