@@ -60,6 +60,10 @@ from pidts.source.replica import replica_id
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _READ_SECONDS = 0.5
+_STATE_SECONDS = 0.05
+"""The seconds for which further events are received before the state is updated, because an update takes as long as
+receiving a small transaction.
+"""
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _ANSWER_SECONDS = 60.0
 """The time limit for answers before a stream begins. After this time, the connection counts as lost."""
@@ -251,7 +255,10 @@ class Replicator:
         heartbeat = Heartbeat(written, self._config.source.source_id) if written is not None else None
         with LogWatch(self._config.source, origin, self.state, heartbeat) as watch:
             while not (stop.is_set() or self._is_cut_asked):
+                is_begun = receiver.events and self.state().connected
                 receiver.receive(stream, _READ_SECONDS)
+                if is_begun:
+                    _receive_more(receiver, stream, stop)
                 if receiver.events:
                     self._start_status.close()
                 if not self.state().connected:
@@ -374,3 +381,10 @@ class Replicator:
         if monotonic() - self._behind_since >= self._config.patience:
             todo = "The server lost transactions that it had sent: choose another server, or start a new full copy."
             raise Halted(SOURCE_WENT_BACK, error.what, where=error.where, todo=todo) from error
+
+
+def _receive_more(receiver: Receiver, stream: BinlogStream, stop: StopEvent) -> None:
+    """Continues to receive, if events have just arrived, until the state has to be updated."""
+    until = receiver.taken_at + _STATE_SECONDS
+    while (left := until - monotonic()) > 0 and not stop.is_set():
+        receiver.receive(stream, left)
