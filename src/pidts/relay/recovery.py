@@ -21,6 +21,7 @@ from pidts.relay.index import (
     GtidsLearned,
     Origin,
     decode,
+    decode_entry,
     entry_end,
     entry_gtid,
     entry_key,
@@ -29,6 +30,7 @@ from pidts.relay.index import (
     payloads,
     position_of,
 )
+from pidts.relay.index_rebuild import restore
 from pidts.relay.refetch import cut_back, cut_file
 
 _EVENT_SIZE_AT = 9
@@ -77,12 +79,15 @@ class Recovered:
     index_bytes: int
 
 
-def recover(folder: Folder) -> Recovered | None:
-    """Cuts the relay back if that was requested, and repairs the last segment. None if no segment is complete."""
+def recover(folder: Folder, *, restores: bool = False) -> Recovered | None:
+    """Cuts the relay back if that was requested, and repairs the last segment. None if no segment is complete.
+
+    `restores`: the writer does not flush each entry at once, so lost entries are computed again from their events.
+    """
     cut_back(folder)
     numbers = folder.numbers()
     while numbers:
-        found = _last(folder, numbers[-1])
+        found = _last(folder, numbers[-1], restores=restores)
         if found is not None:
             _remove_newer(folder, numbers[-1])
             return found
@@ -116,7 +121,7 @@ def settled(undecided: Undecided, entry: LogEntry) -> LogEntry:
     return LogEntry(transaction, extent, prepared)
 
 
-def _last(folder: Folder, number: int) -> Recovered | None:
+def _last(folder: Folder, number: int, *, restores: bool) -> Recovered | None:
     index, log = folder.index(number), folder.log(number)
     data = index.read_bytes()
     header = folder.header(number)
@@ -133,12 +138,13 @@ def _last(folder: Folder, number: int) -> Recovered | None:
     log_size = log.stat().st_size
     gtids, undecided = ExecutedGtids(header.gtid_set), Undecided(header.prepared)
     lsn, log_end, index_end = header.start, head, 0
+    last = None
     for after, payload in payloads(data):
         key = entry_key(payload)
         if key is not None:
             if entry_end(payload) > log_size:
                 break
-            lsn, log_end = Lsn(*key), entry_end(payload)
+            last, lsn, log_end = payload, Lsn(*key), entry_end(payload)
             gtids.add(entry_gtid(payload))
             if (entry := entry_xa(payload, number)) is not None:
                 settled(undecided, entry)
@@ -147,11 +153,17 @@ def _last(folder: Folder, number: int) -> Recovered | None:
             if isinstance(record, GtidsLearned):
                 gtids.learn(record.gtid_set)
         index_end = after
-    if index_end < len(data) or log_end < log_size:
-        cut = {"index_bytes": len(data) - index_end, "log_bytes": log_size - log_end}
-        damaged = is_damaged(data[index_end:])
-        _logger.info("relay tail cut", source=folder.source_id, segment=number, lsn=str(lsn), damaged=damaged, **cut)
+    damaged, index_cut = is_damaged(data[index_end:]), len(data) - index_end
     cut_file(index, index_end)
+    if restores and last is not None and log_end < log_size:
+        restored, index_end = restore(folder, decode_entry(last, number, header.start), header.origin, format_event)
+        for transaction in (entry.transaction for entry in restored):
+            lsn = transaction.lsn
+            gtids.add(transaction.gtid)
+        log_end = restored[-1].extent.end if restored else log_end
+    if index_cut or log_end < log_size:
+        cut = {"index_bytes": index_cut, "log_bytes": log_size - log_end}
+        _logger.info("relay tail cut", source=folder.source_id, segment=number, lsn=str(lsn), damaged=damaged, **cut)
     cut_file(log, log_end)
     state = RelayState(lsn, header.origin, None, format_event, number, header.start)
     return Recovered(state, gtids, undecided, log_end, index_end)

@@ -8,8 +8,8 @@ each cut.
 
 The steps: (1) *requested*: the file names the last intact place. From now on readers see nothing after it. (2) When the
 writer opens the relay, it removes the segments after that place, newest first, each index before its events. (3) It
-cuts the index of the segment with the place, then that segment's events. (4) *done*: the file is replaced. Then the
-writer follows the source from the relay's end, as after any start.
+cuts the index of the segment with the place, then that segment's events, so that no entry is computed again from them.
+(4) *done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
 
 The points at which this can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
@@ -39,7 +39,7 @@ import structlog
 
 from pidts.model import Halted, Lsn, Where
 from pidts.relay.folder import Folder
-from pidts.relay.index import Header, entry_key, key_of, payloads
+from pidts.relay.index import Header, entry_end, entry_key, key_of, payloads
 from pidts.relay.task_marks import needs_locked, refused, replace_durably
 
 _NAME = "refetch.json"
@@ -146,16 +146,19 @@ def _cut(folder: Folder, after: Lsn) -> int:
     for number in reversed(newer):
         folder.remove(number)
     folder.sync()
-    # Events after the last remaining entry are cut off when the relay is opened, like any incomplete end.
-    path = folder.index(kept)
-    data = path.read_bytes()
-    place = 0
-    for behind, payload in payloads(data):
+    index, log = folder.index(kept), folder.log(kept)
+    place, log_end = 0, 0
+    for behind, payload in payloads(index.read_bytes()):
         key = entry_key(payload)
-        if key is not None and key > key_of(after):
-            break
+        if key is not None:
+            if key > key_of(after):
+                break
+            log_end = entry_end(payload)
         place = behind
-    cut_file(path, place)
+    cut_file(index, place)
+    # Without an entry, all events are cut off when the relay is opened.
+    if log_end and log.exists() and log.stat().st_size > log_end:
+        cut_file(log, log_end)
     return len(newer)
 
 

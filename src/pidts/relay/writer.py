@@ -2,18 +2,26 @@
 
 Events are appended to the last segment as they come, even those of incomplete transactions. `commit` closes a
 transaction in memory. `sync` makes it visible, always in this order: (1) the segment's bytes are written and flushed to
-the disk, (2) the index entries are written and flushed. Both files only grow at their end.
+the disk, (2) the index entries are written, (3) the index is flushed. Both files only grow at their end.
+
+Step (3) takes as long as (1), so it is left out for ordinary transactions: `open` computes their entries again from
+their events if a power loss has taken them away (`pidts.relay.index_rebuild`). The index is flushed at once if one of
+the new entries is not ordinary, if the events have no checksums, for the first entries of a segment, when the entries
+of 1 MiB of events are not flushed, and before the next segment is created.
 
 The points at which it can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
-1. During or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads this tail;
-   the next `open` cuts it off, and the source sends these bytes again.
-2. Between (1) and (2): the same holds. The tail now includes complete transactions, but these are sent again, too.
+1. During or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads this tail.
+   The next `open` takes the ordinary transactions with which it begins, if their checksums are right, and flushes them.
+   It cuts off the rest, and the source sends these bytes again.
+2. Between (1) and (2): the same holds.
 3. During (2): some entries are complete, the last one is not (or, after a power loss, has zeros or an old page). Each
-   entry has its own checksums: readers stop before the first bad entry, and the next `open` cuts there. The entries
-   before that place name bytes that (1) has made durable.
-4. Between write and flush of (2): readers may have seen entries that a power loss removes. The source sends their
-   events again with the same Lsn. Only a mark may then end at another place than before; readers accept this.
+   entry has its own checksums: readers stop before the first bad entry, and the next `open` cuts there and continues
+   as in 1. The entries before that place name bytes that (1) has made durable.
+4. After (2), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
+   computes the ordinary ones again, since (1) has made their events durable. If they were not all ordinary, (3) follows
+   at once, but the power loss may come first: then the source sends the events of the others again with the same Lsn.
+   Only a mark may then end at another place than before; readers accept this.
 5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): the
    next `open` removes an events file without an index, and an index without a whole header or without events. The
    previous segment is complete, since it was synced first.
@@ -25,8 +33,9 @@ The points at which it can be interrupted (SIGKILL, power loss, full disk), and 
    full segment can be purged.
 8. Any other error of the disk: `Halted`. A failed flush may have dropped pages and marked them as written. So only
    `open` can continue, since it reads everything again.
-9. While `open` repairs: it cuts the index first, then the segment, and flushes each. Wherever it is interrupted, the
-   next `open` starts over.
+9. While `open` repairs: it cuts the index first. Then it writes and flushes the events of the transactions that it
+   takes from the tail, writes and flushes their entries, and cuts the segment. Wherever it is interrupted, the next
+   `open` starts over.
 10. Between the entry that prepares an XA transaction and the entry that commits it or rolls it back, in the same
     segment: the entry itself names the transaction that it prepares, so this is known exactly if the entry exists.
     `open` reads all entries of the last segment and finds the undecided transactions.
@@ -69,6 +78,7 @@ from pidts.relay.index import (
     frame,
     payloads,
 )
+from pidts.relay.index_rebuild import UNFLUSHED_BYTES, has_checksums
 from pidts.relay.lock import WriterLock
 from pidts.relay.permissions import make_folder
 from pidts.relay.recovery import RelayState, Undecided, recover, settled
@@ -110,6 +120,9 @@ class RelayWriter:
         """The size up to the last complete transaction."""
         self._log_size = self._index_size = 0
         """The sizes of the two files up to the last entry in the index."""
+        self._flushed: int | None = None
+        """The size of the segment up to the last entry that is flushed; None before the segment's first entries are."""
+        self._has_checksums = False
 
     @classmethod
     def open(cls, relay: Path | str, source_id: str, *, segment_bytes: int = 128 << 20) -> RelayWriter:
@@ -123,6 +136,9 @@ class RelayWriter:
         writer = cls(folder, lock, segment_bytes)
         try:
             writer._resume()
+        except OSError as error:
+            writer.close()
+            raise unwritable(folder, error) from error
         except BaseException:
             writer.close()
             raise
@@ -160,6 +176,8 @@ class RelayWriter:
         """Continues in a new segment, which begins with the FORMAT_DESCRIPTION event for its events."""
         self._between_transactions()
         self.sync()
+        with self._guard():
+            self._flush_index()
         header = self._begun
         if header is None:
             if self._state is None:
@@ -250,12 +268,14 @@ class RelayWriter:
         with self._guard():
             self._flush()
             os.fdatasync(self._log)
+            is_ordinary = all(isinstance(record, Entries) for record in self._pending)
             frames = [_frames(record) for record in self._pending]
             try:
                 write_all(self._index, b"".join(frames))
             finally:
                 self._accept(frames, os.fstat(self._index).st_size - self._index_size)
-            os.fdatasync(self._index)
+            if not (is_ordinary and self._can_be_rebuilt):
+                self._flush_index()
             self._segment_bytes = segment_limit(self._folder.path, self._wanted_bytes)
         self._reserve.keep()
 
@@ -276,7 +296,7 @@ class RelayWriter:
         self._lock.release()
 
     def _resume(self) -> None:
-        found = recover(self._folder)
+        found = recover(self._folder, restores=True)
         if found is None:
             return
         self._state, self._gtids = found.state, found.gtids
@@ -285,6 +305,10 @@ class RelayWriter:
         self._received = self._committed = found.log_bytes
         self._log = open_file(self._folder.log(found.state.segment))
         self._index = open_file(self._folder.index(found.state.segment))
+        self._has_checksums = has_checksums(found.state.format_event)
+        if found.state.lsn != found.state.start:
+            # A process that was killed may have left entries that are not flushed.
+            self._flush_index()
 
     def _create(self, header: Header, format_event: bytes) -> None:
         head, first = MAGIC + format_event, frame(encode_header(header))
@@ -293,6 +317,7 @@ class RelayWriter:
         self._log, self._index = handles
         self._log_size = self._committed = self._received = len(head)
         self._index_size = len(first)
+        self._flushed, self._has_checksums = None, has_checksums(format_event)
         self._gtids = ExecutedGtids(header.gtid_set)
         self._begun = None
         self._state = RelayState(header.start, header.origin, None, format_event, header.segment, header.start)
@@ -334,6 +359,17 @@ class RelayWriter:
             lsn, self._log_size = Lsn(*(entry_key(payload) or ())), entry_end(payload)
             self._gtids.add(entry_gtid(payload))
         return lsn
+
+    @property
+    def _can_be_rebuilt(self) -> bool:
+        """Whether `open` could compute all unflushed entries again, if they are ordinary."""
+        return self._has_checksums and self._flushed is not None and self._log_size - self._flushed <= UNFLUSHED_BYTES
+
+    def _flush_index(self) -> None:
+        """Makes all entries durable."""
+        if self._index != _CLOSED and self._flushed != self._log_size:
+            os.fdatasync(self._index)
+            self._flushed = self._log_size
 
     @property
     def _is_full(self) -> bool:
