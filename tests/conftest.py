@@ -40,6 +40,7 @@ from pidts.sandbox.made_data import FOLDER
 
 from .failed_tests import FailedTests
 from .file_times import FileClock, FileTimes
+from .files_in_memory import FilesInMemory
 from .forked_programs import LoadedPrograms, loaded_programs
 
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
@@ -117,6 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", default=None):
         config.pluginmanager.register(FileClock(), "file-clock")
     if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FilesInMemory(), "files-in-memory")
         _share_made_data(config)
         config.pluginmanager.register(FileTimes(), "file-times")
         config.pluginmanager.register(FailedTests(), "failed-tests")

@@ -31,7 +31,7 @@ def test_inner():
 
 def run(folder: Path, seed: str, *options: str, fails: bool = False) -> str:
     (folder / "tests").mkdir(exist_ok=True)
-    for name in ("conftest.py", "failed_tests.py", "file_times.py", "forked_programs.py"):
+    for name in ("conftest.py", "failed_tests.py", "file_times.py", "files_in_memory.py", "forked_programs.py"):
         (folder / "tests" / name).write_text((TESTS / name).read_text())
     (folder / "tests" / "test_probe.py").write_text(PROBE.format(fails=fails))
     done = subprocess.run(
