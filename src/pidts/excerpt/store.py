@@ -47,7 +47,7 @@ class Span:
 
 
 class Store(Protocol):
-    """The place of a log: a server, files, or a relay. It can be pickled."""
+    """The place of a log: a server, files, or a relay. Stores can be pickled."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """Returns the format of the log and the bytes of the events."""

@@ -40,7 +40,7 @@ class Answer:
     """The addresses from which the log came."""
 
     def encode(self) -> bytes:
-        """Returns the body."""
+        """Returns the body of the answer."""
         about: dict[str, Any] = {
             "state": dict(self.state),
             "structures": [str(lsn) for lsn in self.structures],

@@ -1,4 +1,4 @@
-"""The supervisor: it keeps the processes of all tasks that are to run running, and answers requests about tasks.
+"""The supervisor: it starts the tasks that are to run, starts them again if they die, and answers requests about tasks.
 
 One thread checks all tasks a few times a second. Requests come from other threads. A lock separates these threads. A
 thread has it only for moments, never while it waits for a database server.

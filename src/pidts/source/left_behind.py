@@ -88,7 +88,7 @@ class LeftBehind:
         return TableName(self.schema, self.table) if self.table else None
 
     def to_json(self) -> dict[str, str]:
-        """Returns plain values."""
+        """Returns the fields as plain values for JSON."""
         return {"kind": self.kind, "name": self.name, "schema": self.schema, "table": self.table, "text": self.text}
 
 
@@ -106,7 +106,7 @@ class Unseen:
         return f"{self.kind} in {self.schema}: the account lacks {self.lacks}"
 
     def to_json(self) -> dict[str, str]:
-        """Returns plain values."""
+        """Returns the fields as plain values for JSON."""
         return {"kind": self.kind, "schema": self.schema, "lacks": self.lacks}
 
 

@@ -115,7 +115,7 @@ class TableReport:
         return not (self.differences or self.problem or self.waits or self.locked)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values. The keys of `_SELDOM` are left out if their values are empty."""
+        """Returns the report as plain values. The keys of `_SELDOM` are left out if their values are empty."""
         facts = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
         return {"name": str(self.table)} | {
             name: value for name, value in facts.items() if value or name not in _SELDOM

@@ -84,7 +84,7 @@ class History:
         return None
 
     def has_no(self, name: TableName) -> bool:
-        """Whether there is certainly no such table."""
+        """Whether the source certainly had no table of this name at this place."""
         if name in self.sequences:
             return True
         return (

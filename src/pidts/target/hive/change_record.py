@@ -81,7 +81,7 @@ class ChangeRecord:
         return bool(self._connection.run("SELECT 1 FROM pidts_meta.change_file WHERE task = %s LIMIT 1", (task,))[0])
 
     def choose(self, task: str) -> list[Chosen]:
-        """Chooses the published file that each waiting file becomes. Earlier choices stay."""
+        """Chooses the published file that each waiting file becomes; keeps what an earlier call has chosen."""
         with self._connection.transaction():
             self._connection.own_database()
             sql = (

@@ -138,7 +138,7 @@ class SourceTable:
         return self._moved(key, 1)
 
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
-        """Maps the key at a boundary of a span.
+        """Returns the key at a boundary of a span as the other side has it.
 
         Only a mapping of whole numbers is applied: it adds a number to each key.
         """

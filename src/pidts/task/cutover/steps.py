@@ -50,7 +50,7 @@ class Step:
     details: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Returns the fields as plain values for JSON."""
         return {
             "step": self.name.value,
             "state": self.state.value,
@@ -77,7 +77,7 @@ class Checklist:
         return self.record is not None and self.record.stage is CutoverStage.DONE
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Returns the fields as plain values for JSON."""
         record = self.record
         return {
             "task": self.task,

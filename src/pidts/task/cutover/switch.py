@@ -321,7 +321,7 @@ class Switch:
     def _make_constraint(self, constraint: Constraint) -> str:
         """Creates a constraint.
 
-        Returns the reason why the target does not have it, with the statement; empty if it has it.
+        Returns the reason why the target lacks the constraint, with the statement; empty if the target has it.
         """
         for statement in target_side.statements(self._target, constraint):
             try:

@@ -58,7 +58,7 @@ class CutoverState:
         return f"If no cutover runs now, one was killed: go on with pidts cutover {self.file} --yes, or give up: {undo}"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Returns the fields as plain values for JSON."""
         return {
             "stage": self.record.stage.value,
             "began_at": self.record.began_at,

@@ -24,7 +24,7 @@ class PublishingTurns:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """The part that publishes has this lock."""
+        """Held by the part that publishes."""
         self.last = 0.0
         """The time at which the last publication of this run began."""
         self.failed_at: float | None = None

@@ -43,7 +43,7 @@ class RunEnd:
         return self.exit_code == Halted.exit_code
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Returns the fields as plain values for JSON."""
         return {"at": self.at, "exit_code": self.exit_code, **self.error}
 
     def is_over(self, moved_at: float, epochs: Mapping[str, int]) -> bool:

@@ -49,7 +49,7 @@ class OpenLock:
 
     @property
     def awaited_since(self) -> dict[str, float]:
-        """The time since which each awaited shard is awaited; 0 if it is not known."""
+        """The time at which the wait for each awaited shard began; 0 if it is not known."""
         since = awaited_since(self.arrived)
         return {name: since.get(name, 0.0) for name in self.awaited}
 
