@@ -37,7 +37,7 @@ TypedImages = Callable[[Table, pa.StructArray, pa.StructType], pa.StructArray]
 
 @dataclass(frozen=True, slots=True)
 class QueryView:
-    """The columns and rows of the log that a query shows. This is sent with each Spark task."""
+    """The columns and rows of the log that a query shows. Each Spark task gets a copy of this object."""
 
     wanted: LogSelection
     schema: pa.Schema

@@ -102,7 +102,7 @@ class NetChange:
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table."""
     logged: tuple[LoggedChanges, ...] = ()
-    """The table's changes in the log, for a target with change tables. They are not written to the table itself."""
+    """The table's changes in the log, for a target with change tables. The table itself does not get these rows."""
 
     def parted(self) -> tuple[pa.Table, pa.Table]:
         """Returns the new rows, which the target must not have, and separately the other rows to write."""

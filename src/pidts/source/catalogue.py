@@ -24,7 +24,7 @@ _SETTLE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CatalogueReading:
-    """One reading of the catalogue. It may or may not include a schema change between `began` and `ended`."""
+    """One reading of the catalogue, which may or may not include a schema change between `began` and `ended`."""
 
     history: History
     dialect: Dialect

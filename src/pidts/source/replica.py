@@ -20,11 +20,9 @@ from pidts.source.connection import ServerInfo, Session, named
 
 _FIRST = 2**31
 _COUNT = 2**31 - 2
-"""The number of ids to choose from. They are the upper half of the range, since people give their servers low
-numbers.
-"""
+"""The number of ids to choose from: the upper half of the range, since people give their servers low numbers."""
 _LISTS = (8, 0, 22)
-"""The first MySQL version with SHOW REPLICAS. It also forgets replicas that have disconnected."""
+"""The first MySQL version with SHOW REPLICAS, and the first that forgets replicas that have disconnected."""
 _SENDS_REASONS = (5, 7, 0)
 """The first MySQL version that sends a replica the reason why its dump ends."""
 _PROCESS = secrets.token_hex(8)
@@ -56,7 +54,7 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
 
 
 def reader_name(source_id: str) -> str:
-    """Returns the name from which a reader of a part of the log derives its id. It is not the replicator's name.
+    """Returns the name from which a reader of a part of the log derives its id: another name than the replicator's.
 
     MariaDB shows other replicas' ids only to accounts with REPLICATION MASTER ADMIN, so without this privilege an equal
     id would not be noticed.

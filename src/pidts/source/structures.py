@@ -325,7 +325,7 @@ def _with_options(connection: Session, name: TableName, keys: list[Key], dialect
 
 
 def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:
-    """Returns the complete defaults of these columns. They are read by queries.
+    """Reads the complete defaults of these columns by queries.
 
     The first query reads no row of the table. Then servers return the default only of a nullable column. The second
     query reads one row. So if the table is empty, the defaults of the other columns stay unknown.

@@ -1,7 +1,7 @@
 """Gives the product's own tables another schema than `pidts_meta`, if a task asks for one.
 
-All statements are written with the name `pidts_meta`, and this module replaces it. It does so only in our own
-statements, and not in quoted names, which are names of users' objects.
+All statements are written with the name `pidts_meta`, and this module replaces this name, but not in
+quoted names, which are names of users' objects.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def places(pairs: tuple[Numbers, Numbers], size: int) -> Numbers:
 
 
 def _unsigned_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turns -0.0 into 0.0. They are equal for every server, but not for a hash join, and not as text."""
+    """Turns -0.0 into 0.0: the two are equal for every server, but not for a hash join, and not as text."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 

@@ -57,7 +57,7 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The reason why the target does not have all log of a member. It is not known when the target will have it."""
+    """The reason why the target does not have all log of a member, and why waiting for it may be in vain."""
 
     waits: str = ""
     """The cause for which the member waits, if it is known. While the member waits, its rows cannot be equal."""

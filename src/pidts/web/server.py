@@ -93,7 +93,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Returns whether to end. It is called ten times a second."""
+        """Returns whether to end. Uvicorn calls this method ten times a second."""
         return await super().on_tick(counter) or self._stop.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -125,10 +125,8 @@ class History:
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
         """Returns the history at an earlier place.
 
-        `changes` are the schema changes between that place and this catalogue.
-
-        They are in the order of the log. If they are applied to the result one by one with `after`, the result becomes
-        this catalogue again.
+        `changes` are the schema changes between that place and this catalogue, in the order of the log. If they are
+        applied to the result one by one with `after`, the result becomes this catalogue again.
         """
         first: dict[TableName, str] = {}
         last: dict[TableName, Lsn] = {}

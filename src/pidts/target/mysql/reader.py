@@ -137,10 +137,7 @@ class Reader:
         return b" OR ".join(wrapped(joined(equal, b" AND "), b"(", b")").to_pylist())
 
     def _past(self, after: Sequence[object]) -> bytes:
-        """Returns the condition for rows above a key.
-
-        It does not compare pairs, for which some servers use no index.
-        """
+        """Returns the condition for rows above a key, without comparing pairs: some servers use no index for these."""
         constants = [self._literal(name, value) for name, value in zip(self._table.identity, after, strict=True)]
         alternatives = []
         for place, name in enumerate(self._identity):

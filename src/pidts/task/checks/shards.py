@@ -117,7 +117,7 @@ def overlapping_keys(
 ) -> str:
     """Returns a message about tables that join the task and have rows that would replace rows of other shards.
 
-    It is empty if there are none.
+    The message is empty if no table has such rows.
     """
     if ignores_key_overlap(config) or not new:
         return ""

@@ -75,7 +75,7 @@ class TargetRows:
     def misfits(self, table: Table) -> list[str] | None:
         """Returns the reasons why the target table does not fit.
 
-        It may have or lack a column that only some shards have.
+        A table that fits may have or lack a column that only some shards have.
         """
         group = self._groups()[table.name]
         found = self._session.schema.misfits(table)

@@ -71,7 +71,7 @@ pidts:
   conflict: owner
   owners: [{schema: a, table: a, where: "a > 1", zone: a}]
 """
-"""A task between zones whose rows have owners. It cannot have the sections that change rows."""
+"""A task between zones whose rows have owners. Such a task cannot have the sections that change rows."""
 _SOURCE = """\
 source-id: s
 enable-gtid: true

@@ -326,7 +326,7 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
 
 
 def run_ended(error: Exception) -> Condition:
-    """Returns the condition that a run has ended with an error. It is over when a later run carries changes."""
+    """Returns the condition that a run has ended with an error. The next run that carries changes ends it."""
     known = isinstance(error, PidtsError)
     return Condition(
         key=AlertKey("run-ended"),

@@ -4,7 +4,7 @@ Each zone's meta tables record the owner of the range. The tasks that write to t
 transaction of their rows. The command locks the checkpoints of these tasks before it changes the record, so every
 transaction that has read the former record has ended.
 
-It must not happen that one zone applies a change that another zone sets aside. So the range has no owner for a moment:
+No zone may apply a change that another zone sets aside. So the range has no owner for a moment:
 
 1. Claim: each record says that a move is under way, and still has the former owner. The record of the first zone (by
    name) is changed first. It counts the moves: a move with a lower number changes nothing any more.
