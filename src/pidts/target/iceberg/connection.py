@@ -195,7 +195,7 @@ class CatalogConnection:
         """Holds a named lock until the block is left; yields its descriptor.
 
         If this process dies before the block is left, a process that has inherited the descriptor keeps the lock.
-        A lock of a name belongs to the meta schema, unless it is the same one for all of them (`everywhere`).
+        Each meta schema has its own lock of this name; with `everywhere`, all meta schemas have the same lock.
         """
         descriptor = self._open_lock(name, everywhere=everywhere)
         try:

@@ -27,8 +27,8 @@ removes the table there, it is created again.
 One process at a time publishes to a server from a warehouse: it holds a file lock. The server may complete a call of a
 killed process late:
 
-- a replacement or a removal names the former state. It succeeds only before the next publication has made its own,
-  which is the same one.
+- a replacement or a removal names the former state. So it succeeds only before the next publication, which makes the
+  same change again, has changed the table.
 - a creation is refused if the table exists. If it arrives after the next publication has created the table and a later
   one has removed it, the server's catalog has a table that is not there any more. An operator removes it.
 """

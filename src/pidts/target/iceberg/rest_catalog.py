@@ -250,7 +250,7 @@ def _replace(client: _Client, table: Table, move: Move) -> str:
 
 
 def _updates(before: TableMetadata, goal: TableMetadata) -> list[TableUpdate] | None:
-    """Returns the changes from a state to another; None if no changes lead there."""
+    """Returns the changes that turn `before` into `goal`; None if the server has no changes for that."""
     if (before.table_uuid, before.location) != (goal.table_uuid, goal.location):
         return None
     known, last = {each.schema_id: each for each in before.schemas}, max(each.schema_id for each in before.schemas)

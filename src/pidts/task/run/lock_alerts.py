@@ -42,7 +42,7 @@ class LockAlerts:
         self._alerts = alerts
 
     def look(self, session: TargetSession, config: TaskConfig, counts: Mapping[TableName, int], *, now: bool) -> None:
-        """Reports new locks; with `now`, even if other locks were reported a moment ago.
+        """Reports new locks; with `now`, even if the last report of other locks was just made.
 
         `counts` are the numbers of locks. If there are many and their numbers do not change, the ids are read at most
         once a minute.

@@ -61,7 +61,7 @@ def has_locked_rows(config: TaskConfig, tables: Iterable[TableName]) -> bool:
 def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables: Iterable[Table]) -> None:
     """Raises if rows of tables that versions decide are locked: a run without `conflict: version` has locked them.
 
-    A locked row keeps its values, and resolving it would ignore versions that have arrived meanwhile.
+    A locked row keeps its values, and resolving it would ignore versions that have arrived since it was locked.
     """
     if not config.zones.converges:
         return
