@@ -110,6 +110,47 @@ def test_killed_while_loading_before_settling_and_while_finishing(
     ]
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
+def test_killed_when_only_some_chunks_of_a_request_are_loaded(
+    kind, mariadb, database, make_task, target_server, open_session
+):
+    """The driver's threads load the other chunks while one waits for a lock. Then rows of all of them change."""
+    server = target_server(kind)
+    source, watcher, locks = open_session(mariadb), open_session(server), open_session(server)
+    table = f"{database}.many"
+    source.cursor().execute(f"USE {database}")
+    source.cursor().execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL)")
+    source.cursor().execute(f"INSERT INTO {table} SELECT seq, CONCAT('v', seq) FROM seq_1_to_40000")
+    for statement in (
+        f"CREATE SCHEMA {database}",
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL)",
+    ):
+        watcher.cursor().execute(statement)
+    progress, count = Progress(open_session(server)), f"SELECT COUNT(*), MAX(id) FROM {table} WHERE id <> 35000"
+    task = make_task(mariadb, server, [database], pidts={"chunk-rows": 1000})
+    with in_transaction(locks, f"INSERT INTO {table} VALUES (35000, 'mine')"):
+        run = task.start()
+        # The first chunk has 1,000 rows, each chunk of the next request eight times as many.
+        run.wait_until(lambda: rows_of(watcher, count) == [(33000, 33000)], "all other chunks are loaded")
+        for change in (
+            "DELETE FROM {} WHERE id IN (7, 20000, 36000)",
+            "UPDATE {} SET v = 'new' WHERE id IN (8, 20001, 36001)",
+            "UPDATE {} SET id = id + 100000 WHERE id IN (9, 20002, 36002)",
+        ):
+            source.cursor().execute(change.format(table))
+        assert not progress.is_copied()
+        run.kill()
+    run = task.start()
+    run.wait_until(progress.is_copied, "all is copied")
+    run.wait_until(progress.has(source), "all changes are there")
+    assert run.jvm() == []
+    assert run.stop() == 0
+    query = f"SELECT * FROM {table} ORDER BY id"
+    assert rows_of(watcher, query) == rows_of(source, query)
+
+
 TABLES = {
     "numbers": "id INT UNSIGNED PRIMARY KEY, u INT UNIQUE, v VARCHAR(30), n INT NOT NULL",
     "names": "k VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY, n INT NOT NULL",

@@ -1,9 +1,10 @@
-"""Carries out a batch's requests of the full copy in one Spark job. Each Spark task reads and loads some chunks.
+"""Carries out a batch's requests of the full copy: in threads of the driver, or in one Spark job.
 
-Until Spark has started, the driver carries out small requests by itself. In the time that Spark needs to start, it can
-write a hundred thousand rows into a server, or millions of rows into a warehouse. So a task with only small tables
-needs no Spark. If more rows are left to read, Spark starts meanwhile. A request is carried out either by the driver
-alone or by Spark alone, so its crash points are the same in both cases.
+The driver's threads do most of their work without the interpreter's lock, and need no start. So on one machine they
+copy as fast as Spark tasks, with a third of the memory. Spark copies only if more cores can help: on a cluster, or if
+the task asks for many threads. Then Spark starts for a copy that takes longer than its start, and the driver copies
+meanwhile. A request is carried out either by the driver alone or by Spark alone, so its crash points are the same in
+both cases.
 
 The job runs after the batch's log is committed on the target, so no change is lost if the job fails. An interrupted job
 leaves chunks on the target that the planner does not know of. When the same rows are read again, these chunks are found
@@ -12,15 +13,11 @@ there, see `pidts.batch.copy.load_task`. The planner gets the results only when 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import replace
-from itertools import accumulate, takewhile
-from math import ceil
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -29,13 +26,15 @@ import structlog
 
 from pidts.apply import Target
 from pidts.batch.context import JobContext
+from pidts.batch.copy.bundles import bundles
+from pidts.batch.copy.copy_threads import CopyThreads
 from pidts.batch.copy.finish import Finishing
-from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, close_kept, warm
+from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, warm
 from pidts.batch.copy.pieces import CutRequest, Pace, RequestCutter
 from pidts.batch.copy.staging import stage
 from pidts.batch.copy.target_statistics import Statistics
 from pidts.model import PidtsError
-from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
+from pidts.plan import BatchPlan, ChunkRequest, CopyMode, Phase, StagedChunk
 from pidts.spark.failures import as_text, from_text, gravest
 from pidts.spark.job_size import copies_much
 from pidts.spark.on_demand import SparkOnDemand
@@ -48,17 +47,16 @@ _log = structlog.get_logger(__name__)
 
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
-_AT_ONCE = 4
-"""The largest number of pieces that the driver reads at once without Spark.
+_DRIVER_THREADS = 8
+"""The largest number of threads that the driver can keep busy.
 
-While one is loaded, the next is read. The log waits until all of them are loaded.
+More threads would wait for the interpreter's lock: a thread has it for two fifths of its processor time, and for most
+of the time it waits for a server.
 """
-_SERVER_PIECE = 2_500
-"""The rows of a piece for a server. `direct-rows` is meant for servers: a warehouse's pieces have more rows, and the
-driver copies as many pieces.
-"""
-_SHARE = 0.75
-"""The share of the remaining rows that the next Spark tasks of all slots take together."""
+_MANY = 80
+"""Spark starts for this many times `direct-rows`: the driver copies them in about twice the time of Spark's start."""
+_WHILE_SPARK_STARTS = 200_000
+"""The most rows that the driver reads at once while Spark starts, so that Spark does not have to wait for long."""
 _MOST_PAUSE = 2.5
 """The longest time that the log waits for a copy with a rate limit.
 
@@ -76,12 +74,13 @@ class CopyRunner:
     Other threads may call `cancel`, and finally `close`.
     """
 
-    def __init__(self, stop: Callable[[], bool], direct_rows: int = 100_000) -> None:
-        """`direct_rows` is the number of rows that the driver copies to a server by itself.
+    def __init__(self, stop: Callable[[], bool], direct_rows: int = 100_000, *, is_cluster: bool = False) -> None:
+        """`direct_rows` is the setting of the task; with 0, the driver copies nothing.
 
-        If there are more, Spark copies the rest.
+        `is_cluster`: whether Spark's processes run on several machines.
         """
-        self._stop, self._direct_rows, self._rows_here = stop, direct_rows, 0
+        self._stop, self._direct_rows, self._is_cluster = stop, direct_rows, is_cluster
+        self._rows_here = 0
         self._cutter, self._pace = RequestCutter(), Pace()
         self._running: tuple[SparkSession, str] | None = None
         self._statistics = Statistics()
@@ -136,16 +135,16 @@ class CopyRunner:
         if not self._may_read():
             return
         began = self._pace.now()
-        piece = context.target.piece_rows
-        direct_rows = self._direct_rows * piece // _SERVER_PIECE
-        is_driver = not spark.is_prepared and direct_rows > 0 and not _any_long(plan, requests, direct_rows)
+        is_driver = self._direct_rows > 0 and not spark.is_prepared
         most = self._pace.most(rate)
-        if is_driver:
-            at_once = min(direct_rows, _AT_ONCE * piece)
-            most = min(at_once, most or at_once)
-            if copies_much(plan.end.copy.values(), self._rows_here, direct_rows):
-                spark.begin()
-        cuts = self._cutter.cut(context, requests, batch, most, _AT_ONCE if is_driver else None)
+        if is_driver and self._needs_spark(context, plan):
+            spark.begin()
+            most = min(_WHILE_SPARK_STARTS, most or _WHILE_SPARK_STARTS)
+        elif is_driver and any(request.mode is not CopyMode.NEW or request.waits for request in requests):
+            # The rows wait for the batch that settles the request, and a batch with too many rows is a Spark job.
+            waiting = max(1, self._direct_rows // 2)
+            most = min(waiting, most or waiting)
+        cuts = self._cutter.cut(context, requests, batch, most)
         self._cutter.look_ahead(context, cuts)
         cut = self._pace.now()
         pieces = [piece for cut in cuts for piece in cut.pieces]
@@ -166,31 +165,25 @@ class CopyRunner:
         seconds |= {"reading": sum(one.reading for one in work), "chunks": sum(one.seconds for one in work)}
         _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds, here=is_driver)
 
+    def _needs_spark(self, context: JobContext, plan: BatchPlan) -> bool:
+        """Whether more cores can help, and there are so many rows that Spark is worth its start."""
+        helps = self._is_cluster or context.copy_threads > _DRIVER_THREADS
+        return helps and copies_much(plan.end.copy.values(), self._rows_here, self._direct_rows * _MANY)
+
     def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
         """Reads and loads the pieces in this process. Returns None if the run has to end before all of them are loaded.
 
-        In this case the thread continues, but nothing waits for it, as for a Spark task that Spark assumes to be dead.
+        In this case the threads continue, but nothing waits for them, as for a Spark task that counts as dead.
         """
-        fetched: list[Fetched] = []
-        failures: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                fetched.extend(takewhile(lambda _: not self._stop(), carry_out(context, pieces)))
-            except BaseException as error:  # noqa: BLE001 - raised below
-                failures.append(error)
-            finally:
-                close_kept()
-
-        thread = threading.Thread(target=copy_context().run, args=(work,), name="copy", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(_LOOK_SECONDS)
+        threads = CopyThreads(context, pieces, self._stop)
+        while not threads.wait(_LOOK_SECONDS):
             if self._stop():
                 return None
-        if failures:
-            raise failures[0]
-        return fetched
+        if self._stop():
+            return None
+        if threads.failures:
+            raise gravest(threads.failures)
+        return threads.fetched
 
     def _in_spark(
         self, spark: SparkOnDemand, context: JobContext, pieces: Sequence[RequestedChunk]
@@ -243,12 +236,6 @@ def prepare(target: Target, spark: SparkSession) -> None:
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
 
-def _any_long(plan: BatchPlan, requests: Sequence[ChunkRequest], direct_rows: int) -> bool:
-    """Whether one of the requests is a single transaction with more rows than the driver may read at once."""
-    states = [plan.end.copy.get(request.table) for request in requests if request.whole]
-    return not all(state is not None and state.estimate <= direct_rows for state in states)
-
-
 def _settle(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[Fetched]) -> None:
     results = iter(fetched)
     for cut in cuts:
@@ -266,31 +253,6 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         yield from ()
 
     return task
-
-
-def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
-    """Divides the pieces between Spark tasks. Each Spark task takes its pieces in order.
-
-    `counts`: the number of pieces by table.
-
-    The start of a Spark task costs as much time as some ten thousand rows, so there are few Spark tasks. With
-    `takes_next`, a slot takes several Spark tasks one after the other. Then the last ones are short, so that all slots
-    end at about the same time. This assumes that all pieces take the same time; `next_limit` chooses their sizes
-    accordingly. If the end of a table is near, a Spark task ends there: if two of them fill one table, its index
-    becomes half empty.
-    """
-    found: list[range] = []
-    ends = list(accumulate(counts))
-    begin, pieces = 0, ends[-1]
-    while begin < pieces:
-        left, free = pieces - begin, slots - len(found)
-        size = ceil(left * _SHARE / slots if takes_next else left / free)
-        plain = begin + size
-        near = range(begin + ceil(size / 2), begin + ceil(left / slots) + 1) if takes_next else range(0)
-        end = min((end for end in ends[:-1] if end in near), key=lambda end: abs(end - plain), default=plain)
-        found.append(range(begin, end))
-        begin = end
-    return found
 
 
 def _carrying(

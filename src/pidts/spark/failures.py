@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import structlog
 
@@ -21,6 +22,7 @@ _KINDS: dict[str, type[PidtsError]] = {
     kind.__name__: kind
     for kind in (PidtsError, ConfigError, PrecheckFailed, Halted, DecodeError, Discontinuity, Fenced, Transient)
 }
+Failure = TypeVar("Failure", bound=BaseException)
 _CARRIED = re.compile(r"<pidts-error>(\{\"kind\".*?\})</pidts-error>", re.DOTALL)
 
 _log = structlog.get_logger(__name__)
@@ -51,7 +53,7 @@ def from_text(text: str) -> PidtsError:
     return _KINDS[data["kind"]](data["code"], data["what"], where=where, todo=data["todo"], values=values)
 
 
-def gravest(errors: Iterable[PidtsError]) -> PidtsError:
+def gravest(errors: Iterable[Failure]) -> Failure:
     """Returns the first error that needs an operator; if all errors may end by themselves, the first one."""
     return min(errors, key=lambda error: isinstance(error, Transient))
 

@@ -26,6 +26,7 @@ from pidts.binlog.choice import compiled
 from pidts.model import PidtsError, Transient
 from pidts.owned_folder import process_folder
 from pidts.spark.class_data import java_options
+from pidts.spark.master import is_local, local_master
 from pidts.spark.versions import FILE_MANAGER, accumulator_servers
 from pidts.spark.worker_start import launcher
 from pidts.without_pandas import show_pandas
@@ -54,18 +55,6 @@ _END_SECONDS = 5.0
 _STOP_SECONDS = 10.0
 """The seconds that the JVM may take to stop a session."""
 JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
-
-
-def local_master(master: str) -> str:
-    """Returns `local[N,4]` for `local[N]`: with four attempts a killed worker does not end the query."""
-    if master.startswith("local[") and "," not in master:
-        return f"{master[:-1]},4]"
-    return "local[1,4]" if master == "local" else master
-
-
-def is_local(master: str) -> bool:
-    """Whether all processes of Spark run on this machine, as children of this process."""
-    return master.startswith("local")
 
 
 def build_session(task: str, master: str, scratch: Path, log: Path, settings: Mapping[str, str]) -> Session:

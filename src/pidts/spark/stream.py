@@ -29,8 +29,8 @@ not matter when the driver dies:
   all workers have reached;
 - after the job is done, before Spark records this: the target has the batch, and Spark's record is not used;
 - while Spark is being released: no batch is under way, and the note about the next job is for another query;
-- while the driver copies and Spark starts for the rest: each request is carried out by only one of the two. If a
-  request is interrupted, and the same rows are read again, the rows that are already loaded are found, see
+- while the driver copies, also while Spark starts for the rest: each request is carried out by only one of the two.
+  If a request is interrupted, and the same rows are read again, the rows that are already loaded are found, see
   `pidts.batch.copy.load_task`.
 """
 
@@ -127,10 +127,12 @@ class TaskStream:
         copies_again: Callable[[Halt], bool] = lambda _: False,
         shards: ShardGroups | None = None,
         leaves: Callable[[], bool] = lambda: False,
+        is_cluster: bool = False,
     ) -> None:
         """`leaves` returns whether the process is about to end.
 
-        In that case `close` does not have to end everything that is still running.
+        In that case `close` does not have to end everything that is still running. `is_cluster`: whether Spark's
+        processes run on several machines.
         """
         self._meaning, self._limits = meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
@@ -162,7 +164,7 @@ class TaskStream:
         """The plan of the job about which a note was written."""
         self._busy = threading.Lock()
         self._closing, self._leaves = False, leaves
-        self._copying = CopyRunner(lambda: self._closing, direct_rows)
+        self._copying = CopyRunner(lambda: self._closing, direct_rows, is_cluster=is_cluster)
         self._jobs = 0
         self.times = StepTimes()
         """Measures how the thread that carries out a batch spends its time."""

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,39 +18,16 @@ from pidts.batch.context import JobContext
 from pidts.batch.copy.load_task import RequestedChunk
 from pidts.copy import Range
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
-from pidts.plan import ChunkRequest
+from pidts.plan import ChunkRequest, CopyMode, CopyState
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
-from pidts.spark.copy_job import CopyRunner, bundles
+from pidts.spark.copy_job import CopyRunner
 from pidts.spark.session import build_session, forget_session
 
 NAME = TableName("shop", "cart")
 CART = Table(
     NAME, (Column("id", ColumnType(Kind.INT), nullable=False),), (Key("PRIMARY", ("id",), unique=True, primary=True),)
 )
-
-
-@pytest.mark.parametrize("takes_next", [True, False])
-@pytest.mark.parametrize("slots", [1, 2, 7])
-@pytest.mark.parametrize("each", [1, 5, 12, 60])
-def test_few_tasks_do_all_pieces_in_their_order(each, slots, takes_next):
-    for pieces in range(1, 60):
-        counts = [min(each, pieces - done) for done in range(0, pieces, each)]
-        tasks = bundles(counts, min(slots, pieces), takes_next=takes_next)
-        assert [number for task in tasks for number in task] == list(range(pieces))
-        sizes = [len(task) for task in tasks]
-        assert min(slots, pieces) <= len(tasks)
-        if not takes_next:
-            assert len(tasks) == min(slots, pieces), "more would run side by side"
-        elif slots > 1:
-            assert sum(sizes[:slots]) <= 0.75 * pieces + slots, "what the last one does is short"
-            assert sizes[-1] <= max(sizes[:slots])
-
-
-def test_a_task_ends_where_a_table_does():
-    tasks = bundles([12, 12, 12, 11], 2, takes_next=True)
-    assert tasks[:3] == [range(12), range(12, 24), range(24, 36)]
-    assert [len(task) for task in tasks[3:]] == [5, 3, 2, 1], "the last one is for both"
 
 
 @pytest.fixture
@@ -69,13 +46,14 @@ class Here:
     """A session that exists already, or that never will."""
 
     session: SparkSession | None
+    has_begun: bool = False
 
     @property
     def is_prepared(self) -> bool:
         return self.session is not None
 
     def begin(self, **_) -> None:
-        pass
+        self.has_begun = True
 
     def wait(self, is_over) -> SparkSession | None:
         return self.session
@@ -147,3 +125,44 @@ def test_a_small_copy_without_spark_ends_when_the_run_is_to_end(tmp_path):
         assert not reading.is_alive()
         connection.close()
     assert not (tmp_path / "staging").exists(), "what was asked for is asked for again"
+
+
+@pytest.mark.parametrize(
+    ("is_cluster", "threads", "rows", "starts"),
+    [
+        (False, 4, 10**9, False),
+        (True, 4, 80_000, False),
+        (True, 4, 80_001, True),
+        (False, 16, 80_001, True),
+    ],
+)
+def test_spark_starts_for_a_large_copy_if_it_has_more_cores_than_the_driver(
+    is_cluster, threads, rows, starts, tmp_path
+):
+    copying, spark = CopyRunner(lambda: False, 1000, is_cluster=is_cluster), Here(None)
+    sizes = cut_nothing(copying)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        context = replace(silent_source(silent, tmp_path), copy_threads=threads)
+    plan = SimpleNamespace(end=SimpleNamespace(copy={NAME: CopyState(estimate=rows)}))
+    copying._read(spark, context, plan, [ChunkRequest(NAME, 0, (1,), (5,), 100, 8)], 1)
+    assert spark.has_begun is starts
+    assert sizes == [200_000 if starts else None], "a job would wait for what the driver has begun"
+
+
+def test_rows_that_wait_are_few_enough_to_be_applied_without_spark(tmp_path):
+    copying = CopyRunner(lambda: False, 1000)
+    sizes = cut_nothing(copying)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        context = silent_source(silent, tmp_path)
+    plan = SimpleNamespace(end=SimpleNamespace(copy={}))
+    for about in ({"mode": CopyMode.REPAIR}, {"waits": True}, {}):
+        copying._read(Here(None), context, plan, [ChunkRequest(NAME, 0, (1,), (5,), 100, 8, **about)], 1)
+    assert sizes == [500, 500, None]
+
+
+def cut_nothing(copying: CopyRunner) -> list[int | None]:
+    """Instead of cutting requests; the numbers of rows that were wanted are added to the list."""
+    sizes = []
+    copying._cutter.cut = lambda *arguments: sizes.append(arguments[-1]) or []
+    copying._cutter.look_ahead = lambda *_: None
+    return sizes

@@ -21,7 +21,7 @@ from pidts.sandbox import Server
 
 QUICK = "from pidts.spark import on_demand; on_demand._QUIET_SECONDS = 1.0; from pidts.cli.app import main; main()"
 """The program, with a shorter time until Spark ends."""
-DIRECT_ROWS = 20
+DIRECT_ROWS = 3
 MANY = 300
 
 
@@ -48,7 +48,15 @@ def test_a_spark_that_comes_and_goes_loses_and_doubles_nothing(
     source, target = open_session(mariadb).cursor(), open_session(postgres)
     source.execute(f"USE {database}")
     source.execute(f"CREATE TABLE {database}.t (id INT AUTO_INCREMENT PRIMARY KEY, n INT NOT NULL)")
-    task = make_task(mariadb, postgres, [database], spark={"direct-rows": DIRECT_ROWS})
+    task = make_task(
+        mariadb,
+        postgres,
+        [database],
+        spark={"direct-rows": DIRECT_ROWS},
+        # For so many threads, Spark copies.
+        mydumpers={"many": {"threads": 16}},
+        instance={"mydumper-config-name": "many"},
+    )
     progress = Progress(target)
 
     def write(rows: int) -> None:

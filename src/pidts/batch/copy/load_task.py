@@ -1,4 +1,4 @@
-"""Loads chunks of a full copy from the source to the target: the work of one task of the copy's Spark job.
+"""Loads chunks of a full copy from the source to the target: the work of a thread of the driver, or of a Spark task.
 
 The process that has read a chunk also loads it, in a separate transaction (`pidts.apply.load`). While one chunk is
 loaded, the next chunk is read. These cases cover a break:

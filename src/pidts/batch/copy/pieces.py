@@ -84,18 +84,14 @@ class RequestCutter:
         requests: Sequence[ChunkRequest],
         batch: int,
         most: int | None,
-        most_parts: int | None = None,
     ) -> list[CutRequest]:
-        """Cuts all requests into pieces with at most about `most` rows together; `batch` as in `RequestedChunk`.
-
-        No request has more than `most_parts` pieces.
-        """
+        """Cuts all requests into pieces with at most about `most` rows together; `batch` as in `RequestedChunk`."""
         ahead, self._ahead = self._ahead, {}
         each = None if most is None else max(_LEAST_ROWS, most // len(requests))
 
         def cut(request: ChunkRequest) -> CutRequest:
             with closing(_Lazy(context)) as source:
-                return _cut(context, source, request, batch, each, most_parts or request.parts, ahead)
+                return _cut(context, source, request, batch, each, ahead)
 
         return [cut(requests[0])] if len(requests) == 1 else list(self._pool.map(cut, requests))
 
@@ -119,7 +115,6 @@ def _cut(
     request: ChunkRequest,
     batch: int,
     most: int | None,
-    most_parts: int,
     ahead: Ahead,
 ) -> CutRequest:
     table = context.structures[request.table]
@@ -137,9 +132,7 @@ def _cut(
         )
     least = context.target.piece_rows  # a piece has at least so many rows
     limit = request.limit if most is None else min(request.limit, most, max(least, most // request.parts))
-    parts = min(request.parts, most_parts)
-    if most is not None:
-        parts = max(1, min(parts, most // limit))
+    parts = request.parts if most is None else max(1, min(request.parts, most // limit))
     known = ahead.get((table, request.after, request.upto))
     try:
         return _by_keys(source, table, request, batch, limit, parts, known)

@@ -44,6 +44,7 @@ from pidts.relay.task_marks import TaskMark
 from pidts.replicate import RELAY_FULL, NotReceiving
 from pidts.source import Session as SourceSession
 from pidts.source import connect
+from pidts.spark.master import is_local
 from pidts.spark.stream import TaskStream
 from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
@@ -464,6 +465,7 @@ class Attempts:
             copies_again=self._may_copy_again,
             shards=self._shared.shards,
             leaves=self._stop.is_set,
+            is_cluster=not is_local(config.spark_master),
         )
 
     def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:

@@ -1,0 +1,35 @@
+"""Divides the pieces of a copy between the tasks or threads that read and load them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from math import ceil
+
+_SHARE = 0.75
+"""The share of the remaining pieces that the next bundles of all slots take together."""
+
+
+def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
+    """Divides the pieces into bundles. The pieces of a bundle are read and loaded one after the other.
+
+    `counts`: the number of pieces by table. `slots`: the number of bundles that are carried out at the same time.
+
+    The start of a Spark task costs as much time as some ten thousand rows, so there are few bundles. With
+    `takes_next`, a slot takes several bundles one after the other. Then the last ones are short, so that all slots
+    end at about the same time. This assumes that all pieces take the same time; `next_limit` chooses their sizes
+    accordingly. If the end of a table is near, a bundle ends there: if two slots fill one table, its index becomes
+    half empty.
+    """
+    found: list[range] = []
+    ends = list(accumulate(counts))
+    begin, pieces = 0, ends[-1]
+    while begin < pieces:
+        left, free = pieces - begin, slots - len(found)
+        size = ceil(left * _SHARE / slots if takes_next else left / free)
+        plain = begin + size
+        near = range(begin + ceil(size / 2), begin + ceil(left / slots) + 1) if takes_next else range(0)
+        end = min((end for end in ends[:-1] if end in near), key=lambda end: abs(end - plain), default=plain)
+        found.append(range(begin, end))
+        begin = end
+    return found

@@ -1,0 +1,77 @@
+"""Reads and loads the pieces of a copy in threads of this process, without Spark.
+
+Most of the work is done by compiled code, by Arrow and by the system. None of these needs the interpreter's lock, so
+several threads use several cores. Each thread has its own connections to the source and to the target.
+
+A piece is carried out as in a Spark task, with the same crash points, see `pidts.batch.copy.load_task`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+
+from pidts.batch.context import JobContext
+from pidts.batch.copy.bundles import bundles
+from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, close_kept
+
+
+class CopyThreads:
+    """Carries out pieces in up to `copy_threads` threads, which begin at once.
+
+    If a piece fails, or if `is_over` becomes true, each thread ends after its present piece. Nothing has to wait for
+    the threads: a piece that is loaded too late is refused, like a piece of a Spark task that Spark assumes to be dead.
+    """
+
+    def __init__(self, context: JobContext, pieces: Sequence[RequestedChunk], is_over: Callable[[], bool]) -> None:
+        self._context, self._pieces, self._is_over = context, pieces, is_over
+        self.failures: list[BaseException] = []
+        self._fetched: dict[int, Fetched] = {}
+        counts = Counter(piece.request.table for piece in pieces)  # in the pieces' order: each table has one request
+        slots = min(len(pieces), context.copy_threads)
+        self._waiting = deque(bundles(list(counts.values()), slots, takes_next=True)) if pieces else deque()
+        self._threads = [
+            threading.Thread(target=copy_context().run, args=(self._work,), name="copy", daemon=True)
+            for _ in range(slots)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def fetched(self) -> list[Fetched]:
+        """Returns the results of all pieces, in the order of the pieces."""
+        return [self._fetched[number] for number in range(len(self._pieces))]
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the threads, but not longer than this. Returns whether all of them have ended."""
+        for thread in self._threads:
+            thread.join(seconds / len(self._threads))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _work(self) -> None:
+        taken: list[int] = []
+        try:
+            for place, fetched in enumerate(carry_out(self._context, self._take(taken))):
+                self._fetched[taken[place]] = fetched
+                if self._ends():
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            self.failures.append(error)
+        finally:
+            close_kept()
+
+    def _take(self, taken: list[int]) -> Iterator[RequestedChunk]:
+        """Yields pieces of one bundle after the other; adds the number of each to `taken`."""
+        while not self._ends():
+            try:
+                bundle = self._waiting.popleft()
+            except IndexError:
+                return
+            for number in bundle:
+                taken.append(number)
+                yield self._pieces[number]
+
+    def _ends(self) -> bool:
+        return self._is_over() or bool(self.failures)

@@ -1,0 +1,15 @@
+"""Spark's master: the setting that says on which machines Spark's processes run."""
+
+from __future__ import annotations
+
+
+def local_master(master: str) -> str:
+    """Returns `local[N,4]` for `local[N]`: with four attempts a killed worker does not end the query."""
+    if master.startswith("local[") and "," not in master:
+        return f"{master[:-1]},4]"
+    return "local[1,4]" if master == "local" else master
+
+
+def is_local(master: str) -> bool:
+    """Whether all processes of Spark run on this machine, as children of this process."""
+    return master.startswith("local")
