@@ -113,7 +113,7 @@ def test_a_forker_that_is_killed_takes_its_children_along_and_is_known_to_be_los
     assert parent.ask("long") == {"pid": None, "said": ""}
 
 
-def test_what_a_forked_process_fails_by_is_no_matter_of_its_forker(parent: Parent) -> None:
+def test_an_error_of_a_forked_process_does_not_affect_its_forker(parent: Parent) -> None:
     assert parent.ask("broken")["code"] == 1
     assert parent.ask("short")["code"] == 3
 

@@ -93,7 +93,7 @@ def test_crashes_change_nothing(batches, faults):
         (TableName("d", "t_1"), "", ""),
     ],
 )
-def test_what_is_refused_of_one_of_several_tables_is_reported_of_that_one(origin, named, expected):
+def test_a_refusal_is_reported_for_the_refused_table_alone(origin, named, expected):
     target = ValuesTarget("refused-of-one")
     target.forget()
     session = target.connect()

@@ -120,7 +120,7 @@ def logged(cursor: Any, statements: Iterator[str]) -> tuple[bytes, str]:
 
 
 @pytest.mark.parametrize("to", ["mariadb", "postgres"])
-def test_what_the_log_leaves_out_arrives_all_the_same(mysql_like, database, to, request):
+def test_values_that_the_log_omits_nevertheless_arrive(mysql_like, database, to, request):
     settings = {
         "host": mysql_like.host,
         "port": mysql_like.port,

@@ -59,7 +59,7 @@ def test_full_images_without_a_version_read_nothing():
         prepared(session, [batch_of(TABLE, [insert(row(1))])], ApplyRules(source="s", version_column="v"))
 
 
-def test_of_merged_tables_the_one_whose_rows_they_are_is_named_if_it_is_one():
+def test_an_error_names_the_shard_of_the_rows_if_there_is_only_one():
     session: Any = StructureSession(UNIQUE)
     rules = ApplyRules(source="s", merged=frozenset({UNIQUE.name}))
     one, other = (
@@ -73,7 +73,7 @@ def test_of_merged_tables_the_one_whose_rows_they_are_is_named_if_it_is_one():
     assert [change.origin for change in prepared(session, [one], ApplyRules(source="s"))] == [None]
 
 
-def test_what_columns_the_target_has_is_asked_only_for_rows_that_may_have_come_from_another_table():
+def test_the_targets_columns_are_read_only_for_rows_that_may_come_from_another_table():
     session: Any = UnreadSession()
     rules = ApplyRules(source="s", merged=frozenset({PLAIN.name}))
     old = {"id": 2, "a": 7, "b": "x", "u": 2}

@@ -160,7 +160,7 @@ def only_once(refusal: int) -> None:
     "answers",
     [fails(2, Transient("gone", "gone")), fails(4, ValueError("a fault")), fails(3, Transient("b", "b")), only_once],
 )
-def test_what_is_not_found_is_reported_as_it_came(target: Picky, answers: Callable[[int], None]) -> None:
+def test_a_refusal_whose_row_is_not_found_is_reported_unchanged(target: Picky, answers: Callable[[int], None]) -> None:
     target.answers = answers
     assert refusal_of(target, net(ONE, [(0, BAD), *ROWS])).where == Where(table="all.t")
     assert target.refusals > 1, "it was looked for"
@@ -181,7 +181,7 @@ def test_the_search_is_bounded(target: Picky, monkeypatch: pytest.MonkeyPatch, n
     assert target.refusals == 1
 
 
-def test_what_is_refused_before_it_has_rows_is_no_rows_fault(target: Picky) -> None:
+def test_a_refusal_before_the_first_row_names_no_row(target: Picky) -> None:
     there_is_none = Table(TableName("all", "none"), COLUMNS, (PRIMARY,))
     error = refusal_of(target, net(OTHER, ROWS), net(there_is_none, [(1, 1)]))
     assert error.where == Where(table="all.none")

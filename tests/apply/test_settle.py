@@ -23,7 +23,7 @@ def test_the_next_batch_is_applied():
 
 
 @pytest.mark.parametrize("stored", [20, 21, 500])
-def test_what_is_in_is_not_applied_again(stored):
+def test_a_committed_batch_is_not_applied_again(stored):
     assert settle(at(stored), Lsn(0, 1, 10), at(20), rows=3) is Outcome.ALREADY
 
 

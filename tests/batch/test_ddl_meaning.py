@@ -223,7 +223,7 @@ def test_tables_that_leave_their_rows_go_on_record(sql: str) -> None:
     assert not other.leaves_rows(classify("ALTER TABLE t_1 ADD c INT", "shop"), altered.change.structures, known)
 
 
-def test_what_others_have_no_part_in_is_run() -> None:
+def test_statements_that_concern_no_other_source_are_run() -> None:
     what = found("DROP TABLE t_1, a", ONE, "t_1", "a", sharing=shared("t_9"))
     assert what is not None
     assert isinstance(what.change.statement, DropTable)
@@ -303,7 +303,7 @@ def test_a_rule_that_cannot_be_applied_to_what_the_log_brings_halts_the_table_al
     assert (raised.value.code, raised.value.where.table) == ("ambiguous-route", "shop.new")
 
 
-def test_what_a_filter_leaves_out_is_on_record_and_does_not_run() -> None:
+def test_filtered_statements_are_recorded_and_do_not_run() -> None:
     rules = Rules(events=EventFilter((FilterRule("shop", "", ("drop column",), (), "Ignore"),)))
     what = found("ALTER TABLE t ADD c INT, ADD d INT", rules, "t")
     assert what is not None
@@ -319,7 +319,7 @@ def test_what_a_filter_leaves_out_is_on_record_and_does_not_run() -> None:
     assert [column.name for column in there.columns] == ["id", "c"]
 
 
-def test_what_is_kept_of_a_table_goes_with_its_name_also_where_an_operator_replaces_the_statement() -> None:
+def test_records_follow_a_renamed_table_even_if_a_ddl_command_replaces_the_statement() -> None:
     order = DdlOrder(lsn=AT, kind=OrderKind.REPLACE, statements=("ALTER TABLE b COMMENT 'done by hand'",))
     renames = "ALTER TABLE a DROP COLUMN missing, RENAME TO b"
     with pytest.raises(Halted, match="missing"):

@@ -134,7 +134,7 @@ def refused(code: str = "target-refused", where: Where = NAMED) -> Halted:
     return Halted(code, "no", where=where, todo="mend it")
 
 
-def test_it_waits_for_an_order_and_then_goes_on(world: Callable[..., World]) -> None:
+def test_a_failed_change_waits_for_a_ddl_command_and_then_continues(world: Callable[..., World]) -> None:
     one = world(refused(), refused(), Changed(structures={T: None}))
     one.threads.wait([AT], 10, lambda: False)
     assert one.threads.failure is None
@@ -182,7 +182,7 @@ def test_an_order_counts_although_an_older_one_meets_the_same_trouble_for_ever(w
         (Transient("target-lost", "gone", where=NAMED), frozenset({T}), 0),
     ],
 )
-def test_what_concerns_more_than_its_tables_ends_the_run(
+def test_an_error_that_concerns_all_tables_ends_the_run(
     world: Callable[..., World], error: Exception, tables: frozenset[TableName] | None, expected: int
 ) -> None:
     one = world(error, tables=tables)

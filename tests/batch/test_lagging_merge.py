@@ -84,7 +84,7 @@ def test_a_table_is_uneven_while_a_member_is_behind_on_any_worker_or_workers_are
     assert (set(), set()) == (noted, looked) if found is None else (found.noted, found.looked) == (noted, looked)
 
 
-def test_it_is_not_where_the_targets_key_distinguishes_its_members_or_nothing_is_routed():
+def test_a_table_does_not_lag_if_the_key_distinguishes_members_or_nothing_is_routed():
     waits = commit((at(10, a=5), at(20)))
     assert lagging_in(replace(RULES, filters=replace(ROUTED, keyed=frozenset({LANDED}))), waits, 0) is None
     assert lagging_in(replace(RULES, filters=Rules()), waits, 0) is None
@@ -201,7 +201,7 @@ def test_workers_that_are_apart_forget_when_they_are_together():
     assert there.left == []
 
 
-def test_it_is_forgotten_behind_the_batch_in_which_the_last_one_catches_up():
+def test_moves_are_forgotten_after_the_batch_in_which_the_last_member_catches_up():
     there = Remembering()
     kept = there.kept(at(10, a=5))
     there.note()
@@ -222,7 +222,7 @@ def test_a_run_that_was_replaced_removes_no_moves():
     assert there.left == sorted([ALONE, LANDED])
 
 
-def test_it_is_tried_again():
+def test_forgetting_moves_is_tried_again():
     there = Remembering()
     left = [2]
 

@@ -58,7 +58,7 @@ def ddl(*tables: TableName, recopied: tuple[TableName, ...] = ()) -> Work:
         ("ALTER TABLE a ADD c INT", ddl(A)),
     ],
 )
-def test_what_is_done_to_a_shadow_has_its_place_among_what_is_done_to_its_table(sql: str, work: Work) -> None:
+def test_statements_on_a_shadow_table_keep_their_place_among_those_on_the_table(sql: str, work: Work) -> None:
     found = meaning(sql, ONLINE)
     assert (found.kind, found.tables, found.recopied) == (work.kind, work.tables, work.recopied)
 

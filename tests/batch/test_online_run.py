@@ -135,7 +135,7 @@ def test_the_swap_alters_the_table_and_nothing_else_is_there(driver: Callable[..
     assert task.shadows() == {}
 
 
-def test_what_is_lost_with_the_process_is_done_again(driver: Callable[..., Driver]) -> None:
+def test_work_that_a_dead_process_has_lost_is_done_again(driver: Callable[..., Driver]) -> None:
     """The process dies once at every point of every statement."""
     for broken in itertools.count():
         task, points = driver(), 0

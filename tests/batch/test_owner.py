@@ -60,7 +60,7 @@ def refused(key: int, *, written: bool = True, table: Table = TABLE) -> RefusedR
         ([], None, None),
     ],
 )
-def test_it_is_the_last_one_that_still_has_it_or_the_last_that_names_it(
+def test_a_row_belongs_to_the_last_table_that_has_it_or_that_names_it(
     changes: list[Change], written: TableName | None, removed: TableName | None
 ) -> None:
     assert owner(refused(7), batches(*changes)) == written

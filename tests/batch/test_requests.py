@@ -33,7 +33,7 @@ def settled(tmp_path: Path, cut: CutRequest, *fetched: Fetched) -> StagedChunk:
     return found
 
 
-def test_what_is_staged_is_found_until_it_is_forgotten(tmp_path):
+def test_staged_results_are_found_until_they_are_forgotten(tmp_path):
     assert staged_chunk(tmp_path, REQUEST) is None
     files = [keep(tmp_path, REQUEST, ROWS), keep(tmp_path, REQUEST, ROWS.slice(1))]
     keep(tmp_path, REQUEST, ROWS)  # files of an attempt that failed

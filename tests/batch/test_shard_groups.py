@@ -90,7 +90,7 @@ def test_the_leader_runs_the_change_whichever_member_arrives_last() -> None:
     assert isinstance(arrive(groups, came("a")), RunDecision)
 
 
-def test_two_that_drop_a_column_at_once_leave_it_to_the_last() -> None:
+def test_only_the_last_of_two_members_drops_a_column() -> None:
     """If each of the two continued because of the other one, no shard would drop the column."""
     groups = ShardGroups("optimistic", ("a", "b"))
     for source in "ab":
@@ -104,7 +104,7 @@ def test_two_that_drop_a_column_at_once_leave_it_to_the_last() -> None:
     assert run == RunDecision(last, (last,), V0)
 
 
-def test_what_fails_can_be_run_again() -> None:
+def test_a_failed_change_can_be_run_again() -> None:
     groups = begun("a", "b")
     arrive(groups, came("b"))
     run = arrive(groups, came("a"))
@@ -136,7 +136,7 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("comes_again", [False, True])
-def test_it_is_put_on_record_for_those_who_had_arrived_when_it_was_decided(*, comes_again: bool) -> None:
+def test_a_change_is_recorded_for_the_members_that_had_arrived_at_the_decision(*, comes_again: bool) -> None:
     """The target knows whether the attempts of these shards still count.
 
     A shard that is left out would see an unrecorded result.
@@ -162,7 +162,7 @@ def test_nobody_runs_anything_before_all_parts_are_known() -> None:
     assert isinstance(arrive(groups, came("a", order=OrderKind.UNLOCK)), RunDecision)
 
 
-def test_a_source_that_is_down_is_what_it_was() -> None:
+def test_a_source_that_is_down_keeps_its_recorded_tables() -> None:
     """A change of its shard group waits for the source; a change of another table does not."""
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
@@ -199,7 +199,7 @@ def test_who_stands_before_its_end_is_not_waited_for_unless_it_comes_again() -> 
     assert arrive(groups, came("a")) == Wait((Member("b", NAME),))
 
 
-def test_what_an_earlier_process_did_to_a_source_that_was_presumed_counts() -> None:
+def test_changes_of_an_earlier_process_to_a_presumed_source_count() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {OTHER: V0.renamed(OTHER)})
     groups.take_recorded("b", {NAME: V0})
@@ -219,7 +219,7 @@ def test_nobody_waits_for_a_member_that_was_dropped() -> None:
     assert groups.is_shared(T, Member("a", NAME)), "others had rows there"
 
 
-def test_what_was_agreed_on_before_counts_where_members_differ() -> None:
+def test_the_agreed_structure_counts_if_members_differ() -> None:
     """One shard was allowed to continue first, and dropped a column. The other shards' rows would fit in either case."""
     groups = ShardGroups("", ["a", "b"])
     groups.recall(groups.next_read(), "a", {T: V0}, {})
@@ -229,7 +229,7 @@ def test_what_was_agreed_on_before_counts_where_members_differ() -> None:
     assert arrive(groups, came("a", V1, V0)) == passes(came("a", V1, V0), V0)
 
 
-def test_what_one_part_has_is_not_what_all_have_before_all_are_known() -> None:
+def test_one_parts_structure_is_not_the_groups_before_all_parts_are_known() -> None:
     groups = ShardGroups("optimistic", ["a", "b"])
     groups.recall(groups.next_read(), "a", {T: V1}, {})
     groups.register("b", {NAME: V0})
@@ -238,7 +238,7 @@ def test_what_one_part_has_is_not_what_all_have_before_all_are_known() -> None:
     assert groups.agreed(T) == V1
 
 
-def test_what_was_read_last_is_what_the_target_has() -> None:
+def test_the_latest_reading_of_the_record_counts() -> None:
     """Until the last part has claimed its source, an earlier process may change it; and a thread may report late."""
     groups = ShardGroups("optimistic", ["a", "b"])
     early, late = groups.next_read(), groups.next_read()
@@ -318,7 +318,7 @@ def test_a_source_that_does_not_take_part_is_waited_for_by_nobody_until_it_begin
     assert arrive(groups, came("a", V1, V2)) == Wait((Member("b", NAME),)), "it has begun"
 
 
-def test_whoever_does_not_know_whether_it_is_made_asks_the_record_before_anybody_goes_on() -> None:
+def test_a_leader_without_an_answer_reads_the_record_before_any_member_continues() -> None:
     """The commit may have succeeded although its answer was lost. A second run of the statement would be refused."""
     groups = begun("a", "b", "c")
     arrive(groups, came("a"))
@@ -344,7 +344,7 @@ def test_a_failure_of_an_attempt_that_was_followed_by_another_keeps_nobody_waiti
     assert isinstance(arrive(groups, came("a"), epoch=8), RunDecision)
 
 
-def test_what_an_attempt_that_was_closed_reports_after_the_next_one_is_old() -> None:
+def test_reports_of_a_closed_attempt_do_not_count_after_the_next_one() -> None:
     groups = begun("a")
     groups.register("a", {NAME: V2}, epoch=8)
     groups.changed("a", {NAME: V1}, 7)
@@ -399,7 +399,7 @@ def test_nobody_waits_for_a_leader_that_failed_before_it_ran_anything(
 
 
 @pytest.mark.parametrize("mariadb", [(True, True), (False, False), (True, False)])
-def test_what_runs_a_change_knows_whose_servers_have_converted_the_rows(mariadb: tuple[bool, bool]) -> None:
+def test_the_change_knows_which_product_has_converted_the_rows(mariadb: tuple[bool, bool]) -> None:
     groups = ShardGroups("", ("a", "b"))
     for source, flavor in zip("ab", mariadb, strict=True):
         groups.register(source, {NAME: V0}, mariadb=flavor)

@@ -177,7 +177,7 @@ def until(claim: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_it_is_held_at_once_and_goes_on_when_the_others_come(world: Callable[..., World]) -> None:
+def test_a_waiting_table_is_held_at_once_and_continues_when_the_others_arrive(world: Callable[..., World]) -> None:
     one = world("a", "b")
     one.groups.register("b", {OWN: V0})
     first = one.begin("a")

@@ -119,7 +119,7 @@ def parts(log: LogMaker, how: dict[str, Any]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("decode", ["slice", "stream"])
-def test_of_a_prepared_transaction_it_is_the_time_of_the_commit(decode, kernel):
+def test_changes_of_a_prepared_transaction_have_the_time_of_the_commit(decode, kernel):
     log = LogMaker(random.Random(3), flavor="mariadb")
     log.gtid()
     log.put(EventType.TABLE_MAP, TABLE_MAP)

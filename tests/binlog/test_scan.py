@@ -178,7 +178,7 @@ def test_a_log_that_goes_back_is_refused(scanner):
     assert caught.value.code == "log-went-back"
 
 
-def test_what_the_sending_thread_makes_up_moves_nothing(scanner):
+def test_artificial_events_do_not_move_the_position(scanner):
     scanner.feed(event(EventType.HEARTBEAT, offset=900))
     scanner.feed(event(EventType.GTID_LIST, flags=0x20, offset=900))
     assert scanner.mark() is None

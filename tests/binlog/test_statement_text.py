@@ -106,7 +106,7 @@ def logged(path: Path) -> list[str]:
     ("client", "connection"),
     [("binary", "binary"), ("latin1", "binary"), ("binary", "latin1"), ("binary", "utf8mb4")],
 )
-def test_it_means_the_same_to_the_server_in_every_session(
+def test_the_text_means_the_same_in_every_session(
     mysql_like: Server, database: str, client: str, connection: str
 ) -> None:
     """A session in UTF-8 runs the text from the log, and makes the same table as the bytes."""

@@ -76,6 +76,6 @@ def test_forms(types, metadata, expected):
 @pytest.mark.parametrize(
     ("types", "metadata"), [(b"\x0f", b"\x01"), (b"\x03", b"\x01"), (b"\xc8", b""), (b"\xfe", b"\xf5\x01")]
 )
-def test_what_is_no_form(types, metadata):
+def test_impossible_forms_are_refused(types, metadata):
     with pytest.raises(DecodeError):
         read_wires(types, metadata)

@@ -61,7 +61,7 @@ def words(batches):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_what_the_log_shows_of_charsets_completes_the_table(kernel):
+def test_charsets_in_the_log_complete_the_table(kernel):
     found = rows_of("mysql97-transactions", kernel, lambda logged: logged.complete(TABLE))
     assert words(found) == words(rows_of("mysql97-transactions", kernel, lambda _: INNO))
     assert any(words(found))

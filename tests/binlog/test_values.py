@@ -294,7 +294,7 @@ def test_signed_numbers_of_variable_length(number):
 
 
 @given(st.binary())
-def test_what_is_not_compressed_is_refused(raw):
+def test_values_that_are_not_compressed_are_refused(raw):
     with pytest.raises(DecodeError, match="a test") as caught:
         compressed.inflate(b"\x82\xff\xff" + raw, "a test")
     assert caught.value.code in {"bad-compression", "bad-size"}

@@ -133,7 +133,7 @@ def test_rows_that_are_too_many_for_one_batch_go_on_in_the_next(name, monkeypatc
         assert pa.Table.from_batches(found).equals(pa.Table.from_batches([whole[table]]))
 
 
-def test_what_has_left_in_a_full_batch_is_taken_back_too(monkeypatch):
+def test_rows_in_a_full_batch_are_rolled_back_too(monkeypatch):
     """MariaDB logs some transactions that it has rolled back."""
     whole = pa.Table.from_batches([batch.rows for batch in decode(load("mariadb-transactions"), INNO)])
     monkeypatch.setattr("pidts.binlog.decode.BATCH_BYTES", 1)

@@ -134,7 +134,7 @@ def test_events_before_the_format_are_refused():
 
 
 @pytest.mark.parametrize("buffer", [b"x", raw(EventType.STOP)[:-1], raw(EventType.STOP) + b"tail", bytes(19)])
-def test_what_is_no_row_of_events_is_not_cut(buffer):
+def test_bytes_that_are_no_events_are_not_cut(buffer):
     with pytest.raises(DecodeError):
         list(iter_raw(buffer))
 

@@ -59,7 +59,7 @@ def test_a_group_that_prepares_is_a_mark_that_shows_what_it_holds():
 
 
 @pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
-def test_its_end_names_it_and_has_a_place_behind_the_transaction_before(word):
+def test_the_commit_names_its_transaction_and_comes_after_the_previous_one(word):
     """If the rows had the place of the group's first byte, they would not be after a checkpoint at the end of the group
     before.
     """

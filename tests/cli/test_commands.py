@@ -249,7 +249,7 @@ def test_the_first_signal_asks_and_a_second_ctrl_c_does_not_wait(
     assert time.monotonic() - began < 100
 
 
-def test_what_the_work_raises_is_raised() -> None:
+def test_an_error_of_the_work_is_raised() -> None:
     from pidts.cli.signals import run_until_stopped
 
     with pytest.raises(ZeroDivisionError):

@@ -76,7 +76,7 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     made.target.forget()
 
 
-def test_nothing_is_ordered_without_a_yes(world: World) -> None:
+def test_no_ddl_command_is_recorded_without_a_confirmation(world: World) -> None:
     world.waits("s2", "a")
     shown = world.pidts("ddl", "replace", "one; 'two;'", "three")
     assert (shown["source"], shown["statements"], shown["given"]) == ("s2", ["one", "'two;'", "three"], False)

@@ -161,7 +161,7 @@ def test_a_range_begins_behind_its_start(start: Any, expected: list[bool]) -> No
     assert taken(LogRange(start), both) == expected
 
 
-def test_one_gtid_of_mysql_is_a_place_and_a_set_is_what_one_has() -> None:
+def test_a_single_mysql_gtid_is_a_place_and_a_set_names_executed_transactions() -> None:
     three = [transaction(100, f"{UUID}:1"), transaction(200, f"{UUID}:2"), transaction(300, f"{UUID}:3")]
     one, alone = parse_point(f"{UUID}:2"), parse_gtid_set(f"{UUID}:2")
     assert taken(LogRange(one), three) == [False, False, True]
@@ -218,7 +218,7 @@ def test_a_set_of_gtids_is_done_with_the_last_of_each_source() -> None:
         (["mysql://127.0.0.1:1/"], 1, "[source-unreachable]"),
     ],
 )
-def test_what_cannot_be_read_is_reported(arguments: list[str], code: int, said: str, capsys: Output) -> None:
+def test_unreadable_input_is_reported(arguments: list[str], code: int, said: str, capsys: Output) -> None:
     assert run_command(["events", *arguments]) == code
     assert said in capsys.readouterr().err
 

@@ -67,7 +67,7 @@ def test_rows_of_a_prepared_transaction_appear_when_it_is_committed(
     assert run_command(["events", url(mysql_like), "--from", before]) == 5
 
 
-def test_what_was_taken_back_to_a_savepoint_never_was(
+def test_changes_rolled_back_to_a_savepoint_are_not_printed(
     mysql_like: Server,
     database: str,
     run_sql: RunSql,
@@ -196,7 +196,7 @@ def test_rows_of_the_servers_own_tables_are_not_shown(
     assert ids(events) == [("insert", 1), ("insert", 2)]
 
 
-def test_what_an_image_does_not_hold_is_absent(
+def test_columns_that_an_image_lacks_are_not_printed(
     mysql_like: Server,
     database: str,
     run_sql: RunSql,
@@ -280,7 +280,7 @@ def test_a_log_that_ends_inside_a_transaction_says_so(
     assert "its last event is incomplete" in shown.notes
 
 
-def test_one_cannot_choose_a_form_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_output_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["events", "mysql://a/", "--format", "xml"]) == 2
     assert "Known: json, text" in capsys.readouterr().err
 

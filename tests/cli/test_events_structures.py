@@ -44,7 +44,9 @@ def files(mariadb: Server, database: str, run_sql: RunSql) -> list[Path]:
     return [first, second, third]
 
 
-def test_what_the_log_shows_is_followed(files: list[Path], mariadb: Server, database: str, shown: Shown) -> None:
+def test_schema_changes_in_the_log_are_followed(
+    files: list[Path], mariadb: Server, database: str, shown: Shown
+) -> None:
     expected = [{"a": 1, "b": 2}, {"c": 3, "b": 4}, {"c": 5, "d": 6}]
     events = shown(url(mariadb), "--tables", f"{database}.t", "--from", f"{files[0].name}:4")
     assert (rows(events), shown.notes) == (expected, "")
@@ -97,7 +99,7 @@ def test_a_file_of_statements_shows_how_it_began(
     assert "does not fit" in shown.notes
 
 
-def test_what_cannot_be_followed_is_shown_without_names(
+def test_rows_after_an_unknown_change_are_shown_without_names(
     mariadb: Server, database: str, run_sql: RunSql, shown: Shown
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT)", database=database)
@@ -142,7 +144,7 @@ def test_a_script_makes_tables(script: str, columns: list[str] | None, tmp_path:
     assert (table and [column.name for column in table.columns]) == columns
 
 
-def test_what_a_script_does_not_give_is_not_guessed(tmp_path: Path) -> None:
+def test_structures_that_a_script_lacks_are_not_guessed(tmp_path: Path) -> None:
     path = tmp_path / "s.sql"
     path.write_text("CREATE DATABASE a; USE a; CREATE TABLE t (x VARCHAR(9))")
     table = ScriptCatalogue(path).begin(MYSQL).table(TableName("a", "t"))

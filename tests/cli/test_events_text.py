@@ -52,7 +52,7 @@ def test_an_update_shows_what_changed() -> None:
     ]
 
 
-def test_what_the_log_leaves_out_is_marked() -> None:
+def test_values_that_the_log_omits_are_marked() -> None:
     assert text({"id": 1}, {"s": "y"}) == [
         f"1970-01-01 00:00:00Z update a.t id=1{TAIL}",
         "    s (not in the log) → 'y'",

@@ -69,7 +69,7 @@ def test_tables_that_no_task_can_take_are_left_out_with_the_reason(tmp_path: Pat
     assert "# shop.old*: it is system-versioned\n" in text
 
 
-def test_of_tables_chosen_one_by_one_those_that_cannot_be_taken_stay_out(tmp_path: Path) -> None:
+def test_tables_that_cannot_be_carried_are_left_out_of_a_list(tmp_path: Path) -> None:
     tables = (seen("shop", "oa"), seen("shop", "ob", left_out="a reason"))
     _, config = drafted(tmp_path, *tables, only=(("shop", "o*"),))
     assert [config.allow(TableName("shop", name)) for name in ("oa", "ob", "oc")] == [True, False, False]
@@ -79,7 +79,7 @@ def test_of_tables_chosen_one_by_one_those_that_cannot_be_taken_stay_out(tmp_pat
     assert [config.allow(TableName("shop", name)) for name in ("oa", "ob", "p")] == [True, False, True]
 
 
-def test_what_was_seen_is_shown_beside_it(tmp_path: Path) -> None:
+def test_the_facts_found_are_shown_with_each_setting(tmp_path: Path) -> None:
     text, _ = drafted(
         tmp_path,
         seen("shop", "log", has_key=False, size=TableSize(1_000_000, 5_000_000)),

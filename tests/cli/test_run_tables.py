@@ -18,7 +18,7 @@ from pidts.model import ConfigError
         ("run t.yaml", "run t.yaml"),
     ],
 )
-def test_its_value_may_be_left_out(words: str, completed: str) -> None:
+def test_the_value_of_resync_may_be_omitted(words: str, completed: str) -> None:
     assert with_tables(words.split()) == completed.split()
 
 

@@ -306,7 +306,7 @@ def test_a_wait_for_nobody_is_something_for_an_operator(world: World) -> None:
     assert "unlock" not in text
 
 
-def test_what_was_refused_is_something_for_an_operator(world: World) -> None:
+def test_a_refused_row_needs_an_operator(world: World) -> None:
     world.is_at("s1", PlanState(at(9)))
     world.halts("s1", waits(B, at(4), "ddl-awaits-tables", "s1: shop.a"))
     world.status()

@@ -131,7 +131,7 @@ def test_several_sources_are_named() -> None:
         assert any(all(word in one for word in words) for one in shown), words
 
 
-def test_of_many_halts_the_first_are_reported_and_those_that_need_somebody_are_the_first() -> None:
+def test_only_the_first_of_many_halts_are_shown_with_those_that_need_an_operator_first() -> None:
     halts = [
         Halt(
             tables=(TableName("shop", f"t_{number}"),),
@@ -171,7 +171,7 @@ def test_of_many_halts_the_first_are_reported_and_those_that_need_somebody_are_t
         assert shown.get().count("halted  ") == 9
 
 
-def test_nothing_is_said_about_what_is_not_known() -> None:
+def test_unknown_figures_are_not_shown() -> None:
     assert view.line(Progress(task="t")) == "t: starting"
     source = SourceProgress(source="s", stage="sync")
     assert view.line(Progress(task="t", sources=(source,))).endswith("0 rows/s; lag unknown")

@@ -96,7 +96,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path)
 
 
-def test_what_copies_starts_when_its_source_has_the_rows_and_all_others_at_the_end(world: World) -> None:
+def test_directions_that_copy_start_when_their_source_has_the_rows_and_others_last(world: World) -> None:
     world.begin()
     wait_until(lambda: world.started() == ["a-b"])
     time.sleep(1.5)

@@ -24,7 +24,7 @@ def now() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("part", RECORDED)
-def test_nothing_is_gone(part: str, now: dict[str, Any]) -> None:
+def test_no_public_name_is_missing(part: str, now: dict[str, Any]) -> None:
     gone = set(RECORDED[part]) - set(now[part])
     assert gone == set(CHANGED.get(part, {})), "record a deliberate change, with its reason, in changed.json"
 

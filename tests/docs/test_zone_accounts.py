@@ -9,7 +9,7 @@ from tests.docs.test_pages import ROOT
 from pidts.target.mysql.privileges import needed
 
 
-def test_what_a_direction_may_do_in_its_target_is_what_it_needs() -> None:
+def test_the_privileges_of_a_direction_on_its_target_are_the_needed_ones() -> None:
     page = (ROOT / "docs" / "operate" / "zones.md").read_text("utf-8")
     found = {
         place: set(names.split(", "))

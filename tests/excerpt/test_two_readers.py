@@ -134,7 +134,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize("verb", ["ROLLBACK", "COMMIT"])
-def test_what_was_prepared_between_other_transactions_counts_with_its_commit_only(tmp_path: Path, verb: str) -> None:
+def test_prepared_transactions_count_at_their_commit_only(tmp_path: Path, verb: str) -> None:
     maker = tables(Maker())
     maker.commit("u", 1)
     maker.prepare(b"r1", "t", 2)
@@ -144,7 +144,7 @@ def test_what_was_prepared_between_other_transactions_counts_with_its_commit_onl
     assert numbers(both(*written(tmp_path, maker))) == ([1, 3, 4] if verb == "ROLLBACK" else [1, 3, 2, 4])
 
 
-def test_what_was_prepared_and_never_decided_upon_does_not_count(tmp_path: Path) -> None:
+def test_undecided_xa_transactions_do_not_count(tmp_path: Path) -> None:
     maker = tables(Maker())
     maker.commit("u", 1)
     maker.prepare(b"r1", "t", 2)

@@ -250,7 +250,7 @@ def test_a_connection_that_asks_for_nothing_is_ended(served: Served, monkeypatch
             assert time.monotonic() - begin < 8
 
 
-def test_what_answers_may_be_anything(served: Served) -> None:
+def test_any_answer_of_a_wrong_server_is_an_error(served: Served) -> None:
     with socket.create_server(("127.0.0.1", 0)) as liar:
         client = RelayClient(RelayServerAddress(f"http://127.0.0.1:{liar.getsockname()[1]}", served.token_file), "s", 1)
         for said in (

@@ -159,7 +159,7 @@ def test_a_full_disk_is_waited_for(served: Served, copying: MakeCopy, monkeypatc
     assert files(copy.relay) == files(served.relay)
 
 
-def test_what_the_relay_lost_in_a_power_loss_is_cut_off_the_copy(served: Served, copying: MakeCopy) -> None:
+def test_log_that_a_power_loss_has_removed_is_cut_off_the_copy(served: Served, copying: MakeCopy) -> None:
     log = sample_log(30)
     with closing(served.writer(2000)) as writer, served.serving() as url:
         store(writer, log[:25])

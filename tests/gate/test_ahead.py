@@ -58,14 +58,14 @@ def _made(context: JobContext) -> Made:
     return Made(TransactionRange(END), _plan(), _records(context))
 
 
-def test_what_was_made_for_this_place_is_given_once(ahead: Ahead, context: JobContext) -> None:
+def test_records_for_this_place_are_used_once(ahead: Ahead, context: JobContext) -> None:
     made = _made(context)
     ahead.begin(PLACE, lambda: made)
     assert ahead.take(PLACE, context) is made
     assert ahead.take(PLACE, context) is None
 
 
-def test_it_is_waited_for(ahead: Ahead, context: JobContext) -> None:
+def test_the_commit_waits_for_records_that_are_being_made(ahead: Ahead, context: JobContext) -> None:
     made, go = _made(context), threading.Event()
 
     def make() -> Made:
@@ -78,13 +78,13 @@ def test_it_is_waited_for(ahead: Ahead, context: JobContext) -> None:
 
 
 @pytest.mark.parametrize("place", [BEGIN, END])
-def test_what_was_made_for_another_place_is_thrown_away(ahead: Ahead, context: JobContext, place: Lsn) -> None:
+def test_records_for_another_place_are_discarded(ahead: Ahead, context: JobContext, place: Lsn) -> None:
     ahead.begin(PLACE, lambda: _made(context))
     assert ahead.take(place, context) is None
     assert ahead.take(PLACE, context) is None
 
 
-def test_what_was_made_under_other_structures_is_thrown_away(ahead: Ahead, context: JobContext) -> None:
+def test_records_made_with_other_structures_are_discarded(ahead: Ahead, context: JobContext) -> None:
     """Equal contexts may belong to different places of the log: only the same context counts."""
     ahead.begin(PLACE, lambda: _made(context))
     assert ahead.take(PLACE, replace(context)) is None

@@ -75,7 +75,7 @@ def test_the_container_installs_by_hashes_and_runs_as_nobody_in_particular() -> 
     assert found.index(("USER", "pidts")) < next(at for at, (word, _) in enumerate(found) if word == "ENTRYPOINT")
 
 
-def test_what_is_copied_into_the_container_is_let_through() -> None:
+def test_the_ignore_file_lets_all_copied_files_pass() -> None:
     let = {
         line[1:] for line in (DEPLOY / "Containerfile.dockerignore").read_text("utf-8").splitlines() if line[:1] == "!"
     }

@@ -76,7 +76,7 @@ def test_the_number_in_the_header_repeats_a_run_also_over_several_workers(tmp_pa
     assert drawn(run(tmp_path, seed_of(first), "-n", str(workers))) == drawn(first)
 
 
-def test_what_fails_is_kept_and_tried_first(tmp_path):
+def test_failing_examples_are_kept_and_tried_first(tmp_path):
     failed = run(tmp_path, "7", fails=True)
     assert "PIDTS_SEED=7 repeats the examples of this run" in failed
     assert "@reproduce_failure" in failed

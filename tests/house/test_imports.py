@@ -88,13 +88,13 @@ def _write(tree: Path, cases: list[tuple[str, str]]) -> list[str]:
     return [f"pidts.{importer}.work{number} " for number, (importer, _) in enumerate(cases)]
 
 
-def test_what_is_allowed_passes(small_tree: Path) -> None:
+def test_allowed_imports_pass(small_tree: Path) -> None:
     _write(small_tree, ALLOWED)
     done = _lint(small_tree)
     assert done.returncode == 0, done.stdout
 
 
-def test_what_is_not_allowed_is_caught(small_tree: Path) -> None:
+def test_forbidden_imports_are_detected(small_tree: Path) -> None:
     modules = _write(small_tree, FORBIDDEN)
     done = _lint(small_tree)
     assert done.returncode == 1, done.stdout

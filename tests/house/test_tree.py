@@ -81,7 +81,7 @@ def test_every_wish_has_a_pin(name: str) -> None:
     assert _wanted(name) <= pinned
 
 
-def test_what_a_run_and_the_tests_share_has_one_version() -> None:
+def test_packages_shared_by_runs_and_tests_have_one_version() -> None:
     pins: dict[str, set[str]] = {}
     for path in (ROOT / "requirements").glob("*.txt"):
         text = path.read_text("utf-8")
@@ -101,7 +101,7 @@ def test_every_package_has_its_place_in_the_layers() -> None:
     assert packages <= placed
 
 
-def test_every_package_says_in_one_sentence_what_lives_there() -> None:
+def test_every_package_says_in_one_sentence_what_it_contains() -> None:
     for init in PACKAGE.rglob("__init__.py"):
         assert init.read_text("utf-8").startswith('"""'), init.relative_to(ROOT)
 

@@ -102,7 +102,7 @@ def altered(folder: Path, columns: str, values: tuple[object, ...], action: str)
 
 
 @pytest.mark.parametrize(("column", "value", "action"), REFUSED, ids=[one[2] for one in REFUSED])
-def test_what_only_the_source_knows_halts(tmp_path: Path, column: str, value: object, action: str) -> None:
+def test_values_that_only_the_source_knows_halt(tmp_path: Path, column: str, value: object, action: str) -> None:
     """A value that the source has changed, or may have changed, never stays as it was."""
     with pytest.raises(Halted) as caught:
         altered(tmp_path, column, (value,), action)
@@ -110,13 +110,13 @@ def test_what_only_the_source_knows_halts(tmp_path: Path, column: str, value: ob
 
 
 @pytest.mark.parametrize(("column", "value", "action"), KEPT, ids=[one[2] for one in KEPT])
-def test_what_stays_goes_through(tmp_path: Path, column: str, value: object, action: str) -> None:
+def test_changes_that_keep_all_values_are_made(tmp_path: Path, column: str, value: object, action: str) -> None:
     """A change that alters no values is made."""
     assert altered(tmp_path, column, (value,), action) == [{"id": 1, "v": value}]
 
 
 @pytest.mark.parametrize(("column", "value", "action", "new"), MADE, ids=[one[2] for one in MADE])
-def test_what_the_source_surely_makes_of_a_value_is_made_here(
+def test_values_that_the_source_certainly_has_are_written(
     tmp_path: Path, column: str, value: object, action: str, new: object
 ) -> None:
     assert altered(tmp_path, column, (value,), action) == [{"id": 1, "v": new}]

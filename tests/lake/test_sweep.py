@@ -177,7 +177,7 @@ def test_a_warehouse_is_swept_by_each_of_its_paths(
     every_snapshot_is_readable(target)
 
 
-def test_what_is_registered_by_another_path_stays(target: IcebergTarget, clock: list[float], tmp_path: Path) -> None:
+def test_a_table_registered_under_another_path_stays(target: IcebergTarget, clock: list[float], tmp_path: Path) -> None:
     """Two tables share a folder: one was left behind, the other is registered in another catalog, by another path."""
     from pyiceberg.catalog.sql import SqlCatalog
 

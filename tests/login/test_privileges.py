@@ -37,7 +37,7 @@ def test_a_grant_covers_what_its_server_lets_pass(grant: str, has: bool) -> None
     assert held([grant]).has(SELECT) is has
 
 
-def test_what_is_taken_back_is_not_held() -> None:
+def test_revoked_privileges_are_not_counted() -> None:
     lines = ["GRANT SELECT ON *.* TO `u`@`%`", "REVOKE SELECT ON `secret`.* FROM `u`@`%`"]
     assert held(lines).has(SELECT)
     assert not held(lines).has(Privilege("SELECT", "secret"))
@@ -54,7 +54,7 @@ def test_on_a_schema_more_is_needed_than_on_its_tables() -> None:
     assert not held(["GRANT REPLICATION SLAVE ON `shop`.* TO u"]).has(Privilege("REPLICATION SLAVE"))
 
 
-def test_what_is_granted_is_held() -> None:
+def test_granted_privileges_are_recognized() -> None:
     odd = ["plain", "a_b", "per%cent", "back`tick", "back\\slash", "spa ce", "it's", "ünï"]
     wanted = [Privilege("SELECT", schema, table) for schema in odd for table in ("", *odd)] + [Privilege("FILE")]
     lines = [sql.removesuffix(";") + " " for sql in grant_statements(wanted, "`u`@`%`")]
@@ -82,7 +82,7 @@ def test_the_only_account_of_a_name_is_meant(hosts: list[str], host: str) -> Non
 @pytest.mark.parametrize(
     ("server", "host"), [("127.0.0.1", "localhost"), ("localhost", "localhost"), ("db.example", "%"), ("", "%")]
 )
-def test_of_several_accounts_that_of_this_machine_is_meant_where_the_server_is_here(server: str, host: str) -> None:
+def test_if_the_server_is_local_the_account_of_this_machine_is_used(server: str, host: str) -> None:
     assert account_of(lambda _: [("%",), ("localhost",)], "u", server) == f"'u'@'{host}'"
 
 

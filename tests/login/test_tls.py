@@ -91,7 +91,7 @@ def test_a_mode_follows_from_what_is_given(words: tuple[str, ...], mode: Mode) -
     "words",
     [("on",), ("required", "ca.pem"), ("preferred", "", "c.pem"), ("disabled", "", "c.pem"), ("required", "", "", "k")],
 )
-def test_what_contradicts_itself_is_refused(words: tuple[str, ...]) -> None:
+def test_contradictory_settings_are_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="ssl-"):
         Tls.of(*words)
 

@@ -39,7 +39,7 @@ def test_an_error_reads_as_one_line():
     assert str(Halted("c", "bad")) == "[c] bad"
 
 
-def test_what_a_server_says_cannot_write_to_the_terminal() -> None:
+def test_texts_of_servers_cannot_control_the_terminal() -> None:
     error = PidtsError("x", "no\x1b[2J \x9b \u202e", where=Where(table="a\x1b]0;b\x07"), todo="Köln\tund\n\x7f")
     assert str(error) == "[x] no\\x1b[2J \\x9b \\u202e (table a\\x1b]0;b\\x07). Köln\tund\n\\x7f"
     assert error.to_json()["what"] == "no\\x1b[2J \\x9b \\u202e"

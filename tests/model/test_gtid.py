@@ -106,12 +106,12 @@ def test_a_set_holds_no_gtid_of_the_other_flavour():
 @pytest.mark.parametrize(
     "text", ["", "0-1", "0-1-x", "0-1-2-3", f"{A}:", f"{A}:0", f"{A}:1:2", "x:1", f"{A}:9tag:1", "0-4294967296-1"]
 )
-def test_what_is_no_gtid(text):
+def test_texts_that_are_no_gtid_are_refused(text):
     with pytest.raises(ValueError, match=r"GTID"):
         parse_gtid(text)
 
 
 @pytest.mark.parametrize("text", [f"{A}", f"{A}:0", f"{A}:5-3", f"{A}:1-", "x:1", f"{A}:1:?:2", "0-1-5,x"])
-def test_what_is_no_set(text):
+def test_texts_that_are_no_set_are_refused(text):
     with pytest.raises(ValueError, match=r"GTID"):
         parse_gtid_set(text)

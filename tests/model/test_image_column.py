@@ -23,7 +23,7 @@ _SOME = pa.StructArray.from_arrays(_IMAGES.flatten(), names=["n", "s"], mask=pa.
         (pa.nulls(2, _IMAGES.type), [None, None]),
     ],
 )
-def test_it_has_the_values_of_the_images(images: pa.StructArray, found: list[int | None]) -> None:
+def test_a_column_has_the_values_of_the_images(images: pa.StructArray, found: list[int | None]) -> None:
     column = image_column(images, 0)
     assert column.type == pa.int64()
     assert column.to_pylist() == found

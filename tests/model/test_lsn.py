@@ -46,7 +46,7 @@ def test_a_position_is_an_lsn_without_its_row(lsn, base):
 
 
 @pytest.mark.parametrize("text", ["", "1.2.3", "1.2.3.4.5", "1.2.3.x", "-1.2.3.4", "1.2.3.٤", "1. 2.3.4"])
-def test_what_is_no_lsn(text):
+def test_texts_that_are_no_lsn_are_refused(text):
     with pytest.raises(ValueError, match="not an Lsn"):
         Lsn.parse(text)
 
@@ -62,7 +62,7 @@ def test_numbers_that_would_break_the_order_are_refused(parts):
 @pytest.mark.parametrize(
     "text", ["", "bin", "bin:4", "bin.x:4", "bin.000001", "bin.000001:", "bin.000001:-4", ".000001:4"]
 )
-def test_what_is_no_position(text):
+def test_texts_that_are_no_position_are_refused(text):
     with pytest.raises(ValueError, match="not a"):
         Position.parse(text)
 

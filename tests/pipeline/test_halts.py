@@ -179,7 +179,9 @@ def play(world: World, step: tuple[str, int, int]) -> None:
     crashes=st.lists(st.integers(0, 30), max_size=4),
     seed=st.integers(0, 1 << 32),
 )
-def test_others_go_on_and_what_was_refused_comes_when_it_is_taken(before, after, workers, size, crashes, seed):
+def test_other_tables_continue_and_refused_rows_arrive_when_the_cause_is_removed(
+    before, after, workers, size, crashes, seed
+):
     world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     dies = Crashes(crashes)
 

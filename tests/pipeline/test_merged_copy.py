@@ -132,7 +132,7 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
     is_minimal=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_what_a_shard_has_not_goes_and_what_others_have_left_stays(
+def test_rows_that_a_shard_lacks_are_removed_and_those_of_others_stay(
     rows, steps, chunk, size, workers, crashes, is_minimal, seed
 ):
     """Each table is copied again into a target table with rows of all tables, some of which are missing, wrong or

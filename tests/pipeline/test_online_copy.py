@@ -322,7 +322,7 @@ def test_a_row_that_is_deleted_between_its_reading_and_its_writing_stays_away():
     target.forget()
 
 
-def test_what_is_loaded_when_the_task_has_been_taken_over_is_refused():
+def test_loads_of_a_replaced_run_are_refused():
     server, target = Server([PLAIN, BAG]), new_target()
     for table in (PLAIN, BAG):
         server.insert(table.name, {"id": 1, "slot": 1, "value": 1})

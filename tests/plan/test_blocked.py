@@ -62,7 +62,7 @@ def test_a_table_that_is_catching_up_is_not_blocked() -> None:
 
 
 @pytest.mark.parametrize("text", ["A AB", "A x a AB", "A AB b"])
-def test_nothing_else_has_to_happen(text: str) -> None:
+def test_blocked_statements_need_no_further_batch(text: str) -> None:
     """The planner makes no batch whose only purpose is that a table waits."""
     entries = log(text)
     assert shown(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("b", "a", "")]

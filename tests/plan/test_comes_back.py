@@ -145,7 +145,7 @@ def test_a_table_of_the_task_is_no_mark() -> None:
     catches_up=st.integers(0, 30),
     forwards=st.sampled_from([frozenset(), frozenset("c")]),
 )
-def test_what_returns_is_in_one_slice_of_its_own(
+def test_returning_changes_are_in_a_slice_of_their_own(
     kinds: list[str], size: int, catches_up: int, forwards: frozenset[str]
 ) -> None:
     """Zone b is the target's zone: its own changes are in other slices than the changes that are written there."""

@@ -48,7 +48,7 @@ def test_the_next_run_tries_it_again():
     assert carried(again, free, entries) == ["2:a", "4:a"]
 
 
-def test_one_that_halts_leaves_its_group():
+def test_a_halted_table_leaves_its_group():
     entries = log("AB a b c")
     state = PlanState(entries[-1].transaction.lsn, held=(Held(names("ab"), START),)).halting(names("a"))
     assert picture(state) == (4, None, {"b": (0, None), "a": (0, None)})
@@ -122,7 +122,7 @@ def test_a_halted_table_is_not_copied():
     assert [request.table.name for request in step(state, []).reading] == ["b"]
 
 
-def test_it_survives_spark_s_offset_log_and_not_the_checkpoint():
+def test_a_halt_is_kept_in_sparks_offsets_but_not_in_the_checkpoint():
     state = PlanState(Lsn(0, 1, 500)).halting(names("a"))
     assert PlanState.from_json(state.to_json()) == state
     assert PlanState.from_checkpoint(state.lsn, state.copy_json()).held == ()

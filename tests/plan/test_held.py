@@ -50,7 +50,7 @@ def carried(start: PlanState, end: PlanState, entries: list[LogEntry]) -> list[s
     return found
 
 
-def test_others_go_on_while_a_ddl_runs_and_its_tables_catch_up_behind_it():
+def test_other_tables_continue_during_a_ddl_and_its_tables_catch_up_later():
     entries = log("a A a b ab")
     before = step(PlanState(START), entries)
     assert picture(before) == (1, 2, {})

@@ -22,7 +22,7 @@ def step(state, entries, kept="", done=()):
     )
 
 
-def test_they_stay_others_go_on_and_they_catch_up():
+def test_kept_tables_wait_and_catch_up_while_others_continue():
     entries = log("ab a b a")
     after = step(PlanState(START), entries, "a")
     assert picture(after) == (4, None, {"a": (0, None)})
@@ -33,14 +33,14 @@ def test_they_stay_others_go_on_and_they_catch_up():
     assert carried(after, free, entries) == ["1:a", "2:a", "4:a"]
 
 
-def test_there_is_a_batch_for_it_where_nothing_else_happens():
+def test_a_batch_is_planned_to_keep_a_table_even_without_other_work():
     """The shard that makes the change waits for this batch."""
     after = step(PlanState(START), [], "a")
     assert picture(after) == (0, None, {"a": (0, None)})
     assert step(after, [], "a") is None
 
 
-def test_one_leaves_its_group_and_one_before_a_change_has_that_first():
+def test_a_kept_table_leaves_its_group_and_a_due_change_comes_first():
     entries = log("AB b a C c")
     at = [entry.transaction.lsn for entry in entries]
     state = PlanState(at[2], held=(Held(frozenset(map(table, "ab")), at[0]),))
@@ -61,7 +61,7 @@ def test_a_statement_of_them_and_others_holds_the_others():
     assert picture(step(after, entries)) == (3, None, {"ab": (0, 1)})
 
 
-def test_what_is_copied_is_not_kept():
+def test_tables_that_are_copied_are_not_kept():
     state = PlanState(START, {table("a"): CopyState()})
     assert [request.table.name for request in step(state, [], "a").reading] == ["a"]
 

@@ -182,7 +182,7 @@ def test_where_a_batch_was_full_before_the_window_of_rows_that_wait_has_ended_le
     assert (request.limit, request.parts) == (2000, 1)
 
 
-def test_what_is_loaded_is_settled_however_long_its_window_is():
+def test_loaded_rows_are_settled_however_long_their_window_is():
     reading = plan(copying(), [])
     limits = replace(LIMITS, copy_bytes=250)
     after = plan(reading, log("rrrrrrr"), staged(reading, high=5, waiting=0), limits=limits)
@@ -260,7 +260,7 @@ def test_a_statement_exactly_where_a_table_joins_changes_nothing_of_its_copy():
     assert over(before, Work(WorkKind.DDL, gone=(ORDERS,))).copy == {}
 
 
-def test_what_was_read_for_another_phase_is_not_settled():
+def test_rows_read_for_another_phase_are_not_settled():
     """The end of the extra rows is not the end of a copy that a schema change has begun anew."""
     begun = PlanState(START, {ORDERS: CopyState((5,), (9,), mode=CopyMode.REPAIR, phase=Phase.EXTRAS)})
     reading = plan(begun, [])

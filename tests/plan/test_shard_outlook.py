@@ -22,7 +22,7 @@ def test_rows_of_those_without_whom_it_is_run(before: str, after: str, *, unfit:
     ("agreed", "after", "stays"),
     [("a b=7", "a b=7", False), ("a b=7", "a b=8", True), ("a b", "a b=8", True), ("a", "a b=8", False)],
 )
-def test_what_goes_on_waiting_if_it_is_unlocked(agreed: str, after: str, *, stays: bool) -> None:
+def test_changes_that_still_wait_after_an_unlock(agreed: str, after: str, *, stays: bool) -> None:
     there, own = table(agreed), arrival(0, V0, table(after))
     found = staying_if_unlocked(group(there, [V0, there], own), own)
     assert found == (("column b is on the target already, with other values in the shard's rows",) if stays else ())

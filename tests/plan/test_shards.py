@@ -96,7 +96,7 @@ def test_the_first_waits_for_all_others() -> None:
     assert said(group(V0, [V0, V0, V0], first, second), 1) == Wait((member(2),))
 
 
-def test_what_is_ordered_about_a_table_that_comes_runs_nobody_elses_change() -> None:
+def test_a_ddl_command_for_a_new_table_runs_no_change_of_another() -> None:
     first, comes = arrival(0, V0, V1), arrival(2, V1, V1, OrderKind.UNLOCK, runs=False)
     one = replace(group(V0, [V0, V0], first), arrivals={first.member: first, comes.member: comes})
     assert said(one, 0) == Wait((member(1),))
@@ -120,7 +120,7 @@ def test_a_shard_alone_runs_what_it_has() -> None:
     assert said(group(V0, [V0], own), 0) == RunDecision(own, (own,), V1)
 
 
-def test_what_leaves_the_structure_alone_waits_for_nobody_and_keeps_nobody() -> None:
+def test_changes_without_effect_on_the_structure_do_not_wait() -> None:
     own, other = arrival(0, V0, replace(V0, comment="new")), arrival(1, V0, V1)
     one = group(V0, [V0, V0], own, other)
     assert said(one, 0) == RunDecision(own, (own,), V0)
@@ -292,7 +292,7 @@ def test_versions_do_not_show_who_wrote_them_down() -> None:
         ("a:text", "a:longtext", "a:longtext"),
     ],
 )
-def test_what_has_a_place_for_both(one: str, other: str, both: str | None) -> None:
+def test_structures_that_can_store_the_rows_of_both(one: str, other: str, both: str | None) -> None:
     whole = joined([table(one), table(other)])
     assert (whole and same_whole(whole, table(both or ""))) is (None if both is None else True)
     if whole is not None:
@@ -559,7 +559,7 @@ def test_a_column_that_is_new_on_one_shard_and_renamed_on_another_is_a_disagreem
         (OrderKind.UNLOCK, "a", "b", "a e", "b e"),
     ],
 )
-def test_what_is_ordered_is_run_where_others_have_more(
+def test_commanded_changes_run_if_others_have_more_columns(
     order: OrderKind, before: str, after: str, agreed: str, made: str
 ) -> None:
     own = arrival(0, table(before), table(after), order)
@@ -674,7 +674,7 @@ def test_shards_change_together_if_the_target_has_a_column_that_no_shard_has() -
     assert decide(both, member(0)) == RunDecision(own, (own, other), table("b x"))
 
 
-def test_what_is_unlocked_leaves_what_others_have_as_it_is() -> None:
+def test_an_unlocked_change_keeps_the_columns_of_others() -> None:
     had, index = table("a y"), Key("iy", ("y",))
     agreed, made = (table(f"a{kind} y:bigint", index) for kind in ("", ":text"))
     own = arrival(0, had, table("a:text y"), OrderKind.UNLOCK)

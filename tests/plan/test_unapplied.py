@@ -40,7 +40,7 @@ def test_the_first_transaction_of_the_tasks_tables_is_found() -> None:
         assert place(Unapplied(work_of).first(PlanState(START), reading, reading.end)) == first, text
 
 
-def test_what_was_looked_through_is_not_read_again() -> None:
+def test_searched_log_is_not_read_again() -> None:
     unapplied, reading = Unapplied(work_of), Reading("x x x")
     state = PlanState(START)
     assert unapplied.first(state, reading, reading.end) is None

@@ -33,7 +33,7 @@ def test_a_key_that_the_source_lacks_is_removed_unless_the_log_has_the_row(log, 
         assert (rows(found.deletes), rows(found.upserts)) == (deletes, upserts)
 
 
-def test_it_is_no_change_of_the_source_s():
+def test_a_copied_row_does_not_count_as_a_change():
     (found,) = net_changes([batch(TWO, (A, (1, None), None), (A, (2, None), None), (D, (2, 0), None))])
     assert found.counts == Counts(deleted=1, removed=2)
     assert found.counts.total == 3

@@ -94,7 +94,7 @@ def _plain(expected: Expected | None) -> list[Any]:
 
 @settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=batches(), ahead=st.booleans())
-def test_it_is_what_arrow_makes_of_them(monkeypatch: pytest.MonkeyPatch, batch: ChangeBatch, *, ahead: bool) -> None:
+def test_few_rows_have_the_result_of_arrow(monkeypatch: pytest.MonkeyPatch, batch: ChangeBatch, *, ahead: bool) -> None:
     demand_the_same(batch, monkeypatch, ahead=ahead)
 
 

@@ -331,7 +331,7 @@ def test_keys_that_only_the_target_has_are_watched() -> None:
     assert (rows(found.deletes), rows(found.upserts)) == ([(1,)], [(1, 5), (2, 1)])
 
 
-def test_what_is_watched_follows_from_the_keys() -> None:
+def test_the_keys_decide_which_columns_are_watched() -> None:
     three = table(INT, INT, INT, unique=["b"])
     assert watched_columns(three) == ("b",)
     assert watched_columns(table(INT, INT, unique=["ab"])) == ()

@@ -43,7 +43,7 @@ def test_the_arrival_of_a_place_is_that_of_the_part_that_covers_it(folder: Folde
     assert reader.at(lsn(350)) is not None, "a reader follows the writer"
 
 
-def test_what_arrives_at_once_is_one_record_of_the_earliest_time(folder: Folder) -> None:
+def test_log_that_arrives_together_has_one_record_with_the_earliest_time(folder: Folder) -> None:
     writer, reader = ArrivalWriter(folder), Arrivals(folder)
     writer.note(lsn(1), 9.0, 9.0)
     for number in range(10):

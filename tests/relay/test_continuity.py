@@ -328,7 +328,7 @@ def test_a_cut_before_the_first_entry_begins_the_relay_again(relay: Path, log: l
     assert read(RelayReader(relay, "s")) == (lsns(log), None)
 
 
-def test_what_a_purge_has_passed_is_not_cut(relay: Path, log: list[Piece]) -> None:
+def test_purged_log_is_not_cut(relay: Path, log: list[Piece]) -> None:
     """All tasks are after this place. A cut there would remove everything that is needed."""
     from pidts.relay import purge
 

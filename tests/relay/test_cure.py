@@ -75,7 +75,7 @@ def broken(config: TaskConfig) -> Halted:
     return caught.value
 
 
-def test_it_is_cured_once_at_a_place(config: TaskConfig, alerts: Callable[[], Any]) -> None:
+def test_a_damaged_place_is_repaired_once(config: TaskConfig, alerts: Callable[[], Any]) -> None:
     log = fill(config)
     cure, folder = RelayRefetch(config), RelayReader(config.relay, "s").folder
     found = cure(broken(config), log[1].transaction.lsn)
@@ -135,7 +135,7 @@ def test_a_break_that_another_task_has_repaired_is_not_found_again(config: TaskC
     ("origin", "reason"),
     [({"log_index": 900}, "purged"), ({"server": "mariadb somewhere else"}, "another server")],
 )
-def test_what_cannot_be_fetched_again_is_not_cut_off(
+def test_log_that_cannot_be_fetched_again_is_not_cut_off(
     config: TaskConfig, alerts: Callable[[], Any], origin: dict[str, Any], reason: str
 ) -> None:
     """The log after the damage may be all that another task needs."""

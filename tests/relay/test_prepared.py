@@ -69,7 +69,9 @@ def test_a_commit_holds_what_was_prepared_under_its_name(
     assert (found[6].prepared, found[6].lacks_rows) == (None, True)
 
 
-def test_what_was_rolled_back_is_forgotten_and_a_name_can_be_used_again(relay: Path, make_writer: MakeWriter) -> None:
+def test_a_rolled_back_transaction_is_forgotten_and_its_name_can_be_used_again(
+    relay: Path, make_writer: MakeWriter
+) -> None:
     log = steps(roll_back("a"), prepare("a"), roll_back("a"), prepare("a"), prepare("a"), commit("a"), commit("a"))
     store(make_writer(), log)
     *_, fourth, one, two = entries(relay)
@@ -79,7 +81,7 @@ def test_what_was_rolled_back_is_forgotten_and_a_name_can_be_used_again(relay: P
     assert two.lacks_rows
 
 
-def test_what_was_never_synced_is_decided_again(relay: Path, make_writer: MakeWriter) -> None:
+def test_steps_that_were_not_synced_are_computed_again(relay: Path, make_writer: MakeWriter) -> None:
     log = steps(prepare("a"), commit("a"))
     writer = make_writer()
     store(writer, log[:1])
@@ -91,7 +93,7 @@ def test_what_was_never_synced_is_decided_again(relay: Path, make_writer: MakeWr
     assert entries(relay)[1].prepared is not None
 
 
-def test_what_is_undecided_may_be_more_than_one_read_of_a_header(relay: Path, make_writer: MakeWriter) -> None:
+def test_undecided_transactions_may_need_several_reads_of_a_header(relay: Path, make_writer: MakeWriter) -> None:
     log = steps(*(prepare(str(number) * 40) for number in range(900)), None)
     wide = tuple(TableName("shop", f"table {number}") for number in range(10))
     for piece in log[:-1]:

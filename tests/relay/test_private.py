@@ -66,7 +66,7 @@ def test_a_relay_that_others_can_read_keeps_its_mode(relay: Path, make_writer: C
     assert is_open_to_others(folder), "somebody may have opened it on purpose"
 
 
-def test_what_others_create_for_us_is_private_too(tmp_path: Path) -> None:
+def test_files_that_other_processes_create_are_private_too(tmp_path: Path) -> None:
     """Other processes make Spark's files; PiDTS does not set their modes."""
     with private_files():
         (tmp_path / "one").mkdir()

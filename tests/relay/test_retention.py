@@ -180,7 +180,7 @@ def take_the_relay(relay: Path, answer: multiprocessing.Queue[str]) -> None:
     writer.close()
 
 
-def test_of_two_processes_one_writes_and_the_other_may_when_the_first_is_killed(relay: Path) -> None:
+def test_a_second_process_may_write_when_the_first_is_killed(relay: Path) -> None:
     context = multiprocessing.get_context("fork")
     answer: multiprocessing.Queue[str] = context.Queue()
     first = context.Process(target=take_the_relay, args=(relay, answer))

@@ -59,7 +59,7 @@ def found(relay: Path) -> list[Damage]:
     return list(broken(relay, "s"))
 
 
-def test_what_was_written_is_sound(relay: Path, log: list[Piece]) -> None:
+def test_a_written_relay_has_no_damage(relay: Path, log: list[Piece]) -> None:
     assert found(relay) == []
     assert found(relay / "absent") == []
 

@@ -38,7 +38,7 @@ def test_the_last_sample_is_kept_and_none_is_usable_that_was_not_received(times:
     assert all(place <= (_at(received).log_index, _at(received).offset) for place in key)
 
 
-def test_of_a_long_time_few_samples_are_kept_and_many_of_the_last_minute() -> None:
+def test_few_old_samples_and_many_of_the_last_minute_are_kept() -> None:
     found = _sampled([float(second) for second in [*range(0, 19_900, 20), *range(19_900, 20_000)]])
     assert len(found.samples) < 250
     ages = [19_999 - one.time for one in found.samples]

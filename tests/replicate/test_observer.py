@@ -70,7 +70,7 @@ def warning_of(observer: Observer) -> str:
     return observer.outlook.warning if observer.outlook else ""
 
 
-def test_it_is_reported_before_a_file_expires_and_when_it_is_gone(
+def test_a_warning_comes_before_a_file_expires_and_when_it_is_gone(
     mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path
 ) -> None:
     run_sql(mysql_like, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(200))", database=database)

@@ -343,7 +343,7 @@ def test_kills_restarts_rotations_and_purges_in_between(
         assert task.content() == content_of(server, run_sql, "d")
 
 
-def test_what_was_prepared_before_the_relay_began_halts_when_it_commits(
+def test_a_transaction_prepared_before_the_relay_halts_at_its_commit(
     mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path
 ) -> None:
     server = mysql_like

@@ -146,7 +146,7 @@ def test_a_rule_on_a_schema_extracts_too() -> None:
         (lambda: Routes((RouteRule("a", "~("),)), "bad-pattern"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_when_it_is_read(make, code: str) -> None:
+def test_impossible_routes_are_refused_when_they_are_read(make, code: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert caught.value.code == code

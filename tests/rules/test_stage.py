@@ -244,7 +244,7 @@ def test_a_mapped_key_is_another_key() -> None:
         ),
     ],
 )
-def test_it_is_known_of_which_tables_changes_may_be_left_out(rules: Rules, drops: bool) -> None:
+def test_the_tables_with_filtered_changes_are_known(rules: Rules, drops: bool) -> None:
     assert rules.drops(NAME) is drops
 
 

@@ -35,7 +35,7 @@ def test_a_partition_id_is_distinguished_from_those_of_others(kind: Kind, *, uns
 
 @pytest.mark.parametrize("expression", ["add prefix", "add suffix"])
 @pytest.mark.parametrize("argument", ["b.", "ä_"])
-def test_what_was_put_before_or_behind_a_text_is_taken_off_once(expression: str, argument: str) -> None:
+def test_a_prefix_or_suffix_is_removed_once(expression: str, argument: str) -> None:
     one = table(ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4"))
     mapping = ColumnMapping("shop_*", "orders_*", "id", expression, (argument,))
     made = mapping.mapped(pa.StructArray.from_arrays([pa.array(TEXTS)], names=["id"]), one).field(0)

@@ -42,7 +42,9 @@ def test_data_is_made_once_and_no_server_has_the_identity_of_another(
     assert [folder.name for folder in folders if (folder / "auto.cnf").exists()] == [first]
 
 
-def test_what_could_not_be_made_is_made_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_could_not_be_made_is_made_by_the_next_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path))
 
     def fail() -> None:

@@ -117,7 +117,7 @@ def test_a_server_that_cannot_start_says_why_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_installed_is_named_with_the_way_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_named_with_how_to_install_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MYSQL97_ROOT", str(tmp_path))
     with pytest.raises(PidtsError) as caught:
         sandbox.start_mysql97()

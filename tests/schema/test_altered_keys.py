@@ -114,7 +114,7 @@ def test_a_key_for_a_foreign_key_goes_when_another_can_do_its_work() -> None:
     assert names(created(text, "ADD FULLTEXT ft (v)", dialect=OLD)) == ["ft"]
 
 
-def test_of_keys_for_foreign_keys_the_longer_stays_and_of_equal_ones_the_later() -> None:
+def test_the_longer_key_for_a_foreign_key_stays_and_the_later_of_equal_ones() -> None:
     references = "FOREIGN KEY (x, y) REFERENCES p (b, c), FOREIGN KEY (x) REFERENCES p (a)"
     assert names(created(f"x int, y int, {references}, FOREIGN KEY (y, x) REFERENCES p (b, c)")) == ["x", "y"]
     table = "x int, y int, FOREIGN KEY f (x) REFERENCES p (a)"

@@ -190,7 +190,7 @@ def test_words_of_mariadb_are_understood() -> None:
         ("ANALYZE LOCAL TABLE a", Ignored("table maintenance")),
     ],
 )
-def test_what_mariadb_puts_before_a_statement_is_not_all_that_a_text_says(sql, expected) -> None:
+def test_mariadbs_prefix_of_a_statement_does_not_hide_the_statement(sql, expected) -> None:
     """MariaDB logs it with the statement. If such a TRUNCATE were taken for a setting, it would be left out silently."""
     assert understood(sql, MARIADB) == expected
 
@@ -252,7 +252,7 @@ def test_settings_that_change_what_a_statement_means_are_not_understood(setting)
         "",
     ],
 )
-def test_what_replication_of_tables_has_no_part_in(sql) -> None:
+def test_statements_without_effect_on_tables(sql) -> None:
     assert isinstance(understood(sql), Ignored)
 
 
@@ -296,7 +296,7 @@ def test_rows_changed_by_statements_are_distinguished(sql, expected) -> None:
         ("FROBNICATE", "expected a statement that is known"),
     ],
 )
-def test_what_is_not_understood_is_unknown_with_a_reason(sql, reason) -> None:
+def test_statements_that_are_not_understood_are_unknown_with_a_reason(sql, reason) -> None:
     statement = understood(sql)
     assert isinstance(statement, Unknown)
     assert reason in statement.reason

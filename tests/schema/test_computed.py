@@ -47,7 +47,7 @@ def test_a_change_keeps_it_or_not(statement: str, computed: str) -> None:
     assert after(CREATED, statement).column("g").computed == computed
 
 
-def test_what_servers_may_read_in_two_ways_is_left_out() -> None:
+def test_expressions_that_servers_may_read_differently_are_left_out() -> None:
     for expression in ("concat(id,'é')", "concat(id,'\\\\')"):
         assert after(f"CREATE TABLE t (id INT, g VARCHAR(9) AS ({expression}))").column("g").computed == ""
     assert (

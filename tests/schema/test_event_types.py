@@ -189,7 +189,7 @@ def left(sql: str, without: str = "", tables: str = ""):
         "NONSENSE",
     ],
 )
-def test_what_passes_whole_is_the_same_object(sql: str) -> None:
+def test_a_statement_that_passes_completely_is_the_same_object(sql: str) -> None:
     statement, rest, _ = left(sql, without="drop column")
     assert rest is statement
 
@@ -206,7 +206,7 @@ def test_what_passes_whole_is_the_same_object(sql: str) -> None:
         ("CREATE TABLE t (a int)", "create table"),
     ],
 )
-def test_what_is_dropped_whole_leaves_nothing(sql: str, kind: str) -> None:
+def test_a_completely_filtered_statement_leaves_nothing(sql: str, kind: str) -> None:
     assert left(sql, without=kind)[1] is None
 
 
@@ -249,6 +249,6 @@ def test_a_statement_on_a_schema_is_asked_for_without_a_table() -> None:
 
 
 @pytest.mark.parametrize("sql", ["ALTER TABLE t DO SOMETHING NEW", "DELETE FROM t", "NONSENSE"])
-def test_what_is_not_understood_is_asked_for_without_names(sql: str) -> None:
+def test_unknown_statements_are_filtered_without_names(sql: str) -> None:
     assert left(sql)[2] == ["."]
     assert left(sql, tables=".")[1] is None

@@ -105,7 +105,9 @@ def test_a_create_proves_that_nothing_was_there() -> None:
         (["CREATE TABLE t (id INT)", "DROP DATABASE a WITH PASSION"], T),
     ],
 )
-def test_what_cannot_be_followed_is_unknown_and_names_its_statement(texts: list[str], name: TableName) -> None:
+def test_a_structure_that_cannot_be_followed_is_unknown_and_names_the_statement(
+    texts: list[str], name: TableName
+) -> None:
     assert statement_of(made(*texts), name) in texts
 
 
@@ -164,7 +166,7 @@ ALL_KINDS = (
 )
 
 
-def test_of_a_table_in_a_database_of_unknown_charset_only_the_charset_of_inherited_text_is_not_known() -> None:
+def test_in_a_database_of_unknown_charset_only_inherited_charsets_are_unknown() -> None:
     for dialect in (MYSQL, Dialect.of("10.1.48-MariaDB")):
         history = History(complete=False).after(ddl(ALL_KINDS), dialect)
         known = History(charsets=UTF8).after(ddl(ALL_KINDS), dialect)
@@ -326,7 +328,7 @@ def test_between_two_changes_the_log_itself_may_show() -> None:
     assert columns(then.after(changes[0], MYSQL), T) == ["id"]
 
 
-def test_what_changed_while_the_catalogue_was_read_stays_unknown() -> None:
+def test_tables_changed_while_the_catalogue_was_read_stay_unknown() -> None:
     changes = log("ALTER TABLE t ADD b INT", "ALTER TABLE t ADD c INT")
     doubted = NOW.doubting(changes[1:], MYSQL)
     assert statement_of(doubted, T) == "ALTER TABLE t ADD c INT"

@@ -271,7 +271,7 @@ def test_a_task_that_begins_in_the_middle_goes_by_the_difference_where_it_is_cle
     assert task.shadows == {}
 
 
-def test_what_follows_the_beginning_is_followed():
+def test_shadow_tables_are_followed_from_the_beginning():
     shadow = made(ORDERS)[T].renamed(TableName("a", BEGAN))
     task = Task(shadows={shadow.name: Shadow(shadow, complete=False)})
     task.hear_all("ALTER TABLE _t_new ADD a int", PT_OSC[4])
@@ -308,7 +308,7 @@ HALTS = [
 
 
 @pytest.mark.parametrize(("log", "code"), HALTS, ids=[f"{code}: {log[-1]}" for log, code in HALTS])
-def test_what_is_no_online_schema_change_of_which_all_is_known_halts(log, code):
+def test_an_online_schema_change_that_is_not_known_completely_halts(log, code):
     task = Task().hear_all(*log[:-1])
     with pytest.raises(Halted) as caught:
         task.hear(log[-1])

@@ -164,7 +164,7 @@ def test_a_statement_is_written_as_it_was_read(sql) -> None:
     assert render_statement(classify(sql, "d", dialect=MARIADB)) == sql
 
 
-def test_what_concerns_no_structure_is_left_out() -> None:
+def test_clauses_that_change_no_structure_are_left_out() -> None:
     for clauses in (
         "ENGINE = InnoDB",
         "ADD FOREIGN KEY (x) REFERENCES b (x), DROP FOREIGN KEY f",

@@ -341,7 +341,7 @@ def test_a_dropped_key_needs_not_be_known() -> None:
     assert after("ALTER TABLE a DROP KEY over_an_expression", {A: made}) == {A: made}
 
 
-def test_what_is_not_understood_halts() -> None:
+def test_clauses_that_are_not_understood_halt() -> None:
     with pytest.raises(Halted) as error:
         after("CREATE TABLE a SELECT 1", {})
     assert error.value.code == "ddl-not-understood"

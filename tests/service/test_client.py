@@ -54,7 +54,7 @@ def test_over_https_the_services_own_certificate_is_accepted_and_no_other(tmp_pa
             task_name(client, "shop.yaml@a-b")
 
 
-def test_what_a_killed_service_has_left_is_not_trusted(tmp_path: Path) -> None:
+def test_the_files_of_a_killed_service_are_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text("name: shop\n")
     with serving(tmp_path) as service:
         client = service_client(service.state, "", None)

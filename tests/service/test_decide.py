@@ -24,7 +24,7 @@ from pidts.service.history import EVERY_SECONDS, History
         (Ended(5, error={"code": "being-cut-over"}, may_pass=True), False),  # until the cutover has ended
     ],
 )
-def test_only_what_would_end_the_same_way_is_left_as_it_is(ended: Ended, final: bool) -> None:
+def test_only_a_task_that_would_end_the_same_way_is_not_restarted(ended: Ended, final: bool) -> None:
     assert ended.is_final is final
 
 

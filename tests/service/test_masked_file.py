@@ -78,7 +78,7 @@ pidts:
     assert unmasked(masked(file), file) == file
 
 
-def test_what_is_no_yaml_is_not_shown() -> None:
+def test_a_file_that_is_no_yaml_is_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         masked("password: [swordfish")
     assert "swordfish" not in str(caught.value)

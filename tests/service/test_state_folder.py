@@ -92,7 +92,7 @@ def test_a_crash_while_a_task_is_removed_or_made_again_keeps_the_relay(tmp_path:
     assert list(state.left.iterdir()) == []
 
 
-def test_what_is_wanted_is_kept(tmp_path: Path) -> None:
+def test_wanted_states_are_kept(tmp_path: Path) -> None:
     state = folder(tmp_path)
     task = made(state)
     assert [one.name for one in state.all()] == ["shop"]

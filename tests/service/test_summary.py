@@ -40,5 +40,5 @@ def a_task(**progress: Any) -> Any:
         ),
     ],
 )
-def test_what_waits_is_named(progress: dict[str, Any], message: str) -> None:
+def test_waiting_tables_are_named(progress: dict[str, Any], message: str) -> None:
     assert summary(a_task(**progress), 0.0)["message"] == message

@@ -127,7 +127,7 @@ def test_an_event_in_several_packets_comes_in_pieces(pair, size):
 @pytest.mark.parametrize(
     "payload", [b"\xff\xd4\x04#HY000 gone", b"\xfe\0\0\2\0", b"", b"\0" + event(40)[:-1], b"\0abc", b"\0" * 19]
 )
-def test_what_is_no_event_comes_alone(pair, payload):
+def test_packets_that_are_no_events_come_alone(pair, payload):
     server, reader = pair
     server.sendall(sent(event(30)) + packets(payload) + sent(event(31)))
     blocks = [reader.read_block(1) for _ in range(3)]

@@ -24,7 +24,7 @@ def test_a_url_may_leave_out_what_is_usual():
 @pytest.mark.parametrize(
     "url", ["postgresql://h/", "mysql:///", "mysql://h:port/", "mysql://h/?colour=red", "mysql://h/?server-id=0"]
 )
-def test_what_is_no_source_url_is_refused(url):
+def test_texts_that_are_no_source_url_are_refused(url):
     with pytest.raises(ConfigError) as refused:
         SourceConfig.from_url(url)
     assert refused.value.code == "bad-source-url"

@@ -33,7 +33,7 @@ def test_the_logs_that_are_there_are_listed(mysql_like, open_session):
     assert all(size > 4 for _, size in logs)
 
 
-def test_what_is_settled_is_seen(mysql_like, open_session, database):
+def test_committed_transactions_are_visible(mysql_like, open_session, database):
     """Other sessions write all the time.
 
     What is read after the call must include all transactions that the log had before it.

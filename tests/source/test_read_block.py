@@ -49,7 +49,7 @@ def test_the_same_events_come_in_blocks(mysql_like, config_of, open_session, dat
     assert shapes == {BlockShape.EVENTS, BlockShape.PIECE, BlockShape.LAST_PIECE}
 
 
-def test_what_the_server_refuses_is_reported(mysql_like, config_of, open_session):
+def test_a_refusal_of_the_server_is_reported(mysql_like, config_of, open_session):
     end = log_end(open_session(mysql_like))
     stream = BinlogStream(config_of(mysql_like), Position(Position.of(end.base, 999999, 4).file, 4))
     with pytest.raises(Halted) as refused:

@@ -162,7 +162,7 @@ def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begu
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_what_an_operator_orders_is_taken_over_while_the_task_runs(begun):
+def test_ddl_commands_take_effect_while_the_task_runs(begun):
     servers, run = begun("postgres", 1)
     try:
         servers.target("UPDATE {0}.a SET v = 'one'")

@@ -159,7 +159,7 @@ def shown(source: Server) -> tuple[Table, str]:
         return read_structures(session, name.__eq__)[name], check.clause
 
 
-def test_what_the_servers_may_see_differently_is_not_carried(source: Server, run_sql: RunSql) -> None:
+def test_checks_that_servers_may_evaluate_differently_are_not_created(source: Server, run_sql: RunSql) -> None:
     run_sql(source, "CREATE DATABASE checked")
     try:
         for clause in LISTED:

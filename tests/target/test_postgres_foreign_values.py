@@ -63,7 +63,7 @@ def test_a_date_without_end_is_named_with_its_key(session: PostgresSession, data
     assert session.read_rows(structure).num_rows == 1, "the session goes on"
 
 
-def test_nothing_is_written_behind_a_date_without_end(session: PostgresSession, database: str) -> None:
+def test_nothing_is_written_after_an_infinite_date(session: PostgresSession, database: str) -> None:
     """The caller's transaction has failed, even if the session has read the row since."""
     structure = made(session, database, ColumnType(Kind.DATE))
     session.execute(f"INSERT INTO {database}.t VALUES (1, 'infinity')")

@@ -195,7 +195,9 @@ def test_both_servers_compute_the_same_for_hostile_rows(
         assert len({pair[1] for pair in pairs}) > 1, f"{sql}: the rows show nothing"
 
 
-def test_what_is_not_certain_is_a_plain_column_and_said(source: Server, place: Server, run_sql: RunSql) -> None:
+def test_an_uncertain_expression_makes_a_plain_column_and_a_note(
+    source: Server, place: Server, run_sql: RunSql
+) -> None:
     with closing(opened(place)) as target:
         for kind, sql in PLAIN:
             run_sql(source, "DROP TABLE IF EXISTS computing.t")

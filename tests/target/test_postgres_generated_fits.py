@@ -122,7 +122,7 @@ def test_a_column_that_the_target_computes_in_another_way_does_not_fit(
                 assert rows == [(7, 10, "x", 11)], there
 
 
-def test_what_the_source_makes_of_null_arrives_in_a_column_with_not_null(
+def test_the_sources_value_for_null_is_written_to_a_not_null_column(
     source: Server, place: Server, run_sql: RunSql
 ) -> None:
     if source.kind == "mariadb":

@@ -113,7 +113,7 @@ def test_a_column_with_other_values_stays_as_it_is(
     assert run_sql(server, "SELECT up, twice FROM t WHERE id = 1", database=database) == [("ADa", 5)]
 
 
-def test_what_an_interrupted_attempt_has_left_is_dropped(
+def test_remains_of_an_interrupted_attempt_are_dropped(
     server: Server, database: str, target: MySqlSession, run_sql: RunSql
 ) -> None:
     before = shown(server, database, run_sql, "t")

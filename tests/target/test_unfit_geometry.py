@@ -33,7 +33,7 @@ POINT = b"\x01\x01\x00\x00\x00" + bytes(16)
     ],
 )
 @pytest.mark.parametrize("by", ["load", "write"])
-def test_it_is_reported_with_table_and_key(
+def test_an_unfit_geometry_is_reported_with_table_and_key(
     postgres: Server, database: str, run_sql: RunSql, value: bytes, expected: str, by: str
 ) -> None:
     """No extension is needed: any type of this name is treated as the type of PostGIS."""

@@ -187,7 +187,7 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
     return kill
 
 
-def test_it_is_continued_wherever_it_was_killed(
+def test_a_cutover_is_continued_wherever_it_was_killed(
     parts: tuple[TaskConfig, ...],
     source: Server,
     postgres: Server,
@@ -227,7 +227,7 @@ def test_it_is_continued_wherever_it_was_killed(
 
 
 @pytest.mark.long
-def test_it_is_undone_wherever_it_was_killed(
+def test_a_cutover_is_undone_wherever_it_was_killed(
     parts: tuple[TaskConfig, ...],
     source: Server,
     postgres: Server,
@@ -499,7 +499,7 @@ def test_a_source_is_called_read_only_only_if_the_cutover_made_it_so(
     assert line == ("the source may still be read-only" if options.read_only else "the cutover is not undone yet")
 
 
-def test_nothing_is_said_to_be_left_where_nothing_was_begun(
+def test_no_remains_are_reported_if_nothing_was_begun(
     parts: tuple[TaskConfig, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> None:

@@ -185,7 +185,7 @@ def killed_at(name: str) -> Callable[..., str]:
     return stopped
 
 
-def test_it_says_before_that_there_will_be_no_way_back(
+def test_the_command_says_in_advance_that_there_is_no_way_back(
     parts: tuple[TaskConfig, ...], target_server: Server, database: str, run_sql: RunSql
 ) -> None:
     for sql in (

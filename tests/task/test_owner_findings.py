@@ -33,7 +33,7 @@ def owners(*ranges: tuple[str, str]) -> Owners:
         (owners(("a", "shop = 9"), ("b", "")), [TABLE], "MINIMAL", "the log may lack shop"),
     ],
 )
-def test_what_leaves_a_row_without_one_owner_is_refused(
+def test_rules_that_give_a_row_no_single_owner_are_refused(
     found: Owners, tables: list[Table], image: str, said: str
 ) -> None:
     refused = [one for one in owner_findings(found, tables, image, resumed=False) if not one.ok]

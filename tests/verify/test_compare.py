@@ -203,7 +203,7 @@ def test_rows_that_become_what_they_were_again_and_again_are_no_difference(*, kn
         assert {example.kind for example in run(busy).examples} <= {DifferenceKind.UNSETTLED}
 
 
-def test_what_is_on_its_way_is_waited_for() -> None:
+def test_a_comparison_waits_for_pending_changes() -> None:
     late = world([(1, 1)], [(1, 1)])
     late.write(2, (2, 2))
     late.write(1, (1, 5))
@@ -418,7 +418,7 @@ def test_json_is_equal_however_a_server_spells_it(kind: ColumnType, one: Any, tw
         (ColumnType(Kind.TIMESTAMP), calendar.microseconds(ZERO_DATE, 0), None),
     ],
 )
-def test_what_postgresql_changes_by_agreement_is_equal_there_and_only_there(
+def test_values_that_postgresql_stores_differently_by_design_are_equal_only_there(
     kind: ColumnType, one: Any, two: Any
 ) -> None:
     assert verdict(kind, one, two, POSTGRES) == set()

@@ -142,7 +142,7 @@ def test_no_false_difference_and_no_loss_overlooked_while_all_are_written_to(
 
 
 @pytest.mark.parametrize(("kind", "order"), [(INT, Order.SAME), (TEXT, Order.OTHER)])
-def test_what_waits_for_a_schema_change_is_distinguished_from_what_is_lost(kind: ColumnType, order: Order) -> None:
+def test_waiting_rows_are_distinguished_from_lost_rows(kind: ColumnType, order: Order) -> None:
     rows = [{key(kind, n): (key(kind, n), 0) for n in range(start, 60, 3)} for start in range(3)]
     target = {at: row for each in rows for at, row in each.items()}
     members = worlds(rows, target, kind, order=order)

@@ -198,9 +198,7 @@ def said(shards: Shards, capsys: pytest.CaptureFixture[str], *, removes: bool = 
 
 
 @pytest.mark.parametrize("extracts", [EXTRACTS, {}])
-def test_what_others_have_left_beside_the_last_shard_is_there_on_purpose_too(
-    shards_of: MakeShards, extracts: dict[str, Any]
-) -> None:
+def test_rows_left_by_former_shards_are_not_extra(shards_of: MakeShards, extracts: dict[str, Any]) -> None:
     shards = shards_of("other_mariadb", extracts=extracts)
     filled(shards, "INT", lambda *about: str(apart(*about)))
     shards.copy()

@@ -98,9 +98,7 @@ value.
 """
 
 
-def test_what_only_the_target_can_hold_is_no_value_of_the_source(
-    pair_of: MakePair, mariadb: Server, postgres: Server
-) -> None:
+def test_values_that_only_the_target_can_store_differ(pair_of: MakePair, mariadb: Server, postgres: Server) -> None:
     pair = pair_of(mariadb, postgres)
     schema = pair.config.name
     for name, kind, made, value, _ in ONLY_THERE:

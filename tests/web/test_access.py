@@ -107,7 +107,7 @@ KINDS = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("page", ["Origin", "Referer", "Cookie"])
-def test_what_a_form_can_send_is_refused_of_a_browser(web: Web, kind: str, page: str) -> None:
+def test_requests_that_a_form_can_send_are_refused_from_a_browser(web: Web, kind: str, page: str) -> None:
     named = {page: f"http://127.0.0.1:{web.port}", "Host": f"127.0.0.1:{web.port}"}
     status, _, body = web.send("POST", "/api/tasks", b"name: x", {"Content-Type": kind, **named})
     assert (status, b"csrf-refused" in body) == (403, True)

@@ -144,7 +144,7 @@ def test_a_statement_shows_its_zone(session: MySqlSession, database: str, statem
         session.run(f"DROP DATABASE IF EXISTS {database}_more", ())
 
 
-def test_what_is_granted_to_a_task_is_enough_for_its_marks(
+def test_a_tasks_grants_are_enough_for_its_marks(
     session: MySqlSession, mysql_like: Server, database: str, run_sql: RunSql
 ) -> None:
     """`session` has created the meta tables; the account does not need the privilege to create them."""

@@ -162,7 +162,7 @@ def test_tables_that_are_alike_are_exchanged_with_a_warning(zone: Zone) -> None:
 
 
 @pytest.mark.parametrize("statement", [*MADE[:6], "RENAME TABLE t TO r"])
-def test_what_the_structure_shows_is_made_without_a_warning(zone: Zone, statement: str) -> None:
+def test_visible_changes_are_made_without_a_warning(zone: Zone, statement: str) -> None:
     with capture_logs() as logs:
         zone.ddl(statement)
     assert [one["event"] for one in logs if one["log_level"] == "warning"] == []

@@ -39,7 +39,7 @@ def test_a_chain_ends_in_a_leaf() -> None:
     assert unreached(feeds) == [("p", "a"), ("p", "b")]
 
 
-def test_what_does_not_arrive_is_named() -> None:
+def test_zones_that_changes_do_not_reach_are_named() -> None:
     assert unreached([("a", "b")], "abc") == [("a", "c"), ("b", "a"), ("b", "c"), ("c", "a"), ("c", "b")]
 
 
@@ -60,7 +60,7 @@ def test_feeds_that_bring_a_change_twice_are_wrong(ways: dict[Feed, str], wrong:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(feeds=st.sets(st.sampled_from(list(itertools.permutations("abcde", 2)))))
-def test_of_each_zone_one_way_leads_to_each_zone_that_it_reaches(feeds: set[Feed]) -> None:
+def test_one_path_leads_from_each_zone_to_each_zone_that_it_reaches(feeds: set[Feed]) -> None:
     ways = carried(feeds)
     assert check_carried(ways) == []
     for zone in {name for feed in feeds for name in feed}:

@@ -107,7 +107,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, run_sql: RunSql, progra
 
 
 @pytest.mark.timeout(600)
-def test_nothing_comes_back(pair: Pair) -> None:
+def test_no_change_returns(pair: Pair) -> None:
     a, b = pair.a, pair.b
     for statement in (
         "CREATE TABLE t (id INT PRIMARY KEY, n INT, text LONGTEXT)",

@@ -59,7 +59,7 @@ def test_each_row_is_written_with_the_columns_that_its_own_table_has() -> None:
 
 
 @pytest.mark.parametrize("default", [("7", "8"), ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")])
-def test_what_a_table_lacks_is_left_to_the_target_whatever_others_have(default: tuple[str, str]) -> None:
+def test_the_target_fills_columns_that_a_shard_lacks_whatever_other_shards_have(default: tuple[str, str]) -> None:
     """Two shards have different defaults for the column, or the default is the current time."""
     store = ValuesTarget("what a table lacks")
     seven, eight = (replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT, default=text))) for text in default)
@@ -125,7 +125,7 @@ def test_the_wider_of_two_types_holds_both() -> None:
     assert [batch.upstream for batch in aligned(batches)] == [ONE, TWO]
 
 
-def test_what_images_hold_is_reported_of_the_columns_where_they_are_now() -> None:
+def test_column_presence_is_reported_for_the_columns_of_the_aligned_table() -> None:
     reported = [(("id",), ("b",)), None]
     some = changes(PLAIN, ONE, (Op.UPDATE, ROW, {**ROW, "b": "y"}), (Op.DELETE, ROW, None), held=reported)
     other = changes(LATER, TWO, (Op.INSERT, None, {**ROW, "id": 2, "at": 3}))

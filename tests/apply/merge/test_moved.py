@@ -113,7 +113,7 @@ def test_a_late_change_takes_no_row_from_a_member_that_has_it_later(late, left):
     assert row(5, left) in destination.write(of(N, 10, *late))
 
 
-def test_what_is_later_is_written():
+def test_a_later_change_is_written():
     """The row of the second table stays until that table deletes it.
 
     Its DELETE comes later to the target, although it is earlier in the log.
@@ -140,7 +140,7 @@ def test_no_member_has_the_key_at_the_end_in_any_order_of_commits():
         assert (destination.rows, destination.record) == ([], {}), order
 
 
-def test_an_entry_of_who_gives_the_key_away_in_the_same_part_does_not_count():
+def test_an_entry_does_not_count_if_its_member_loses_the_key_in_the_same_part():
     """Within one part, the reduction knows which table has the key in the end."""
     for given, left in ((True, [row(5, 10)]), (False, [row(5, 20)])):
         destination = Destination(row(5))
@@ -149,14 +149,14 @@ def test_an_entry_of_who_gives_the_key_away_in_the_same_part_does_not_count():
         assert destination.write(of(N, 10, update(5, 10)), *more) == left
 
 
-def test_a_third_ones_entry_does():
+def test_an_entry_of_a_third_member_counts():
     destination = Destination(row(5))
     destination.write(of(M, 20, insert(5, a=20)))
     destination.write(of(THIRD, 40, insert(5, a=40)))
     assert destination.write(of(N, 10, delete(5)), of(M, 30, delete(5, a=20))) == [row(5, 40)]
 
 
-def test_of_an_update_to_another_key_either_half_may_be_left():
+def test_one_half_of_an_update_to_another_key_may_be_left():
     destination = Destination(row(1), row(3), row(5))
     destination.write(of(M, 50, insert(1, a=50), insert(4, a=51), insert(5, a=52), insert(6, a=53)))
     there = {
@@ -199,7 +199,7 @@ def test_a_table_of_which_one_member_is_left_counts_what_others_have_on_record()
     assert destination.write(of(N, 10, delete(5), delete(6))) == [row(5, 20)]
 
 
-def test_it_notes_nothing_alone():
+def test_a_table_that_does_not_lag_records_no_moves():
     destination = Destination(rules=replace(RULES, merged=frozenset()))
     destination.write(of(M, 20, insert(5, a=20)))
     assert destination.record == {}

@@ -228,7 +228,7 @@ def test_a_journal_that_another_member_has_begun_is_waited_for() -> None:
     world.target.forget()
 
 
-def test_nothing_is_said_for_a_source_that_begins_anew(world: World) -> None:
+def test_no_result_is_reported_for_a_source_that_begins_anew(world: World) -> None:
     change = world.change("a", "b", "c")
     world.claim("b")
     assert world.runner("a").run(change, AT["a"]) == Superseded("b")
@@ -340,7 +340,7 @@ def refuses(world: World, leader: str, *others: str) -> None:
     world.target.store.hook = None
 
 
-def test_for_what_the_target_has_refused_nobody_else_waits(world: World) -> None:
+def test_no_other_shard_waits_for_a_change_that_the_target_has_refused(world: World) -> None:
     """The change has not happened.
 
     If it is tried again after a change of another shard, the changed structure does not count as its result.

@@ -85,7 +85,7 @@ def test_a_history_logged_in_part_is_the_one_logged_in_full(seed, table, image):
         assert a.counts == b.counts
 
 
-def test_nothing_is_read_for_what_the_batch_itself_shows():
+def test_no_row_is_read_for_values_that_the_batch_has():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     changes: list[Change] = [(Op.INSERT, None, row), (Op.UPDATE, row, {**row, "b": "y"})]
     completion = ImageCompletion(
@@ -173,7 +173,7 @@ def test_a_row_that_moves_to_where_the_copy_has_been_is_read_again_or_halts():
             assert removed(batch, is_unread=behind_5, can_record=True) == {7, key}
 
 
-def test_only_where_a_moved_row_is_at_the_end_counts():
+def test_only_the_last_key_of_a_moved_row_counts():
     there: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
     deleted: Change = (Op.DELETE, {**ROW, "id": 3}, None)
     onward: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 9})

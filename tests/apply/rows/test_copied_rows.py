@@ -69,7 +69,7 @@ def test_a_repair_is_above_the_versions_that_the_target_has():
     assert counts == Counts(inserted=1, updated=1, copied=2, removed=2)
 
 
-def test_what_was_logged_before_a_row_was_copied_does_not_take_it_back():
+def test_changes_logged_before_a_row_was_copied_do_not_undo_the_copy():
     live = Live()
     old, new = row(3, 3), row(5, 5)
     counts = written(

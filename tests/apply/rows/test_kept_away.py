@@ -76,7 +76,7 @@ def test_while_a_table_is_copied_a_row_may_come_to_where_the_copy_has_been(sessi
     assert len(without_kept_away(session, batch, copying=True)) == 2
 
 
-def test_what_the_target_may_have_seen_already_is_a_replace(session: Any) -> None:
+def test_changes_that_the_target_may_already_have_are_replaces(session: Any) -> None:
     batch = batch_of(PLAIN, [update(row(2), row(2, 2)), update(row(3), row(3, 2))])
     assert len(without_kept_away(session, batch, seen_until=Lsn(0, 1, 100))) == 1
 

@@ -42,7 +42,7 @@ def passing(world: Story, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["TRUNCATE TABLE shard_1.t_1", "DROP TABLE shard_1.t_1", "DROP DATABASE shard_1"])
-def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_reported_and_waits(
+def test_statements_that_would_remove_rows_of_an_unknown_group_wait_and_are_reported(
     story: MakeStory, tries: list[str], text: str
 ) -> None:
     world = story(TWO, mode="optimistic")

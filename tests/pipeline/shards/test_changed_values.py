@@ -66,7 +66,7 @@ def test_the_same_structure_with_other_values_is_reported(story: MakeStory, mode
         "CHANGE COLUMN d e INT DEFAULT 7, ADD COLUMN d INT DEFAULT 7",
     ],
 )
-def test_what_would_be_run_at_once_is_reported(story: MakeStory, change: str) -> None:
+def test_changes_that_would_run_at_once_are_reported(story: MakeStory, change: str) -> None:
     world = begun(story, "optimistic")
     before = rows_of(world, B)
     world[A].source.say(ALTER + change)
@@ -97,7 +97,7 @@ def test_a_rename_to_a_column_that_others_have_added_is_reported(story: MakeStor
     assert [row["v"] for row in rows_of(world, B)] == [row["v"] for row in before]
 
 
-def test_what_a_shard_has_dropped_is_known_by_its_new_name(story: MakeStory) -> None:
+def test_dropped_columns_are_recorded_under_a_shards_new_name(story: MakeStory) -> None:
     world = begun(story, "optimistic")
     world[A].source.say(f"{ALTER}DROP COLUMN v")
     world[B].source.say(f"{ALTER}CHANGE COLUMN v w INT")
@@ -139,7 +139,7 @@ def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(
 
 @pytest.mark.parametrize("index", ["", ", ADD INDEX i (c)"])
 @pytest.mark.parametrize("transactional", [True, False])
-def test_of_two_columns_the_one_that_went_meanwhile_is_added(index: str, transactional: bool) -> None:
+def test_only_the_column_that_was_dropped_meanwhile_is_added(index: str, transactional: bool) -> None:
     """The shard that lags waits for no other shard, since the other one has passed this change long ago."""
     steps = ("ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT DEFAULT 8" + index, "ADD COLUMN e INT", "DROP COLUMN d")
     with stories(mode="optimistic", transactional_ddl=transactional) as make_story:

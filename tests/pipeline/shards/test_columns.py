@@ -50,7 +50,7 @@ def ends(world: Story, name: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "apart"), [("insert", False), ("delete", False), ("delete", True)])
-def test_its_old_shard_waits(story: MakeStory, first: str, *, apart: bool) -> None:
+def test_the_old_shard_of_the_row_waits(story: MakeStory, first: str, *, apart: bool) -> None:
     """The INSERT finds the row of the other shard on the target."""
     world = begun(story)
     world.plan(f"ALTER TABLE {{t}} {WIDER}")
@@ -70,7 +70,7 @@ def test_its_old_shard_waits(story: MakeStory, first: str, *, apart: bool) -> No
 
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
-def test_its_old_shard_has_dropped_what_others_still_have(story: MakeStory, first: str) -> None:
+def test_the_old_shard_has_dropped_a_column_that_others_have(story: MakeStory, first: str) -> None:
     """No shard waits, and both shards have the same structure."""
     world = begun(story)
     for name in (FIRST, SECOND):
@@ -89,7 +89,7 @@ def test_its_old_shard_has_dropped_what_others_still_have(story: MakeStory, firs
     ends(world, THIRD)
 
 
-def test_one_shard_is_ahead_by_an_order(story: MakeStory) -> None:
+def test_a_ddl_command_lets_one_shard_continue_first(story: MakeStory) -> None:
     world = begun(story, mode="pessimistic")
     world.plan(f"ALTER TABLE {{t}} {WIDER}")
     world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})

@@ -55,7 +55,7 @@ def assert_waits_for_its_old_values(world: Story, name: str) -> None:
         ("ADD COLUMN c INT", "MODIFY COLUMN c INT DEFAULT 9"),
     ],
 )
-def test_what_some_have_done_in_two_steps_another_does_in_one(
+def test_one_shard_does_in_one_step_what_others_did_in_two(
     story: MakeStory, first: str, then: str, *, restarts: bool
 ) -> None:
     world = begun(story, "optimistic")
@@ -94,7 +94,7 @@ def test_a_late_shard_adds_what_the_others_are_about_to_change(story: MakeStory)
     assert_waits_for_its_old_values(world, late)
 
 
-def test_what_was_unlocked_in_two_steps_another_does_in_one(story: MakeStory) -> None:
+def test_one_shard_does_in_one_step_what_was_unlocked_in_two(story: MakeStory) -> None:
     world = begun(story, "pessimistic")
     for what in ("ADD COLUMN c INT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9"):
         said(world, what, A)
@@ -123,7 +123,7 @@ def test_a_default_that_all_change_is_changed_on_the_target(story: MakeStory, *,
 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-def test_what_says_once_more_what_a_shard_has_changes_nothing_of_what_others_have(story: MakeStory, mode: str) -> None:
+def test_a_repeated_default_changes_no_values_of_other_shards(story: MakeStory, mode: str) -> None:
     world = begun(story, mode)
     said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
     for what in ("MODIFY COLUMN c BIGINT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9", "ADD COLUMN d INT"):

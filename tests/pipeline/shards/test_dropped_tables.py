@@ -75,7 +75,7 @@ def test_a_table_is_made_anew_in_one_statement(story: MakeStory, mode: str, *, k
 
 
 @pytest.mark.parametrize("restarts", range(4))
-def test_what_the_table_before_it_had_dropped_is_forgotten(story: MakeStory, restarts: int) -> None:
+def test_dropped_columns_of_the_former_table_are_forgotten(story: MakeStory, restarts: int) -> None:
     world = begun(story, "optimistic", keyed=False)
     steps = ("ALTER TABLE shard_1.t_1 DROP COLUMN c", "DROP TABLE shard_1.t_1", f"CREATE {MADE}")
     for number, text in enumerate(steps):
@@ -145,7 +145,7 @@ def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story:
 
 
 @pytest.mark.parametrize("restarts", [True, False])
-def test_others_come_to_a_column_of_one_that_is_gone(story: MakeStory, *, restarts: bool) -> None:
+def test_other_shards_add_a_column_of_a_dropped_shard(story: MakeStory, *, restarts: bool) -> None:
     """The target has the column, whichever shards lack it. Its existence need not be recorded."""
     world = story({**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}, mode="optimistic")
     world.looks = False

@@ -201,7 +201,7 @@ def test_the_process_dies_anywhere(change: str, *, transactional_ddl: bool) -> N
 
 
 @pytest.mark.parametrize("seed", range(examples(4)))
-def test_one_that_does_not_know_yet_that_it_was_taken_over_leads_the_others(seed: int) -> None:
+def test_a_replaced_process_leads_the_others(seed: int) -> None:
     """The old process reports for a source whose next attempt has begun.
 
     Its report must not count: the new attempt has read the old state.

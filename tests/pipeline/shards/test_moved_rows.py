@@ -99,7 +99,7 @@ def check(world: World) -> None:
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
 @pytest.mark.parametrize("apart", [False, True])
-def test_from_one_that_waits(story: MakeStory, first: str, *, apart: bool) -> None:
+def test_a_row_moves_from_a_waiting_shard(story: MakeStory, first: str, *, apart: bool) -> None:
     """The DELETE comes long after the other shard has inserted the row."""
     world = begun(story)
     move(world, FIRST, SECOND, first=first, apart=apart)
@@ -110,7 +110,7 @@ def test_from_one_that_waits(story: MakeStory, first: str, *, apart: bool) -> No
     ends(world)
 
 
-def test_in_the_very_batch_in_which_it_begins_to_wait(story: MakeStory) -> None:
+def test_a_row_moves_in_the_batch_in_which_its_shard_begins_to_wait(story: MakeStory) -> None:
     """No shard of the table waited before this batch."""
     world = begun(story, finishes=False)
     move(world, FIRST, SECOND)
@@ -119,7 +119,7 @@ def test_in_the_very_batch_in_which_it_begins_to_wait(story: MakeStory) -> None:
     ends(world)
 
 
-def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_moves_to_a_shard_that_begins_to_wait_within_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The changes of this shard up to its wait are in a part before those of the other shard, although they are later."""
     monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with stories(limits=Limits(transactions=9, idle_entries=1)) as make_story:
@@ -141,7 +141,7 @@ def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
-def test_to_one_that_waits(story: MakeStory, first: str) -> None:
+def test_a_row_moves_to_a_waiting_shard(story: MakeStory, first: str) -> None:
     world = begun(story, SECOND)
     move(world, FIRST, SECOND, first=first)
     world.finish()
@@ -149,7 +149,7 @@ def test_to_one_that_waits(story: MakeStory, first: str) -> None:
     ends(world)
 
 
-def test_what_was_done_to_it_before_it_moved_is_older(story: MakeStory) -> None:
+def test_an_update_before_the_move_is_older(story: MakeStory) -> None:
     """The update is in a batch of its own, later than the row that it must not overwrite."""
     world = begun(story)
     updated(world, FIRST, v=20)
@@ -161,7 +161,7 @@ def test_what_was_done_to_it_before_it_moved_is_older(story: MakeStory) -> None:
     ends(world)
 
 
-def test_changed_in_the_very_transaction_that_moves_it(story: MakeStory) -> None:
+def test_a_row_is_changed_in_the_transaction_that_moves_it(story: MakeStory) -> None:
     """The later change belongs to the row that moves away, and has no effect."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
@@ -174,7 +174,7 @@ def test_changed_in_the_very_transaction_that_moves_it(story: MakeStory) -> None
 
 @pytest.mark.parametrize("waiting", [(FIRST,), (SECOND,), (FIRST, SECOND)])
 @pytest.mark.parametrize("times", [2, 3])
-def test_to_and_fro(story: MakeStory, waiting: tuple[str, ...], times: int) -> None:
+def test_a_row_moves_to_another_shard_and_back(story: MakeStory, waiting: tuple[str, ...], times: int) -> None:
     world = begun(story, *waiting)
     for one, other in itertools.islice(itertools.cycle([(FIRST, SECOND), (SECOND, FIRST)]), times):
         move(world, one, other)
@@ -200,7 +200,7 @@ def test_over_three_shards_and_gone_in_the_end(story: MakeStory, waiting: tuple[
     assert KEY not in {one["id"] for one in world.content(T)}
 
 
-def test_with_another_key(story: MakeStory) -> None:
+def test_a_row_moves_and_gets_another_key(story: MakeStory) -> None:
     """One half of an update that gives a row another key may be set aside, while the other half is not."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
@@ -224,7 +224,7 @@ def test_with_another_key(story: MakeStory) -> None:
     assert {4, 5, 6, 7} <= {one["id"] for one in world.content(T)}
 
 
-def test_to_a_key_that_another_one_got_later(story: MakeStory) -> None:
+def test_a_row_moves_to_a_key_that_another_shard_gets_later(story: MakeStory) -> None:
     """Here the half for the new key is set aside: another row has this key by then, and only a DELETE remains."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
@@ -257,7 +257,7 @@ def test_a_shard_that_leaves_with_what_it_has_got(story: MakeStory) -> None:
 
 
 @pytest.mark.parametrize("text", ["RENAME TABLE {t} TO {new}", "ALTER TABLE {t} RENAME TO {new}"])
-def test_one_that_has_got_it_is_renamed(story: MakeStory, text: str) -> None:
+def test_the_shard_that_has_got_the_row_is_renamed(story: MakeStory, text: str) -> None:
     """No shard has the old name any more, so no shard would ever delete the row."""
     world = begun(story)
     b = world[SECOND]
@@ -282,7 +282,7 @@ def test_optimistic(story: MakeStory) -> None:
     ends(world)
 
 
-def test_one_that_goes_on_alone(story: MakeStory) -> None:
+def test_a_row_moves_to_a_shard_that_continues_alone(story: MakeStory) -> None:
     """An operator has unlocked the change. Then the other shards do not wait."""
     world = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
     move(world, FIRST, SECOND)
@@ -294,7 +294,7 @@ def test_one_that_goes_on_alone(story: MakeStory) -> None:
     assert world.target.store.moves == {}
 
 
-def test_twice_in_a_row(story: MakeStory) -> None:
+def test_a_row_moves_in_two_waits(story: MakeStory) -> None:
     """Records made during one wait do not count in the next one: by then, the first shard has the row again."""
     world = begun(story, plan=(C, D))
     move(world, FIRST, SECOND)

@@ -88,7 +88,7 @@ def left(world: Story) -> set[str]:
         return set(map(str, session.meta.structures.load("t", LeftBy("one"))))
 
 
-def test_those_that_are_emptied_or_dropped_put_on_record_that_their_rows_are_there(story: MakeStory) -> None:
+def test_emptied_and_dropped_shards_record_that_their_rows_stay(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)}, mode="")
     world.finish_and_check()
     assert left(world) == set()
@@ -115,7 +115,7 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("t_7", ["shard-keys-meet"]), ("t_8", [])])
-def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_servers(
+def test_a_table_with_the_same_name_on_another_server_waits_if_nothing_distinguishes_the_servers(
     story: MakeStory, name: str, expected: list[str]
 ) -> None:
     extracts = [Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None]
@@ -131,7 +131,9 @@ def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_se
 
 
 @pytest.mark.parametrize(("first", "expected"), [(6_000, []), (1, ["shard-keys-meet"])])
-def test_only_rows_that_nothing_distinguishes_are_looked_at(story: MakeStory, first: int, expected: list[str]) -> None:
+def test_only_rows_with_the_same_extracted_values_are_compared(
+    story: MakeStory, first: int, expected: list[str]
+) -> None:
     """The rows of the other table have higher numbers."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
@@ -144,7 +146,7 @@ def test_only_rows_that_nothing_distinguishes_are_looked_at(story: MakeStory, fi
     assert codes(world) == expected
 
 
-def test_one_whose_numbers_are_above_all_others_comes(story: MakeStory) -> None:
+def test_a_table_whose_numbers_are_above_all_others_joins(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")})
     world.finish_and_check()
     come(world, "ENGINE=InnoDB AUTO_INCREMENT=1000000")
@@ -153,7 +155,7 @@ def test_one_whose_numbers_are_above_all_others_comes(story: MakeStory) -> None:
     assert shared(world) == {T}
 
 
-def test_one_whose_rows_are_distinguished_by_the_extracted_columns_comes(story: MakeStory) -> None:
+def test_a_table_whose_rows_have_other_extracted_values_joins(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")}, keyed=True)
     world.finish_and_check()
     come(world)

@@ -29,7 +29,7 @@ def codes(world: Story) -> dict[str, str]:
     }
 
 
-def test_a_shard_that_came_ahead_keeps_nobody_waiting(story: MakeStory) -> None:
+def test_no_shard_waits_for_one_that_joined_with_a_later_structure(story: MakeStory) -> None:
     """The shard's rows fit into the target's table, so they are written.
 
     The shard need not reach a change that its structure includes.
@@ -85,7 +85,7 @@ def test_who_waits_is_reported(story: MakeStory) -> None:
     assert (codes(world), world.locks(), world.waiting()) == ({}, (), [])
 
 
-def test_it_is_run_without_one_who_comes_later(story: MakeStory) -> None:
+def test_an_unlocked_change_runs_without_a_late_shard(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C)
     world.alter(A)
@@ -124,7 +124,7 @@ def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: MakeStory
     assert "c" not in world.columns()
 
 
-def test_one_that_leads_away_from_where_the_others_are_gets_a_message_about_it(story: MakeStory) -> None:
+def test_a_change_away_from_the_others_structure_is_reported(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
     world.finish()
@@ -139,7 +139,7 @@ def test_one_that_leads_away_from_where_the_others_are_gets_a_message_about_it(s
     assert "int there" in halt.what
 
 
-def test_others_go_on_while_shards_disagree(story: MakeStory) -> None:
+def test_other_tables_continue_while_shards_disagree(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
     world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
@@ -195,7 +195,7 @@ def test_several_shards_are_dropped_at_once(story: MakeStory) -> None:
 @pytest.mark.parametrize(
     "text", ["CREATE DATABASE IF NOT EXISTS shard_1", "ALTER DATABASE shard_1 COLLATE utf8mb4_bin"]
 )
-def test_what_is_said_of_a_schema_keeps_no_shard_from_coming(story: MakeStory, text: str) -> None:
+def test_a_statement_about_a_schema_does_not_prevent_a_shard_from_joining(story: MakeStory, text: str) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
     world.plan(C)
     world.alter(A)
@@ -365,7 +365,7 @@ def test_a_table_comes_into_the_group_by_another_name(story: MakeStory) -> None:
     assert [*codes(world)], "somebody is informed"
 
 
-def test_what_changes_no_structure_waits_for_nobody(story: MakeStory) -> None:
+def test_a_statement_that_changes_no_structure_does_not_wait(story: MakeStory) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 COMMENT = 'x'")
     world.write(A)

@@ -113,7 +113,7 @@ def test_a_drop_beside_an_added_column_waits_for_nobody(story: MakeStory, kind: 
         check_rows(world)
 
 
-def test_what_was_dropped_beside_an_added_column_does_not_come_back_before_it_is_gone(story: MakeStory) -> None:
+def test_a_column_dropped_with_an_added_one_is_not_added_again_before_it_is_gone(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "DROP COLUMN v, ADD COLUMN w INT")
     finish_and_check(world)
@@ -177,7 +177,7 @@ def test_a_column_that_comes_again_waits_until_it_was_gone(story: MakeStory) -> 
     assert "v" in world.columns()
 
 
-def test_that_is_known_to_the_next_process_as_well(story: MakeStory) -> None:
+def test_the_next_process_knows_the_dropped_columns(story: MakeStory) -> None:
     world = story(TWO)
     say(world, A, "DROP COLUMN v")
     finish_and_check(world)
@@ -229,7 +229,7 @@ def test_another_name_of_a_column_waits_for_all(story: MakeStory) -> None:
     assert world.columns() == ["id", "w", "u"]
 
 
-def test_rows_of_both_structures_lie_in_one_batch(story: MakeStory) -> None:
+def test_one_batch_has_rows_of_both_structures(story: MakeStory) -> None:
     """Two shards of one server, of which one has an additional column."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2")})
     say(world, A, "ADD COLUMN c INT DEFAULT 7")
@@ -240,7 +240,7 @@ def test_rows_of_both_structures_lie_in_one_batch(story: MakeStory) -> None:
     assert set(values(world, "one: shard_1.t_2", "c")) == {7}
 
 
-def test_the_others_stand_while_one_s_change_is_made(story: MakeStory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_others_wait_while_a_change_is_made(story: MakeStory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise their rows would wait for this lock on the target, and so would all other tables of their batches."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1", "alone.x")})
     made: list[list[str]] = []

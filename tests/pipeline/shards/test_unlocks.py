@@ -68,7 +68,7 @@ def said(world: Story, name: str, what: str) -> None:
     world.finish()
 
 
-def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(story: MakeStory) -> None:
+def test_one_of_two_defaults_is_run_and_no_row_gets_the_other(story: MakeStory) -> None:
     """If a row's table lacks a column, the column's value does not depend on other tables in the batch."""
     world = story(THREE)
     world.finish_and_check()
@@ -98,7 +98,7 @@ def test_of_two_defaults_one_is_run_and_rows_of_others_never_have_the_other(stor
 @pytest.mark.parametrize(
     ("kind", "statements"), [(OrderKind.REVERT, ()), (OrderKind.INJECT, ("ALTER TABLE all.t COMMENT = 'x'",))]
 )
-def test_to_try_another_default_again_does_not_let_it_pass(
+def test_a_retry_with_another_default_does_not_pass(
     story: MakeStory, mode: str, kind: OrderKind, statements: tuple[str, ...]
 ) -> None:
     """The existing rows would get the value of the other shards. `skip` helps, as the halt says."""
@@ -116,7 +116,7 @@ def test_to_try_another_default_again_does_not_let_it_pass(
     assert world.waiting() == []
 
 
-def test_what_is_injected_is_run_before_a_change_that_passes(story: MakeStory) -> None:
+def test_injected_statements_run_before_a_change_that_passes(story: MakeStory) -> None:
     world = story(THREE)
     world.finish_and_check()
     said(world, A, "ADD COLUMN c INT DEFAULT 7")
@@ -139,7 +139,7 @@ def test_what_is_injected_is_run_before_a_change_that_passes(story: MakeStory) -
 
 @pytest.mark.parametrize("back", [GONE, "ALTER TABLE {t} DROP COLUMN c, ADD INDEX k (v)"])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_there_and_back_again(story: MakeStory, back: str, *, restarts: bool) -> None:
+def test_a_column_is_added_and_dropped_again(story: MakeStory, back: str, *, restarts: bool) -> None:
     """Shards that have not begun look like shards that have made the change."""
     world = story(THREE)
     world.plan(C, back)
@@ -159,7 +159,7 @@ def test_there_and_back_again(story: MakeStory, back: str, *, restarts: bool) ->
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_there_and_back_again_without_the_others(story: MakeStory, *, restarts: bool) -> None:
+def test_a_column_is_added_and_dropped_again_without_the_others(story: MakeStory, *, restarts: bool) -> None:
     """The column stays for the rows that will have values in it."""
     world = story(THREE)
     world.plan(C, GONE, D)

@@ -251,7 +251,7 @@ def test_a_zone_that_does_not_catch_up_keeps_its_owner() -> None:
     world.close()
 
 
-def test_of_two_moves_at_once_the_later_one_counts() -> None:
+def test_the_later_of_two_simultaneous_moves_counts() -> None:
     world = World(SHAPES["mesh"])
     old, new, third = world.names[1], world.names[0], world.names[2]
 

@@ -131,7 +131,7 @@ def test_one_command_ends_both_locks(mine: Row | None, other: Row | None, winner
             assert world.rows()[0] == world.rows()[1], "both go on"
 
 
-def test_of_many_rows_each_lock_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_of_many_locks_is_read_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     world, keys = World("ab"), range(1, 6)
     world.zones["a"].write([], [{"id": key, "value": 1} for key in keys], [])
     world.settle()
@@ -152,7 +152,7 @@ def test_of_many_rows_each_lock_is_read_by_itself(monkeypatch: pytest.MonkeyPatc
     assert [number for number in asked if number > 1] == [5, 5], "once for each task"
 
 
-def test_what_is_on_its_way_comes_first() -> None:
+def test_pending_changes_arrive_first() -> None:
     """Zone a deletes a row. Zone b deletes it and inserts it again, and this change has not reached zone a yet."""
     world = World("ab")
     world.write("a", FIRST)
@@ -451,7 +451,7 @@ def test_a_lock_ends_alone_by_the_choice_of_the_command_that_was_killed(names: s
     assert cases
 
 
-def test_what_a_killed_command_has_begun_is_ended_by_no_other_choice() -> None:
+def test_a_command_with_another_choice_does_not_end_a_killed_command() -> None:
     refused = 0
     for dies in itertools.count():
         world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
@@ -481,7 +481,7 @@ def test_a_lock_that_is_gone_meanwhile_is_left_out() -> None:
     assert world.locked() == {"ba"}, "the other key still differs"
 
 
-def test_what_the_winner_has_written_since_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_writes_of_the_winner_are_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
     world.write("b", KINDS[0])  # A program makes the rows equal.
     world.settle()

@@ -104,7 +104,7 @@ def test_a_row_that_a_zone_which_has_both_changes_makes_as_before(row: Row | Non
 
 
 @pytest.mark.parametrize("size", [8, 100])
-def test_what_two_of_three_zones_do_alike_is_locked_nowhere(size: int) -> None:
+def test_equal_changes_of_two_of_three_zones_cause_no_lock(size: int) -> None:
     """In each log, the zone's own change comes before the note that the other zone's change was left out."""
     zones, tasks = zones_with_a_row("abc")
     for task in tasks.values():
@@ -214,7 +214,7 @@ def test_rows_that_differ_are_locked_also_if_two_zones_are_apart(
     assert differing_late(random.Random(seed), names, crashes=crashes, workers=workers) == []
 
 
-def test_such_histories_find_tasks_that_read_no_notes() -> None:
+def test_these_histories_detect_tasks_that_read_no_notes() -> None:
     chances = map(random.Random, range(400))
     assert any(differing_late(chance, "abc", reads_notes=False) for chance in chances)
 
@@ -251,7 +251,7 @@ def test_zones_that_write_in_turns_have_no_locks(seed: int, feeds: Sequence[Feed
 
 
 @pytest.mark.parametrize("row", [{"id": 5, "value": 2}, None], ids=["changed", "deleted"])
-def test_what_both_zones_do_alike_is_locked_nowhere(row: Row | None) -> None:
+def test_equal_changes_of_both_zones_cause_no_lock(row: Row | None) -> None:
     zones, tasks = zones_with_a_row("ab")
     for zone in zones.values():
         zone.write([], [row] if row else [], [] if row else [FIRST])

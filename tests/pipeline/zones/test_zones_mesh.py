@@ -91,7 +91,7 @@ def test_a_deletion_of_another_zones_row_counts_behind_one_of_the_zones_own(*, c
         assert [name for name, task in tasks.items() if 5 in locked(task)] == ["ac"]
 
 
-def test_what_all_zones_delete_is_locked_nowhere() -> None:
+def test_a_row_that_all_zones_delete_causes_no_lock() -> None:
     zones, tasks = mesh()
     zones["a"].write([], [FIRST], [])
     settled(*tasks.values())

@@ -59,7 +59,7 @@ def test_the_time_is_that_of_the_change_in_the_zone_of_the_task(text, zone, expe
 @pytest.mark.parametrize(
     "text", ["NOW(7) > at", "NOW(id) > at", "NOW('1') > at", "CURDATE(1) > at", "NOW() + 0 > 1", *INTERVALS]
 )
-def test_what_servers_refuse_or_compute_in_other_ways_is_refused(text):
+def test_clock_expressions_that_servers_treat_differently_are_refused(text):
     with pytest.raises(ConfigError, match="expression-not-supported"):
         verdicts(text)
 

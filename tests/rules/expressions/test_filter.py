@@ -178,7 +178,7 @@ def bits(*names):
     return sum(1 << place for place in places).to_bytes(WIDTH, "little")
 
 
-def test_what_an_update_leaves_out_is_in_the_row_before():
+def test_values_that_an_update_omits_are_in_the_before_image():
     found = bits("id", "big5", "name") + bits("id", "price")
     before, after = {"id": 7, "name": "Ada", "big5": "a"}, {"id": 7, "price": 1}
     changes = batch(Op.UPDATE, [before], [after], [found])
@@ -202,7 +202,7 @@ def test_a_null_in_the_log_is_not_looked_up():
         (Op.INSERT, {"insert": "big5 IS NULL"}, None, {"id": 7}, bits("id")),
     ],
 )
-def test_what_no_image_shows_halts(op, texts, before, after, expected):
+def test_values_that_no_image_has_halt(op, texts, before, after, expected):
     with pytest.raises(Halted, match="partial-row-image"):
         ExpressionFilter((rule(**texts),)).dropped(batch(op, [before], [after], [expected]))
     ExpressionFilter(

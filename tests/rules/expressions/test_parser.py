@@ -73,7 +73,7 @@ def test_an_expression_is_read_as_the_server_reads_it(text, meaning):
     "text",
     ["", "a =", "= a", "a b", "(a", "a)", "a IN ()", "'x", "a = 'x", "CASE END", "CASE WHEN a THEN b", "a IS 1", "a BETWEEN 1", "1a$ 2", "a..b", "a @ b", "a AND", "AND(a)", "a.b.c.d", "f(a,)", "a;"],
 )  # fmt: skip
-def test_what_is_no_expression_is_not_understood(text):
+def test_texts_that_are_no_expressions_are_refused(text):
     with pytest.raises(NotUnderstoodError):
         parse(text)
 

@@ -26,7 +26,7 @@ def through_spark(error: Exception) -> Exception:
     return restored(PythonException(f"\n  An exception was thrown from the Python worker:\n{text}{jvm}"))
 
 
-def test_ours_comes_out_as_it_went_in():
+def test_an_error_of_pidts_passes_unchanged():
     where = Where(table="a.b", key="1")
     error = Halted("nul-in-text", "column v holds NUL", where=where, todo="Choose a policy", values=("v=1", "v=2"))
     found = through_spark(error)
@@ -35,7 +35,7 @@ def test_ours_comes_out_as_it_went_in():
     assert pickle.loads(pickle.dumps(error)).values == error.values
 
 
-def test_what_may_be_tried_again_stays_so():
+def test_errors_that_may_be_retried_stay_so():
     assert isinstance(through_spark(Transient("target-lost", "gone")), Transient)
 
 
@@ -45,7 +45,7 @@ def test_a_fault_names_itself():
     assert "KeyError: 'the key'" in found.what
 
 
-def test_what_is_not_spark_s_stays_what_it_is():
+def test_errors_that_are_not_sparks_stay_unchanged():
     fault = ValueError("x")
     assert restored(fault) is fault
 

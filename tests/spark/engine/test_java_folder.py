@@ -29,7 +29,7 @@ if sys.argv[2] == "hangs":
 
 
 @pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.long), True])
-def test_what_a_jvm_leaves_goes_with_its_process(
+def test_files_of_a_jvm_are_removed_with_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
 ) -> None:
     temporary, scratch = tmp_path / "tmp", tmp_path / "scratch"

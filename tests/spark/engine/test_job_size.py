@@ -7,7 +7,7 @@ from pidts.plan.copy.state import CopyState
 from pidts.spark.job_size import copies_much
 
 
-def test_what_the_driver_copies_by_itself_has_no_more_rows_in_all_than_it_may() -> None:
+def test_the_driver_copies_at_most_its_limit_of_rows() -> None:
     small = CopyState(estimate=60)
     assert not copies_much([small], 0, 100)
     assert copies_much([small, small], 0, 100)
@@ -18,7 +18,7 @@ def test_rows_that_are_read_already_count_once() -> None:
     assert not copies_much([CopyState(estimate=100, rows=80)], 80, 100)
 
 
-def test_what_is_left_is_what_has_rows_to_read() -> None:
+def test_only_tables_with_rows_to_read_are_left() -> None:
     read = CopyState(estimate=1000, phase=Phase.FINISH)
     assert not copies_much([read, CopyState(estimate=1000, done=True)], 0, 100)
 

@@ -51,7 +51,7 @@ def sums(session, schema):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("target_kind", "workers", "victim"), [("postgres", 1, "worker")])
-def test_it_is_there_whole_or_not_at_all(
+def test_a_large_transaction_is_applied_completely_or_not_at_all(
     target_kind, workers, victim, mariadb, database, make_task, target_server, open_session
 ):
     server = target_server(target_kind)

@@ -21,7 +21,7 @@ OLDEST = (*CORE, "engine/test_large.py", "engine/test_failures.py", "engine/test
     ("version", "file"),
     [*(("4.0", file) for file in OLDEST), *((version, file) for version in ("4.1", "4.2") for file in CORE)],
 )
-def test_it_carries_a_task(version: str, file: str) -> None:
+def test_an_older_spark_carries_a_task(version: str, file: str) -> None:
     """The tests of this file pass on the older version, too."""
     # Its py4j leaves sockets to the garbage collector, which is an error in tests with the newest version.
     known = ("-W", "ignore:unclosed <socket:ResourceWarning")

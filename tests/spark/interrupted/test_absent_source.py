@@ -23,7 +23,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_what_the_relay_holds_is_applied_without_the_source(
+def test_log_in_the_relay_is_applied_without_the_source(
     target_server: Callable[[str], Server],
     make_task: Callable[..., Task],
     run_sql: RunSql,

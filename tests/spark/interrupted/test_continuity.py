@@ -146,7 +146,7 @@ def fill(task: Task, until: Callable[[], bool], eventually: Callable[..., None])
 @pytest.mark.spark
 @pytest.mark.timeout(500)
 @pytest.mark.long
-def test_what_is_broken_is_fetched_again_and_what_stays_broken_halts(world, eventually):
+def test_damaged_log_is_fetched_again_and_permanent_damage_halts(world, eventually):
     ledger, task, relay, _ = world
     ledger.write(5)
     task.sync()

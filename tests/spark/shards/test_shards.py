@@ -186,7 +186,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     assert shards.task.sync()["stage"] == "synced"
 
 
-def test_what_makes_a_merge_impossible_is_said_before_it_begins(make_shards: Callable[..., Shards]) -> None:
+def test_reasons_against_a_merge_are_reported_before_it_begins(make_shards: Callable[..., Shards]) -> None:
     shards = make_shards("postgres")
     path = str(shards.task.path)
     assert all(finding["ok"] for finding in shards.pidts("check", path)["findings"])

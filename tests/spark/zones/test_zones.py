@@ -191,7 +191,7 @@ def equal(zones: Zones, tables: tuple[str, ...], runs: dict[tuple[str, str], Run
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
+def test_each_write_reaches_each_other_zone_once(
     make_task: Callable[..., Task],
     servers: dict[str, Server],
     database: str,

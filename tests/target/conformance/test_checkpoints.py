@@ -73,7 +73,7 @@ def test_the_number_of_workers_may_not_change_in_the_middle_of_a_batch(target: T
     assert [row.lsn for row in claim(target, task, 2, checkpoint(0))] == [lsn(200), lsn(100)]
 
 
-def test_what_is_saved_is_read_back(target: Target, task: str) -> None:
+def test_a_saved_checkpoint_is_read_back(target: Target, task: str) -> None:
     (row,) = claim(target, task, 1, checkpoint(100))
     new = Checkpoint(
         task=task,

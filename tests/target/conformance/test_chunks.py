@@ -138,7 +138,7 @@ def test_a_batch_has_a_table_loaded_whole_once_by_whoever_comes_first(
         assert session.read_rows(structure)["v"].to_pylist() == [expected] * 5
 
 
-def test_what_the_first_attempt_has_recorded_outlives_a_lost_answer_and_not_the_run(
+def test_the_first_attempts_record_stays_after_a_lost_answer_until_the_run_ends(
     session: TargetSession, target: Target, task: str, structure: Table
 ) -> None:
     assert whole(session, task, structure, chunk(structure, 0, 5), answer="first") == "first"

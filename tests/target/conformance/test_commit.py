@@ -170,7 +170,9 @@ def test_two_tables_and_two_workers_move_alone(target: Target, task: str, struct
     assert len(found) == 2
 
 
-def test_it_gives_up_after_so_many_attempts_and_says_what_is_open(target: Target, task: str, structure: Table) -> None:
+def test_a_commit_gives_up_after_some_attempts_and_says_what_is_open(
+    target: Target, task: str, structure: Table
+) -> None:
     class Unreachable:
         def connect(self) -> Any:
             raise Transient("target-unreachable", "no answer")

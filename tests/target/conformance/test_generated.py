@@ -112,7 +112,7 @@ def test_bytes_of_a_session_in_another_charset_halt(pair: Pair, added: str) -> N
     ("expression", "sql_mode"),
     [("DATE(s)", 0), ("b", PIPES_AS_CONCAT), ("DATE_FORMAT('2024-05-01', '%M')", 0)],
 )
-def test_what_another_session_may_compute_otherwise_halts(pair: Pair, expression: str, sql_mode: int) -> None:
+def test_an_expression_that_depends_on_the_session_halts(pair: Pair, expression: str, sql_mode: int) -> None:
     before = pair.rows(pair.there)
     with pytest.raises(Halted, match="ddl-not-translatable"):
         pair.follow(f"ALTER TABLE {{t}} ADD g VARCHAR(60) AS ({expression}) VIRTUAL", sql_mode)

@@ -56,7 +56,7 @@ def either(session: TargetSession, case: str) -> TargetSession:
     return session
 
 
-def test_what_is_loaded_is_what_would_have_been_written(either: TargetSession, name: TableName) -> None:
+def test_loaded_rows_equal_written_rows(either: TargetSession, name: TableName) -> None:
     structure = every_type(name)
     other = structure.renamed(TableName(name.schema, name.name + "_w"))
     create(either, structure)

@@ -37,7 +37,7 @@ def test_keys_are_recorded_with_the_transaction_and_read_in_the_order_of_the_log
     other.close()
 
 
-def test_they_follow_their_tables_also_where_names_are_swapped(target: Target, task: str) -> None:
+def test_recorded_keys_follow_their_tables_even_if_names_are_swapped(target: Target, task: str) -> None:
     session = target.connect()
     session.begin()
     for number, name in enumerate((A, B, LONG), 1):

@@ -165,7 +165,7 @@ def test_a_unique_value_of_another_row_is_an_error_and_overwrites_nothing(
     assert content(session, structure).to_pylist() == [{"id": 1, "u": "a"}]
 
 
-def test_what_is_rolled_back_was_never_there(session: TargetSession, name: TableName) -> None:
+def test_rows_rolled_back_are_not_visible(session: TargetSession, name: TableName) -> None:
     structure = table(name, {"id": INT})
     create(session, structure)
     session.begin()

@@ -53,7 +53,7 @@ def test_shadows_are_remembered_and_forgotten(target: Target, task: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["values", "values-journaled", "postgres", "mariadb"])
-def test_it_moves_with_the_journal_wherever_it_is_broken_off(target: Target, task: str) -> None:
+def test_the_record_changes_with_the_journal_wherever_it_is_interrupted(target: Target, task: str) -> None:
     session = target.connect()
     epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     session.close()

@@ -93,7 +93,7 @@ def test_a_list_that_lets_nothing_pass_is_reported(write: Write) -> None:
     assert failed(write()) == {}, "the log has to be followed, whatever became of its tables"
 
 
-def test_of_tables_that_nobody_has_seen_nothing_is_said(write: Write) -> None:
+def test_no_finding_names_tables_that_were_not_read(write: Write) -> None:
     found = {finding.item for finding in check_one_source(write(source_port=1))}
     assert found == {"relay_directory", "target_connection", "source_connection"}
 
@@ -136,7 +136,7 @@ def with_rules(config: TaskConfig, taken: str, rules: str) -> TaskConfig:
     return load_task(config.path)
 
 
-def test_what_rules_do_not_do_is_reported_and_refuses_nothing(
+def test_rules_without_effect_are_reported_and_not_refused(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, state INT)", database=database)
@@ -255,7 +255,7 @@ def test_tables_without_a_key_are_copied_whole(write: Write, mariadb: Server, da
     )
 
 
-def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
+def test_for_a_task_that_continues_only_joining_tables_are_checked(
     write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
@@ -272,7 +272,7 @@ def test_of_a_task_that_goes_on_the_tables_that_would_join_are_looked_at(
     demand(check_one_source(config, resync=("*.t",)))
 
 
-def test_a_table_that_comes_where_shards_that_are_gone_have_left_rows_keeps_no_task_from_starting(
+def test_rows_left_by_dropped_shards_do_not_prevent_a_start(
     write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
 ) -> None:
     """The table's CREATE TABLE comes later in the log. It waits there if the rows do not fit. The rows stay."""

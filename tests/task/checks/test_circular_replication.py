@@ -401,7 +401,7 @@ def former_values(zone: str) -> str:
     )
 
 
-def test_what_does_not_arrive_yet_is_reported(zoned: Callable[..., TaskConfig], database: str) -> None:
+def test_changes_that_do_not_arrive_yet_are_reported(zoned: Callable[..., TaskConfig], database: str) -> None:
     forwarding = zoned("b", "c", "a")
     assert passing(forwarding) == [
         "this task is to forward changes of zone a, but no task carries them to the source yet",
@@ -449,7 +449,7 @@ def test_a_task_without_a_record_of_its_origins_is_no_hindrance(
     assert failed_findings(ca) == []
 
 
-def test_what_a_task_no_longer_carries_is_recorded_no_longer(
+def test_tables_that_a_task_no_longer_carries_are_removed_from_the_record(
     ring: list[TaskConfig], mysql97: Server, database: str, run_sql: RunSql
 ) -> None:
     ab, bc, ca = ring

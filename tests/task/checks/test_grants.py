@@ -355,7 +355,7 @@ def test_with_exactly_these_a_task_copies_follows_and_is_compared(accounts, run_
 @pytest.mark.parametrize(
     "kinds", [("mariadb", "mysql97"), pytest.param(("mysql97", "mariadb"), marks=pytest.mark.long)]
 )
-def test_what_a_cutover_needs_besides_is_printed_when_asked(
+def test_the_additional_privileges_of_a_cutover_are_printed_on_request(
     kinds: tuple[str, str], accounts, run_sql: RunSql, capsys
 ) -> None:
     start = {"mariadb": start_mariadb, "mysql97": start_mysql97}

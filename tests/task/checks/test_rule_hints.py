@@ -69,7 +69,7 @@ def test_an_expression_without_a_group_extracts_nothing() -> None:
     assert rule_hints(route("ord(.*)"), ORDERS) == []
 
 
-def test_what_is_true_of_many_tables_is_reported_once() -> None:
+def test_a_hint_about_many_tables_is_reported_once() -> None:
     tables = [ORDERS.renamed(TableName("shop", name)) for name in "abc"]
     (finding,) = rule_findings(events("Do", "insert"), tables)
     assert finding.ok

@@ -55,7 +55,9 @@ def test_a_channel(tmp_path: Path) -> None:
         ("name: c\n", "pidts: {on-divergence: lock}\nname: c\n", 1, "pidts.on-divergence"),
     ],
 )
-def test_what_a_channel_does_not_have(tmp_path: Path, before: str, after: str, line: int, named: str) -> None:
+def test_keys_that_a_channel_does_not_have_are_refused(
+    tmp_path: Path, before: str, after: str, line: int, named: str
+) -> None:
     head, _, tail = FILE.rpartition(before) if before.startswith("user") else FILE.partition(before)
     with pytest.raises(ConfigError) as refused:
         _loaded(tmp_path, head + after + tail)

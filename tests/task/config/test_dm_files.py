@@ -44,7 +44,7 @@ def test_a_file_with_everything_in_it_is_taken_as_it_is(load: Load) -> None:
     assert {"target-database.session.sql_mode", "syncers.all.checkpoint-flush-interval"} <= noted
 
 
-def test_its_rules_are_in_force(load: Load) -> None:
+def test_the_rules_of_a_dm_file_have_effect(load: Load) -> None:
     rules = load().rules
     name = TableName("crm_1", "customers_de")
     destination = rules.routes.destination(name)
@@ -68,7 +68,7 @@ def test_its_rules_are_in_force(load: Load) -> None:
     assert not rules.allow(TableName("crm_x", "t"))
 
 
-def test_what_the_task_file_calls_its_rules_is_kept_for_people(load: Load) -> None:
+def test_the_names_of_rules_are_kept_for_messages(load: Load) -> None:
     name = TableName("crm_1", "customers_de")
     fitting = [(rule.map, rule.name) for rule in load().rule_names if rule.fits(name, case_sensitive=False)]
     assert fitting == [

@@ -94,7 +94,7 @@ def test_one_mistake_is_reported_as_itself(tmp_path: Path) -> None:
         ("{type: postgres, host: h, user: u}", "bad-value", "Write postgresql."),
     ],
 )
-def test_what_may_be_meant_is_said(tmp_path: Path, target: str, code: str, todo: str) -> None:
+def test_a_misspelt_key_gets_a_suggestion(tmp_path: Path, target: str, code: str, todo: str) -> None:
     error = refused(tmp_path, f"name: s\ntask-mode: all\ntarget-database: {target}\n")
     assert (error.code, error.todo, error.where.line) == (code, todo, 3)
 

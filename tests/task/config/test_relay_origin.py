@@ -59,7 +59,7 @@ def test_files_are_relative_to_the_task_file_and_a_name_is_found(folder: Path) -
         ('url: "https://h", token-file: token, port: 1', "unknown-key", "port"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_its_key(folder: Path, block: str, code: str, key: str) -> None:
+def test_unusable_settings_are_refused_with_their_key(folder: Path, block: str, code: str, key: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(folder, block)
     assert refused.value.code == code

@@ -33,7 +33,7 @@ def _loaded(tmp_path: Path, text: str = FILE) -> TaskConfig:
     return load_task(path, {})
 
 
-def test_what_a_standby_does_not_say_is_as_in_from(tmp_path: Path) -> None:
+def test_settings_that_a_standby_lacks_are_those_of_from(tmp_path: Path) -> None:
     source = _loaded(tmp_path).source
     assert [(one.host, one.port, one.user, one.password) for one in source.servers] == [
         ("a", 3306, "u", "secret"),

@@ -93,7 +93,7 @@ def test_passwords_are_in_no_representation(load: Load) -> None:
     assert "secret" not in repr(load(TASK))
 
 
-def test_our_own_block_is_read(load: Load, tmp_path: Path) -> None:
+def test_the_block_pidts_is_read(load: Load, tmp_path: Path) -> None:
     config = load(
         TASK
         + dedent("""\

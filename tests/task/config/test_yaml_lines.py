@@ -61,7 +61,7 @@ def test_anchors_and_merges_work_and_own_keys_win() -> None:
         ("a: 1\nb: \x00\n", "bad-yaml", 2, "U+0000"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_line(text: str, code: str, line: int, said: str) -> None:
+def test_mistakes_are_reported_with_their_line(text: str, code: str, line: int, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_yaml(text, FILE)
     error = caught.value

@@ -122,7 +122,7 @@ def test_a_zone_that_no_program_writes_to_need_not_feed_another_one(write: Write
     assert task(write(text), "a-c").target.port == 3308
 
 
-def test_what_decides_a_conflict_is_said_once(write: Write) -> None:
+def test_the_rule_for_conflicts_is_shown_once(write: Write) -> None:
     """A zone that is no MySQL or MariaDB server has no conflicts."""
     text = FILE.replace("  relay", "  conflict: version\n  version-column: v\n  relay", 1)
     assert task(write(text), "a-b").zones.converges

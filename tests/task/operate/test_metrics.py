@@ -62,7 +62,7 @@ def test_stage_and_lag_are_those_of_each_source() -> None:
     assert series(shown, "pidts_lag_seconds") == {("north",): 0.25}, "what nobody knows is not shown as 0"
 
 
-def test_what_was_brought_is_counted() -> None:
+def test_applied_rows_are_counted() -> None:
     rows = {"inserted": 1, "updated": 2, "deleted": 3, "copied": 45_000, "stale": 0}
     shown = progress(rows=rows, batches=9)
     assert series(shown, "pidts_rows_total") == {(name,): count for name, count in rows.items()}
@@ -87,7 +87,7 @@ def test_only_tables_that_are_being_copied_have_series_of_their_own() -> None:
     assert series(beside, "pidts_copied_rows") == {("south", "a.b"): 1}
 
 
-def test_what_is_stalled_has_its_code_and_the_time() -> None:
+def test_a_stalled_table_has_its_code_and_the_time() -> None:
     shown = progress(halt("a"), halt("b", since=50.0), halt("b", since=40.0), halt("", "other", since=0.0))
     assert series(shown, "pidts_halted_since_seconds") == {
         ("target-refused", "north", "shop.a"): 100,

@@ -122,7 +122,7 @@ def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: World) -> None:
         world.task_orders.find("there")
 
 
-def test_what_the_target_has_is_past_ordering(world: World) -> None:
+def test_no_command_is_accepted_for_applied_changes(world: World) -> None:
     world.halt("s1", change("a", at(1)))
     world.session.begin()
     world.session.meta.journal.write(
@@ -134,7 +134,7 @@ def test_what_the_target_has_is_past_ordering(world: World) -> None:
         world.task_orders.find()
 
 
-def test_an_order_stands_at_its_own_source(world: World) -> None:
+def test_a_ddl_command_is_recorded_for_its_own_source(world: World) -> None:
     world.halt("s1", change("a", at(1)))
     world.halt("s2", change("a", at(1)))
     found = world.task_orders.find(str(at(1)), "s2")
@@ -185,7 +185,7 @@ def test_shards_that_wait_are_one_lock(world: World) -> None:
         find_lock([lock, lock], "")
 
 
-def test_of_several_locks_the_one_is_meant_where_somebody_stands(world: World) -> None:
+def test_a_command_is_for_the_lock_at_which_a_shard_waits(world: World) -> None:
     world.halt("s1", awaits("t_1", at(1)))
     (first,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.owner, lsn=at(2)),))
@@ -241,7 +241,7 @@ def _sealed(kind: int, body: bytes) -> bytes:
 
 
 @pytest.mark.usefixtures("relay")
-def test_what_waits_is_counted_in_the_relay(world: World) -> None:
+def test_waiting_changes_are_counted_in_the_relay(world: World) -> None:
     config = world.parts[0]
     a, b = (TableName("shop", name) for name in "ab")
     found, other, nothing, both = backlogs(config, [([a], at(3)), ([b], at(8)), ([a], at(12)), ([a, b], at(9))])
@@ -303,7 +303,7 @@ def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_all_the_same(wo
     assert 9 * 123 <= also.log_bytes <= 9 * 123 + 5 * 200, "all is of these two"
 
 
-def test_nothing_but_skip_is_ordered_about_a_table_that_comes(world: World) -> None:
+def test_a_new_table_accepts_only_skip(world: World) -> None:
     world.halt("s1", change("t_9", at(1), "shard-structure"))
     comes = world.task_orders.find()
     for kind, statements in (

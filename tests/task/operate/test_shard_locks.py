@@ -57,7 +57,7 @@ def test_who_goes_on_is_decided_by_structures_and_not_by_words() -> None:
     assert names(split_by_agreement(lock(a, replace(c, source="t", halt=b.halt)), a)[1]) == []
 
 
-def test_one_that_is_a_change_behind_does_not_go_on_with_the_others() -> None:
+def test_a_shard_one_change_behind_does_not_continue_with_the_others() -> None:
     ahead = shard("a", "ALTER TABLE a ADD y INT", "s: shop.b", code="shard-awaits")
     behind = shard("b", "ALTER TABLE b ADD x INT", "s: shop.c", code="shard-awaits")
     follows = shard("c", "ALTER TABLE c ADD y INT", "s: shop.a", code="shard-awaits")

@@ -78,11 +78,11 @@ def test_a_task_that_is_not_behind_has_no_slow_stage_however_busy_it_is() -> Non
     assert slow_stage(replace(BEHIND, lag_seconds=None)) is None
 
 
-def test_nothing_is_named_where_no_stage_stands_out() -> None:
+def test_no_stage_is_named_if_all_are_similar() -> None:
     assert slow_stage(working(steps={"": 0.9, "apply": 0.1}, waited=0.05)) is None
 
 
-def test_there_are_five_stages_with_what_is_known_of_each() -> None:
+def test_the_report_has_five_stages_with_the_known_facts_of_each() -> None:
     known = replace(
         BEHIND,
         rows_a_second=500.0,

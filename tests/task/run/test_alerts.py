@@ -204,7 +204,7 @@ def test_conditions_are_reported_once_bundled_and_once_more_when_they_are_over(
     alerts.close()
 
 
-def test_what_nobody_knows_is_not_over(tmp_path: Path, webhook: Webhook) -> None:
+def test_an_unknown_condition_is_not_over(tmp_path: Path, webhook: Webhook) -> None:
     alerts = begun(tmp_path, webhook.receiver)
     alerts.look(progress(halted=(halt("a"),), lag_seconds=100.0))
     alerts.drain(30)

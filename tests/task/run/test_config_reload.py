@@ -73,7 +73,7 @@ def test_every_setting_is_decided_upon() -> None:
     assert decided == {field.name for field in fields(TaskConfig)}
 
 
-def test_what_is_followed_and_how_much_at_once_is_taken_over(write: Callable[..., TaskConfig]) -> None:
+def test_rules_and_limits_are_applied_while_the_task_runs(write: Callable[..., TaskConfig]) -> None:
     running = write()
     more = write(tables="{db-name: a, tbl-name: '*'}", extra="pidts: {copy-rate: 100, chunk-rows: 7}")
     found = difference(running, more)
@@ -179,7 +179,7 @@ def looks(watch: FileWatch) -> list[bool]:
     return [watch.is_changed() for _ in range(3)]
 
 
-def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
+def test_changes_that_cannot_be_applied_are_reported_and_the_task_continues(
     write: Callable[..., TaskConfig],
     mariadb: Server,
     postgres: Server,

@@ -61,7 +61,7 @@ def test_a_table_with_locked_rows_waits_for_an_operator(attempts: Any, target: V
     assert attempts._may_copy_again(replace(HALT, tables=(TableName("shop", "u"),)))
 
 
-def test_what_is_to_be_ordered_is_known_until_it_is_ordered(attempts: Any, target: ValuesTarget) -> None:
+def test_a_requested_copy_is_remembered_until_it_begins(attempts: Any, target: ValuesTarget) -> None:
     attempts._copy_again(HALT)
     with closing(target.connect()) as session:
         target.store.hook = Crashes([0])

@@ -121,6 +121,6 @@ def test_a_run_moves_them_beside_its_work(
     assert session.rows("SELECT max(id) FROM shop.whole") == [(42,)]
 
 
-def test_only_postgresql_needs_it(tmp_path: Path) -> None:
+def test_only_postgresql_needs_counters_ahead(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only a PostgreSQL has counters"):
         load_task(written(tmp_path, {"host": "h", "user": "u"}, **{"counters-ahead": True}))

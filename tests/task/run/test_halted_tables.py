@@ -154,9 +154,7 @@ def test_all_tables_that_land_in_one_are_halted_together(halting: HaltedTables) 
     assert (halt.tables, halt.lsn) == ((B, C), Lsn(0, 1, 100))
 
 
-def test_one_of_them_is_halted_alone_where_it_is_reported_with_its_row(
-    halting: HaltedTables, target: TargetSession
-) -> None:
+def test_a_refused_shard_is_halted_alone_if_its_row_is_known(halting: HaltedTables, target: TargetSession) -> None:
     assert halting.can_leave_out(Halted("target-refused", "no", where=Where(source="s", table="shop.c", key="id=7")))
     (halt,) = halting.rows
     assert (halt.tables, halt.lsn, halt.key) == ((C,), STATE.lsn, "id=7")
@@ -186,7 +184,7 @@ def test_a_table_may_have_the_name_of_the_one_that_others_become_with_it(target:
         refused("shop.a", "bad-bytes", DecodeError),
     ],
 )
-def test_what_may_concern_others_ends_the_run(halting: HaltedTables, error: Halted) -> None:
+def test_an_error_that_may_concern_other_tables_ends_the_run(halting: HaltedTables, error: Halted) -> None:
     assert not halting.can_leave_out(error)
     assert halting.rows == ()
 

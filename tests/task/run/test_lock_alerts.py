@@ -227,7 +227,7 @@ def test_an_address_gets_the_document_and_no_text_has_the_address(
         (AlertReceiver(webhook="http://127.0.0.1:notaport/hidden"), "InvalidURL"),
     ],
 )
-def test_what_keeps_an_alert_from_its_receiver_is_reported(receiver: AlertReceiver, said: str) -> None:
+def test_a_failed_delivery_of_an_alert_is_reported(receiver: AlertReceiver, said: str) -> None:
     problem = deliver(receiver, {"rows": 2})
     assert said in problem
     assert "hidden" not in problem

@@ -162,7 +162,7 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_sho
     assert any(note.startswith("extra rows") for note in begun.notes)
 
 
-def test_what_stays_of_a_shard_that_begins_anew_is_reported_at_once(task: Task) -> None:
+def test_rows_that_stay_of_a_shard_that_begins_anew_are_reported_at_once(task: Task) -> None:
     task.start("a")
     task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
     task.start("b")

@@ -70,12 +70,12 @@ def test_a_halt_at_the_same_place_is_reported_as_of_before(target: TargetSession
         waits(B, 200, statement=""),
     ],
 )
-def test_what_is_past_or_failed_or_is_nobody_s_goes(target: TargetSession, halt: Halt) -> None:
+def test_passed_failed_and_ownerless_halts_are_removed(target: TargetSession, halt: Halt) -> None:
     begun(target, halt)
     assert recorded(target) == []
 
 
-def test_what_another_shard_has_made_for_it_goes(target: TargetSession) -> None:
+def test_a_halt_is_removed_when_another_shard_has_made_the_change(target: TargetSession) -> None:
     target.meta.prepare()
     target.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=at(100)))
     target.begin()
@@ -87,7 +87,7 @@ def test_what_another_shard_has_made_for_it_goes(target: TargetSession) -> None:
     assert [halt.lsn for halt in recorded(target)] == [at(300)]
 
 
-def test_it_is_off_the_record_when_its_table_is_past_it(target: TargetSession) -> None:
+def test_a_halt_is_removed_when_its_table_has_passed_it(target: TargetSession) -> None:
     recall = begun(target, waits(B, 200), waits(A, 600))
     recall.drop_past_records(SERVER, STATE.at, [A, B])
     assert len(recorded(target)) == 2

@@ -18,7 +18,7 @@ structlog.get_logger().info("following the source")
 """
 
 
-def test_its_lines_are_text_with_a_date_and_none_is_left_out() -> None:
+def test_the_log_has_all_lines_as_text_with_a_date() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=True)
     assert re.match(r"\S*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d.*following the source", done.stderr), done.stderr
     assert done.stdout == ""

@@ -88,7 +88,7 @@ def test_each_source_has_a_configuration_of_its_own(write: Write) -> None:
     assert load_part(path, "south") == south
 
 
-def test_what_needs_a_single_source_says_so(write: Write) -> None:
+def test_settings_for_a_single_source_are_refused_for_several(write: Write) -> None:
     path = write(TASK)
     with pytest.raises(ConfigError, match="2 sources") as caught:
         load_task(path, {})
@@ -338,7 +338,7 @@ def test_parts_are_over_when_each_was_found_there_once_more_after_the_last_came(
     assert completion.found("two", arrived=False), "whatever comes after that is another day's"
 
 
-def test_what_one_part_does_for_another_makes_both_be_looked_at_anew(clock: list[float]) -> None:
+def test_an_action_of_one_part_for_another_makes_both_check_again(clock: list[float]) -> None:
     moves = 0
     completion = RunCompletion(2, lambda: moves)
     for source in ("one", "two"):
@@ -418,7 +418,7 @@ def test_an_error_stays_of_its_kind_beside_another_source() -> None:
 
 
 @pytest.mark.parametrize("sources", [("north",), ("north", "south")])
-def test_what_is_logged_of_a_source_says_so(sources: tuple[str, ...]) -> None:
+def test_log_lines_about_a_source_name_it(sources: tuple[str, ...]) -> None:
     with capture_logs([merge_contextvars]) as lines:
         side_by_side(
             {source: lambda _: structlog.get_logger().info("gone on") for source in sources}, threading.Event()

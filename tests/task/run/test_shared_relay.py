@@ -57,7 +57,7 @@ def until(condition: Callable[[], object], meanwhile: Callable[[], None], second
         time.sleep(0.02)
 
 
-def test_one_fills_it_and_the_other_takes_over(
+def test_one_replicator_fills_the_relay_and_another_takes_over(
     replicators: list[ReplicatorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replicator_process, "_LOCK_WAIT_SECONDS", 0.0)
@@ -142,6 +142,6 @@ def test_lengths_of_time(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "90", "h", "1 h", "-1h", "1h!", "1.5h", "\u0661h", "99999d", "1w"])
-def test_what_is_no_length_of_time(text: str) -> None:
+def test_texts_that_are_no_duration_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_duration(text)

@@ -212,7 +212,7 @@ def test_a_table_that_the_rules_let_pass_joins_behind_what_was_applied(task: Tas
     assert task.state().copy[task.name("u")] == joined
 
 
-def test_what_the_log_makes_comes_by_the_log_and_what_is_renamed_into_the_rules_joins(task: Task) -> None:
+def test_created_tables_come_by_the_log_and_renamed_ones_join(task: Task) -> None:
     task.follow("t", "w", "n", "made", "like_t", "like_x")
     task.sql("CREATE TABLE x (id INT PRIMARY KEY, a INT)", "INSERT INTO x VALUES (1, 1)")
     task.start()
@@ -241,7 +241,7 @@ def test_a_table_whose_name_another_one_has_taken_begins_anew_and_so_does_what_b
     assert task.start(renames=True).joined == ()
 
 
-def test_of_a_table_that_is_gone_again_the_rows_are_passed_over(task: Task) -> None:
+def test_rows_of_a_table_that_was_dropped_again_are_skipped(task: Task) -> None:
     task.sql("CREATE TABLE x (id INT PRIMARY KEY)")
     task.start()
     task.follow("t", "gone")

@@ -103,7 +103,7 @@ def test_batches_may_end_while_the_progress_is_looked_at() -> None:
     assert shown[-1].batches > 0
 
 
-def test_it_is_said_that_work_waits_for_spark(clock: list[float]) -> None:
+def test_the_progress_says_that_work_waits_for_spark(clock: list[float]) -> None:
     shown: list[Progress] = []
     tracker = Tracker("t", "s", shown.append)
     tracker.resumed(state(), "", "")

@@ -53,7 +53,7 @@ def test_the_most_exact_choice_counts() -> None:
         ("tinyint(1)", "money", "'money' is no target type that can be chosen"),
     ],
 )
-def test_what_cannot_be_is_refused_when_the_file_is_read(source: str, target: str, words: str) -> None:
+def test_impossible_choices_are_refused_when_the_file_is_read(source: str, target: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         TypeChoice.parse(source, target)
 

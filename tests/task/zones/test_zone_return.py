@@ -66,7 +66,7 @@ def test_nothing_changes_while_tasks_of_the_zone_run() -> None:
 
 
 @pytest.mark.parametrize("unsent", [None, Counter({ORDERS: 2})])
-def test_what_others_have_not_got_is_given_up_only_on_demand(unsent: Counter[TableName] | None) -> None:
+def test_changes_that_other_zones_lack_are_given_up_only_on_demand(unsent: Counter[TableName] | None) -> None:
     assert run(unsent, Counter()) == (["unsent"], "zone-unsent")
     assert run(unsent, Counter(), discard=True)[0][-1] == "begin"
 
@@ -85,7 +85,7 @@ def checkpoint(at: int, worker: int, held: int | None = None) -> Checkpoint:
     return Checkpoint(task="ca", source="c", worker=worker, lsn=state.lsn, position=place, copy=state.copy_json())
 
 
-def test_what_a_table_has_not_got_that_waits_in_another_zone_is_unsent() -> None:
+def test_changes_of_a_table_that_waits_in_another_zone_are_unsent() -> None:
     assert read_up_to([checkpoint(900, 0), checkpoint(800, 1)]) == Position("bin.000001", 800)
     assert read_up_to([checkpoint(900, 0, held=304), checkpoint(800, 1)]) == Position("bin.000001", 304)
     assert read_up_to([]) is None

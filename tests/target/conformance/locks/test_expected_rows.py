@@ -122,7 +122,7 @@ PLANTED: dict[str, Plant] = {
         *product(["a number", "a unique value", "no row"], [OnDivergence.WARN, OnDivergence.HALT]),
     ],
 )
-def test_what_differs_is_treated_as_by_reading(
+def test_differences_are_treated_as_if_rows_were_read(
     target: Target, session: TargetSession, task: str, structure: Table, planted: str, policy: OnDivergence
 ) -> None:
     ours = [

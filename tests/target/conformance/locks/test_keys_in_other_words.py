@@ -420,7 +420,7 @@ def test_somebody_alters_the_collation_of_a_key_while_rows_are_locked(
 
 
 @pytest.mark.parametrize("kind", [*MYSQL, "postgres"])
-def test_what_a_batch_asks_does_not_grow_with_the_locks(
+def test_a_batchs_queries_do_not_grow_with_the_locks(
     session: TargetSession, target: Target, task: str, name: TableName
 ) -> None:
     kind = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin")

@@ -96,7 +96,7 @@ def bits(rows: list[Row]) -> list[str]:
     return [repr(one) for one in rows]
 
 
-def test_only_what_changes_is_written_and_every_row_is_as_it_should_be(
+def test_only_changed_columns_are_written_and_every_row_is_right(
     target: Target, session: TargetSession, task: str, structure: Table, kind: str, sent: list[str]
 ) -> None:
     rows = {key: row(key) for key in range(ROWS)}

@@ -77,7 +77,9 @@ def test_a_change_behind_one_that_was_made_already_is_set_aside(
     assert [(one.shown, one.why) for one in locks(session, alone.task, structure)] == [("id=5", WHY.format(alone.task))]
 
 
-def test_it_is_set_aside_in_the_same_batch(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
+def test_a_following_change_is_set_aside_in_the_same_batch(
+    session: TargetSession, structure: Table, alone: ZoneTask
+) -> None:
     put(session, structure, TWO)
     alone.apply(structure, SET, BACK)
     assert content(session, structure) == [TWO]
@@ -160,9 +162,7 @@ def test_among_many_records_all_are_looked_at(
         assert record.has_noted(structure.name, now + 100) is is_noted
 
 
-def test_what_a_repair_has_brought_was_not_made_already(
-    session: TargetSession, structure: Table, alone: ZoneTask
-) -> None:
+def test_rows_of_a_repair_were_not_made_already(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
     put(session, structure, TWO)
     session.begin()
     session.meta.safe_range.save(alone.task, "s", lsn(alone.at + 2))
@@ -225,7 +225,7 @@ def test_a_task_without_a_zone_keeps_no_record(session: TargetSession, structure
     assert content(session, structure) == [ONE]
 
 
-def test_it_counts_for_keys_that_the_target_holds_equal(
+def test_a_change_made_already_counts_for_equal_keys(
     target: Target, session: TargetSession, name: TableName, alone: ZoneTask
 ) -> None:
     if isinstance(target, ValuesTarget):

@@ -130,7 +130,7 @@ def test_a_value_that_is_unique_on_the_source_alone_locks_no_row(
     assert [key for key, *_ in content(session, structure)] == [1, 3, 7, 8]
 
 
-def test_what_needs_the_value_that_a_row_keeps_waits_for_it(
+def test_a_row_that_needs_a_kept_value_waits_for_it(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
     put(session, structure, (7, "x", 5, "seven"), (1, "a", 1, "a"))

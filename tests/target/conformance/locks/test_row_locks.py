@@ -506,7 +506,7 @@ def test_a_row_is_kept_and_its_held_changes_are_dropped_together_or_neither(
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])
-def test_of_two_who_resolve_a_row_at_once_one_does(
+def test_only_one_of_two_commands_resolves_a_row(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
     put(session, structure, (1, "theirs", 1))
@@ -530,7 +530,7 @@ def test_of_two_who_resolve_a_row_at_once_one_does(
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56", "postgres"])
-def test_what_a_program_writes_while_its_row_is_resolved_stays(
+def test_a_programs_write_during_a_resolution_stays(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
     put(session, structure, (1, "theirs", 1))

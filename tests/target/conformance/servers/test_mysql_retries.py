@@ -228,7 +228,7 @@ def test_rows_that_are_read_to_be_changed_are_locked(
         *((number, Halted) for number in (1048, 1062, 1146, 1153, 1264, 1366, 1406, 1452, 8004, 8025)),
     ],
 )
-def test_what_may_pass_is_distinguished_from_what_will_not(number: int, kind_of_error: type[Exception]) -> None:
+def test_temporary_errors_are_distinguished_from_permanent_ones(number: int, kind_of_error: type[Exception]) -> None:
     assert isinstance(translate(pymysql.err.OperationalError(number, "text"), "a.b"), kind_of_error)
 
 

@@ -84,7 +84,7 @@ def test_a_table_of_partitions_is_emptied(session: PostgresSession, structure: T
     assert session.schema.misfits(after) == []
 
 
-def test_what_is_there_already_is_not_made_again(session: PostgresSession, structure: Table) -> None:
+def test_existing_objects_are_not_created_again(session: PostgresSession, structure: Table) -> None:
     session.execute(f"ALTER TABLE {place(structure)} ADD z int NOT NULL DEFAULT 3, DROP COLUMN w")
     session.execute(f"CREATE INDEX ON {place(structure)} (v)")
     after = follow(session, structure, "ALTER TABLE {t} ADD z INT NOT NULL DEFAULT 3, DROP w, ADD KEY k (v)")
@@ -108,7 +108,7 @@ def test_keys_are_made_anew_where_the_old_ones_go(session: PostgresSession, stru
     assert keys == [(("old",), False), (("v",), True), (("w",), False)]
 
 
-def test_what_depends_on_a_table_keeps_it_and_nothing_else_happens(session: PostgresSession, structure: Table) -> None:
+def test_a_table_with_dependent_objects_stays_unchanged(session: PostgresSession, structure: Table) -> None:
     view = f'"{structure.name.schema}"."{structure.name.name}_v"'
     session.execute(f"CREATE VIEW {view} AS SELECT v FROM {place(structure)}")
     for sql in ("DROP TABLE {t}", "ALTER TABLE {t} ADD z INT, DROP v", "ALTER TABLE {t} MODIFY v BIGINT"):

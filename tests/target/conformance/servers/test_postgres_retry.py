@@ -61,7 +61,7 @@ def commit(target: Target, session: PostgresSession, structure: Table, task: str
 
 
 @pytest.mark.parametrize("state", PASSES)
-def test_what_may_pass_is_tried_again(
+def test_temporary_errors_are_retried(
     target: Target, session: PostgresSession, structure: Table, task: str, state: str
 ) -> None:
     failing(session, structure, state)
@@ -71,7 +71,7 @@ def test_what_may_pass_is_tried_again(
 
 
 @pytest.mark.parametrize("state", STAYS)
-def test_what_stays_stops_at_once_and_names_the_table(
+def test_a_permanent_error_stops_at_once_and_names_the_table(
     target: Target, session: PostgresSession, structure: Table, task: str, state: str
 ) -> None:
     failing(session, structure, state)
