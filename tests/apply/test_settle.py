@@ -69,7 +69,7 @@ def test_a_copy_batch_is_distinguished_by_its_progress():
     assert settle(at(10, copy="b"), Lsn(0, 1, 10), at(10, copy="b"), rows=3) is Outcome.ALREADY
 
 
-def test_an_attempt_that_wakes_up_behind_a_later_batch_of_the_same_place_does_not_take_it_back():
+def test_an_attempt_that_wakes_up_after_a_later_batch_of_the_same_place_does_not_take_it_back():
     third = at(10, copy="c", batch=3)
     assert settle(third, Lsn(0, 1, 10), at(10, copy="b", batch=2), rows=3) is Outcome.ALREADY
 

@@ -235,7 +235,7 @@ def test_statements_that_concern_no_other_source_are_run() -> None:
     assert renamed.change.statement.pairs == ((TableName("shop", "a"), TableName("shop", "b")),)
 
 
-def test_a_table_made_anew_replaces_nothing_of_others() -> None:
+def test_a_table_created_anew_replaces_nothing_of_others() -> None:
     what = found("CREATE OR REPLACE TABLE t_1 (id INT PRIMARY KEY, c INT)", ONE, "t_1", sharing=shared("t_9"))
     assert what is not None
     assert isinstance(what.change.statement, CreateTable)

@@ -180,7 +180,7 @@ def test_a_filter_applies_to_the_statements_on_the_shadow_table(driver: Callable
 
 
 @pytest.mark.parametrize("is_filling", [True, False])
-def test_a_copy_that_is_under_way_begins_anew(driver: Callable[..., Driver], *, is_filling: bool) -> None:
+def test_a_copy_in_progress_begins_anew(driver: Callable[..., Driver], *, is_filling: bool) -> None:
     task = driver()
     for sql in SHADOWED:
         task.ddl(sql)

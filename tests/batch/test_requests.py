@@ -91,7 +91,7 @@ def test_the_last_chunk_ends_the_request(tmp_path):
     assert (found.last_key, found.is_last, found.rows) == ((99, "z"), True, 0)
 
 
-def test_going_through_the_target_ends_behind_its_last_key(tmp_path):
+def test_going_through_the_target_ends_after_its_last_key(tmp_path):
     request = replace(REQUEST, phase=Phase.EXTRAS)
     cut = CutRequest(request, (RequestedChunk(request, 1, 200),), None)
     found = settled(tmp_path, cut, Fetched(lsn(4), lsn(5), 200, last_key="text"))

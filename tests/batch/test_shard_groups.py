@@ -353,7 +353,7 @@ def test_reports_of_a_closed_attempt_do_not_count_after_the_next_one() -> None:
     assert groups.agreed(T) == V1
 
 
-def test_a_failure_after_which_nobody_else_can_go_on_moves_nothing() -> None:
+def test_a_failure_after_which_nobody_else_can_continue_moves_nothing() -> None:
     groups = begun("a")
     for _ in range(3):
         run = arrive(groups, came("a"))

@@ -101,7 +101,7 @@ def test_a_two_phase_alter_is_reported_once():
     assert alters == ["ALTER TABLE m COMMENT 'one'", "ALTER TABLE m ADD COLUMN w int"]
 
 
-def test_going_on_after_a_change_gives_those_behind_it():
+def test_continuing_after_a_change_gives_those_after_it():
     _, _, everything = events_of("mysql97-transactions")
     for place in range(0, len(everything), 5):
         _, _, rest = events_of("mysql97-transactions", after=everything[place].lsn)

@@ -29,7 +29,7 @@ def test_any_bytes_many_times_over(data, times, start):
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
-def test_a_sum_goes_on_where_another_ended(data, cut):
+def test_a_sum_continues_where_another_ended(data, cut):
     assert compiled(data[cut:], compiled(data[:cut])) == zlib.crc32(data)
 
 

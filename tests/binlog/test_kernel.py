@@ -56,7 +56,7 @@ def test_without_checksums_too(name):
 
 
 @pytest.mark.parametrize("name", MOVING)
-def test_going_on_behind_any_row_gives_the_same_rest(name):
+def test_continuing_after_any_row_gives_the_same_rest(name):
     recording = load(name)
     lsns = {
         lsn

@@ -99,7 +99,7 @@ def test_rows_are_numbered_in_the_order_of_the_log(name):
 
 
 @pytest.mark.parametrize("name", [name for name in kept() if name.endswith("transactions")])
-def test_going_on_after_any_row_gives_exactly_the_rows_behind_it(name):
+def test_continuing_after_any_row_gives_exactly_the_rows_after_it(name):
     recording = load(name)
     everything = decode(recording, *recording.tables)
     lsns = sorted(lsn for batch in everything for lsn in batch.rows.column("lsn").to_pylist())
@@ -121,7 +121,7 @@ def test_rows_of_a_compressed_transaction_lie_at_the_event_around_them():
 
 
 @pytest.mark.parametrize("name", ["mysql56-transactions", "mysql97-transactions"])
-def test_rows_that_are_too_many_for_one_batch_go_on_in_the_next(name, monkeypatch):
+def test_rows_that_are_too_many_for_one_batch_continue_in_the_next(name, monkeypatch):
     recording = load(name)
     whole = {batch.table.name: batch.rows for batch in decode(recording, *recording.tables)}
     monkeypatch.setattr("pidts.binlog.decode.BATCH_BYTES", 20)

@@ -59,7 +59,7 @@ def test_one_wrong_bit_is_noticed(name):
                 walker.feed(damaged)
 
 
-def test_positions_go_on_where_the_header_field_wraps():
+def test_positions_continue_where_the_header_field_wraps():
     walker = LogWalker("bin.000001", 2**32 - 40, PLAIN)
     assert walker.feed(raw(EventType.STOP, b"x" * 11, log_pos=2**32 - 10)).offset == 2**32 - 40
     assert walker.feed(raw(EventType.STOP, b"x" * 11, log_pos=20)).offset == 2**32 - 10

@@ -156,7 +156,7 @@ def taken(wanted: LogRange, transactions: list[Transaction]) -> list[bool]:
         (datetime.fromtimestamp(1001, UTC), [False, True]),
     ],
 )
-def test_a_range_begins_behind_its_start(start: Any, expected: list[bool]) -> None:
+def test_a_range_begins_after_its_start(start: Any, expected: list[bool]) -> None:
     both = [transaction(100, "0-1-1", 1000), transaction(200, "0-1-2", 1005)]
     assert taken(LogRange(start), both) == expected
 

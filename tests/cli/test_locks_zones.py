@@ -102,7 +102,7 @@ def test_one_command_ends_the_locks_of_both_zones(pair: Pair, capsys: pytest.Cap
     assert pair.rows("a") == pair.rows("b") == [(1, "of a", 1), (2, "of b", 2)]
 
 
-def test_no_lock_is_resolved_while_changes_are_under_way(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_lock_is_resolved_while_changes_are_in_progress(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     pair.locked(capsys)
     pair.be_at("a-b", Lsn(0, 1, 200))
     words = ["locks", "resolve", f"{pair.file}@a-b", pair.ids["id=1"], "--take", "source", "--yes"]

@@ -32,7 +32,7 @@ def texts(batch, side):
     return [None if text is None else json.loads(text) for text in json_images(PLAIN, batch.rows, side).to_pylist()]
 
 
-def test_an_insert_behind_a_delete_with_the_same_columns_keeps_its_values():
+def test_an_insert_after_a_delete_with_the_same_columns_keeps_its_values():
     old, new = {"id": 1, "a": 1, "b": "x", "u": None}, {"id": 9, "a": 9, "b": None, "u": None}
     held = (["id", "a"], ["id", "a"])
     batch = batch_of(PLAIN, [(Op.DELETE, old, None), (Op.INSERT, None, new)], held=[held, held])

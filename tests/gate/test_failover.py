@@ -38,7 +38,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, run_sql: RunSql) -> Ite
 
 
 @pytest.mark.timeout(500)
-def test_a_channel_goes_on_at_the_standby(
+def test_a_channel_continues_at_the_standby(
     pair: Pair,
     mysql97: Server,
     make_channel: Callable[..., Task],

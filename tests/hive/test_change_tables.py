@@ -138,7 +138,7 @@ def test_changes_are_published_by_day_and_once(world: World) -> None:
         (CatalogConnection, "commit", 1, False),
     ],
 )
-def test_a_transaction_that_is_broken_off_leaves_no_change(
+def test_a_transaction_that_is_interrupted_leaves_no_change(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
     world.write((1, 10), logged=[inserted(world, 10, 1)])
@@ -192,7 +192,7 @@ def test_a_commit_without_an_answer_keeps_what_it_has_recorded(world: World, mon
         (ChangeRecord, "published", 1, True),
     ],
 )
-def test_a_broken_publication_is_put_right_by_the_next_one(
+def test_a_broken_publication_is_repaired_by_the_next_one(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
     if owner is places and world.session.files.startswith("s3:"):
@@ -257,7 +257,7 @@ def test_a_new_column_comes_into_all_partitions_with_the_table(world: World, mon
     assert seen(world, ("id", "note")) == [(1, None), (2, None), (3, "x")]
 
 
-def test_a_change_table_without_the_property_of_its_table_goes_on(
+def test_a_change_table_without_the_property_of_its_table_continues(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An earlier version, which did not write the property, created the table."""
@@ -335,7 +335,7 @@ def test_days_end_after_the_time_that_they_are_kept(world: World) -> None:
     assert there == [f"pidts_day={day}" for day in (late, *kept)], "readers that have begun keep a day's files"
 
 
-def test_a_change_table_of_somebody_else_stays_and_the_changes_wait(world: World) -> None:
+def test_a_change_table_of_another_program_stays_and_the_changes_wait(world: World) -> None:
     other = change_publication.MetastoreTable(
         database="shop", name="orders_changes", location="file:///nowhere/x", columns=[("id", "int")], properties={}
     )

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
         (PublicationRecord, "put", 2, True, True),
     ],
 )
-def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_puts_it_right(
+def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool, shows_new: bool
 ) -> None:
     now = [1_900_000_000.0]
@@ -99,7 +99,7 @@ def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
         (PublicationRecord, "remove", 1, True),
     ],
 )
-def test_a_dropped_table_leaves_the_metastore_whatever_breaks_off(
+def test_a_dropped_table_leaves_the_metastore_whatever_is_interrupted(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
     world.write((1, 1))
@@ -118,7 +118,7 @@ def test_a_dropped_table_leaves_the_metastore_whatever_breaks_off(
     assert world.session.published.of("to-hive") == {}
 
 
-def test_a_table_of_somebody_else_stays(world: World) -> None:
+def test_a_table_of_another_program_stays(world: World) -> None:
     other = MetastoreTable(
         database="shop", name="orders", location="file:///nowhere/orders", columns=[("id", "int")], properties={}
     )

@@ -29,7 +29,7 @@ def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) 
         yield found
 
 
-def test_states_move_changes_go_on_and_former_states_are_removed(
+def test_states_move_changes_continue_and_former_states_are_removed(
     world: World, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1_900_000_000.0]

@@ -33,13 +33,13 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert complaints == []
 
 
-def test_the_unit_leaves_tasks_at_work_and_keeps_its_state_private() -> None:
+def test_the_unit_leaves_tasks_running_and_keeps_its_state_private() -> None:
     lines = (DEPLOY / "pidts.service").read_text("utf-8").splitlines()
     for wanted in ("KillMode=process", "StateDirectoryMode=0700", "UMask=0077", "NoNewPrivileges=true", "User=pidts"):
         assert wanted in lines
 
 
-def test_files_of_tasks_that_go_on_are_not_removed_with_the_service() -> None:
+def test_files_of_tasks_that_continue_are_not_removed_with_the_service() -> None:
     lines = (DEPLOY / "pidts.service").read_text("utf-8").splitlines()
     assert not [line for line in lines if line.startswith("PrivateTmp")]
     assert "StateDirectory=pidts pidts/tmp" in lines

@@ -256,7 +256,7 @@ def test_a_table_that_another_program_has_changed_stays_and_can_be_dropped(world
     assert (world.rows(A), world.rows(B)) == ([(1, 4)], [(1, 4)])
 
 
-def test_a_table_of_somebody_else_is_not_replaced(world: World) -> None:
+def test_a_table_of_another_program_is_not_replaced(world: World) -> None:
     world.publish()
     world.run(drop=["shop", "a"])
     world.publish()

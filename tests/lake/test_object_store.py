@@ -119,7 +119,7 @@ def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(world: S
     assert equal(world, "t")
 
 
-def test_a_run_goes_on_when_the_store_answers_again(world: StoreWorld) -> None:
+def test_a_run_continues_when_the_store_answers_again(world: StoreWorld) -> None:
     world.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
     world.sql("INSERT INTO t (v) VALUES (1)")
     world.run()

@@ -133,7 +133,7 @@ def test_a_run_that_is_killed_leaves_a_servers_catalog_that_can_be_read_and_is_c
 
 
 @pytest.mark.long
-def test_the_task_goes_on_while_the_server_is_down_and_then_catches_up(
+def test_the_task_continues_while_the_server_is_down_and_then_catches_up(
     mariadb: Server, tmp_path: Path, run_sql: Callable[..., Any]
 ) -> None:
     with sandbox.start_postgres() as to:

@@ -294,7 +294,7 @@ def test_a_change_of_another_program_at_the_same_moment_is_kept(world: World, mo
     assert "another program has changed the table" in world.problem()
 
 
-def test_a_table_of_somebody_else_is_not_replaced(world: World) -> None:
+def test_a_table_of_another_program_is_not_replaced(world: World) -> None:
     world.create(B)
     world.reader.create_namespace_if_not_exists("shop")
     world.reader.create_table(

@@ -50,7 +50,7 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, cluster: Cluster) ->
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_a_cluster_copies_and_follows_and_a_killed_run_goes_on(world: World, cluster: Cluster) -> None:
+def test_a_cluster_copies_and_follows_and_a_killed_run_continues(world: World, cluster: Cluster) -> None:
     world.sql("CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(30), price DECIMAL(9,2))")
     world.sql(f"INSERT INTO item SELECT seq, CONCAT('item ', seq), seq / 4 FROM seq_1_to_{ROWS}")
     run = world.start()

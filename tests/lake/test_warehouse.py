@@ -185,7 +185,7 @@ def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world
     assert world.verified()["equal"]
 
 
-def test_a_lost_data_file_halts_and_a_new_copy_puts_it_right(world: World) -> None:
+def test_a_lost_data_file_halts_and_a_new_copy_repairs_it(world: World) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")

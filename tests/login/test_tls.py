@@ -144,7 +144,7 @@ def test_a_server_without_tls_is_refused_where_tls_is_demanded(mysql56: Server, 
         assert refused(source(mysql56, *tls)).code == "tls-not-offered"
 
 
-def test_a_handshake_that_fails_is_never_answered_by_going_on_in_plain(authority: Authority, pair: Pair) -> None:
+def test_a_handshake_that_fails_is_never_answered_by_continuing_in_plain(authority: Authority, pair: Pair) -> None:
     """The server has a certificate, and a version of TLS that is not allowed any more."""
     files = (f"--ssl-ca={authority.ca}", f"--ssl-cert={pair.cert}", f"--ssl-key={pair.key}")
     with sandbox.start_mariadb(options=(*files, "--tls-version=TLSv1.1")) as old:

@@ -183,7 +183,7 @@ def test_tables_are_shown_by_their_names_whatever_these_are(browser: Browser, sy
     assert browser.all("main img, main script, .previews td b") == []
 
 
-def test_a_task_that_halts_before_ones_eyes_is_mended_from_the_page(browser: Browser, synced: Shop) -> None:
+def test_a_task_that_halts_while_one_watches_is_repaired_from_the_page(browser: Browser, synced: Shop) -> None:
     """The overview was opened before the halt, and the page is not loaded again."""
     browser.open("", synced.service.url)
     browser.sees("in sync", ".tasks")
@@ -311,7 +311,7 @@ def test_a_task_file_is_replaced_and_its_secrets_are_never_shown(browser: Browse
 
 
 @pytest.mark.long
-def test_the_page_says_when_the_service_is_gone_and_goes_on_with_the_next(browser: Browser, synced: Shop) -> None:
+def test_the_page_says_when_the_service_is_gone_and_continues_with_the_next(browser: Browser, synced: Shop) -> None:
     browser.open("", synced.service.url)
     browser.sees("in sync", ".tasks")
     browser.run("window.notLoadedAnew = true")

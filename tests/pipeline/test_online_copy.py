@@ -451,7 +451,7 @@ def test_whichever_attempt_at_a_table_without_a_key_comes_first_its_snapshot_is_
     target.forget()
 
 
-def test_a_repair_removes_what_the_source_has_not_and_mends_the_rest():
+def test_a_repair_removes_what_the_source_has_not_and_repairs_the_rest():
     server, target = Server([FIXED]), new_target()
     server.insert(FIXED.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
     task = Task(server, target, {FIXED.name: CopyMode.REPAIR})

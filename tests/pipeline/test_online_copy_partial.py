@@ -156,7 +156,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
 
 
 @pytest.mark.parametrize("to", [1, 3])
-def test_a_row_that_was_read_behind_its_move_does_not_halt(to: int) -> None:
+def test_a_row_that_was_read_after_its_move_does_not_halt(to: int) -> None:
     """The row was at 2 when the window began. The copy, from there to 4, has read it at its new key."""
     server, target = Minimal([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": 2, "slot": 0, "value": 5}, {"id": 4, "slot": 1, "value": 6})
@@ -192,7 +192,7 @@ def test_where_two_workers_would_part_a_row_behind_the_copy_none_of_them_writes(
     target.forget()
 
 
-def test_a_row_of_a_broken_off_reading_is_not_taken_for_what_it_has_become() -> None:
+def test_a_row_of_an_interrupted_reading_is_not_taken_for_what_it_has_become() -> None:
     """An update of the row was left out, because the row is to be read again.
 
     Then the row gets a key that was read already.

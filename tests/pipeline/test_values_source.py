@@ -47,7 +47,7 @@ def test_the_index_is_a_chain():
     assert source.position.file == "values.000002"
 
 
-def test_entries_go_on_behind_an_lsn():
+def test_entries_continue_after_an_lsn():
     source = ValuesSource([TABLE])
     first = source.insert(NAME, row(1))
     second = source.insert(NAME, row(2))

@@ -28,7 +28,7 @@ def names(text: str):
     return frozenset(map(table, text))
 
 
-def test_a_table_whose_rows_are_refused_stays_and_others_go_on():
+def test_a_table_whose_rows_are_refused_stays_and_others_continue():
     entries = log("a ab b a")
     state = PlanState(entries[0].transaction.lsn).halting(names("a"))
     assert picture(state) == (1, None, {"a": (1, None)})
@@ -139,7 +139,7 @@ WORDS = ["a", "b", "c", "ab", "bc", "A", "B", "C", "AB", "BC", "ABC", "*", "x"]
     size=st.integers(1, 5),
     seed=st.integers(0, 1 << 32),
 )
-def test_whatever_halts_and_is_mended_each_table_gets_all_of_its_log_in_order(words, size, seed):
+def test_whatever_halts_and_is_repaired_each_table_gets_all_of_its_log_in_order(words, size, seed):
     """Rows and statements of each table arrive once and in order; a statement when all its tables have reached it."""
     entries, chance = log(" ".join(words)), random.Random(seed)
     limits = Limits(transactions=size, idle_entries=50)

@@ -77,7 +77,7 @@ def test_held_and_other_changes_share_a_batch():
     assert carried(held, free, entries) == ["1:a", "2:a", "5:a", "6:b"]
 
 
-def test_a_backlog_is_caught_up_in_pieces_while_others_go_on():
+def test_a_backlog_is_caught_up_in_pieces_while_others_continue():
     entries = log("A a a a a b b b")
     limits = replace(LIMITS, transactions=2)
     state = step(PlanState(START), entries, limits=limits)

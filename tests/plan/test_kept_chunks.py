@@ -84,7 +84,7 @@ def test_a_chunk_is_read_again_where_its_table_has_changed_in_a_part_of_its_wind
     assert (behind.lsn, behind.settled, asked(behind).limit) == (at(3), (), 2000)
 
 
-def test_a_kept_chunk_is_read_again_behind_a_schema_change() -> None:
+def test_a_kept_chunk_is_read_again_after_a_schema_change() -> None:
     reading = step(WAITING, "", "")
     chunk = read(reading, 2, 4)
     kept = step(reading, "nnd", "aba", chunk)

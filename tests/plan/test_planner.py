@@ -105,14 +105,14 @@ def test_much_log_of_other_tables_moves_the_position_so_that_the_relay_need_not_
     assert offset(plan(PlanState(START), log("nnn"), limits=limits).lsn) == 3
 
 
-def test_a_ddl_behind_other_tables_is_reached():
+def test_a_ddl_after_other_tables_is_reached():
     entries = log("nmdr")
     before = plan(PlanState(START), entries)
     assert (offset(before.lsn), offset(before.due)) == (2, 3)
     assert offset(plan(before, entries, done=before.dues).lsn) == 4
 
 
-def test_a_goal_behind_other_tables_is_reached():
+def test_a_goal_after_other_tables_is_reached():
     entries = log("nm")
     state = plan(PlanState(START), entries, goal=entries[-1].transaction.lsn)
     assert offset(state.lsn) == 2
@@ -199,7 +199,7 @@ def test_a_chunk_whose_window_holds_a_ddl_is_read_again():
     assert again.reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
 
 
-def test_a_chunk_that_the_source_refused_is_read_again_behind_the_ddl():
+def test_a_chunk_that_the_source_refused_is_read_again_after_the_ddl():
     entries = log("rd")
     reading = plan(copying(), [])
     first = plan(reading, entries, staged(reading, high=2, altered=True))
@@ -349,7 +349,7 @@ def test_a_source_that_writes_more_than_a_batch_can_hold_does_not_starve_the_cop
     assert not plan(copying(), log("rrrrrrr"), limits=limits).reading
 
 
-def test_where_the_rows_of_a_transaction_behind_a_full_batch_are_unknown_nothing_is_read():
+def test_where_the_rows_of_a_transaction_after_a_full_batch_are_unknown_nothing_is_read():
     """The window of the rows that would be read now could not be settled."""
     entries = log("rrrrm")
     assert plan(copying(), entries).reading
@@ -383,7 +383,7 @@ def test_a_schema_change_exactly_where_a_table_joins_is_in_its_structure_already
     assert (offset(before.lsn), before.due) == (2, at(3))
 
 
-def test_a_table_without_a_key_goes_on_from_where_it_was_read():
+def test_a_table_without_a_key_continues_from_where_it_was_read():
     entries = log("rrrr")
     reading = plan(PlanState(at(1), {ORDERS: CopyState(keyless=True)}), entries[:1])
     (request,) = reading.reading

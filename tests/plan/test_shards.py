@@ -170,7 +170,7 @@ def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> Non
     ), "who lacks it?"
 
 
-def test_a_shard_that_is_skipped_goes_on_alone_and_the_target_stays() -> None:
+def test_a_shard_that_is_skipped_continues_alone_and_the_target_stays() -> None:
     own = arrival(0, V0, V1, OrderKind.SKIP)
     assert said(group(V0, [V0, V0], own), 0) == RunDecision(own, (own,), V0)
     other = arrival(1, V0, V1)
@@ -349,7 +349,7 @@ def test_optimistic_shards_add_at_once_and_drop_last() -> None:
 @pytest.mark.parametrize(
     ("mine", "theirs", "agreed"), [("b=2", "b=3", "b=2"), ("b:bigint", "b", "b:bigint"), ("b", "b!=2", "b")]
 )
-def test_a_column_that_others_have_in_another_form_is_dropped_all_the_same(mine: str, theirs: str, agreed: str) -> None:
+def test_a_column_that_others_have_in_another_form_is_dropped_nevertheless(mine: str, theirs: str, agreed: str) -> None:
     gone, there = arrival(0, table(f"a {mine}"), V0), table(f"a {agreed}")
     one = group(there, [table(f"a {mine}"), table(f"a {theirs}")], gone, mode="optimistic")
     assert decide(one, member(0), drops("b")) == passes(gone, there)

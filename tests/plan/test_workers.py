@@ -75,7 +75,7 @@ def test_a_chunk_that_one_worker_wrote_in_an_earlier_run_is_not_taken_for_writte
     assert state.copy == again
 
 
-def test_workers_at_different_places_do_not_go_on_when_the_target_deals_rows_otherwise():
+def test_workers_at_different_places_do_not_continue_when_the_target_deals_rows_otherwise():
     at = [START, *(entry.transaction.lsn for entry in log("a a"))]
     rows = tuple(checkpoint(PlanState(START), worker=number) for number in range(2))
     workers, _, _ = Workers.claimed(rows, "spread")
@@ -88,7 +88,7 @@ def test_workers_at_different_places_do_not_go_on_when_the_target_deals_rows_oth
         Workers.claimed(torn, "whole")
 
 
-def test_an_empty_relay_begins_behind_what_held_tables_have():
+def test_an_empty_relay_begins_after_what_held_tables_have():
     at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
     main = replace(checkpoint(PlanState(at[3])), position="bin.000001:304", gtid="0-1-3")
     behind_it = PlanState(at[4], held=(Held(frozenset({table("a")}), at[1]),))

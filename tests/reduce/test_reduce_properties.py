@@ -201,7 +201,7 @@ def test_workers_reach_the_same_end_in_whatever_order_they_write(
     reads=st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1)), min_size=2, max_size=2),
     seed=st.integers(0, 9),
 )
-def test_rows_copied_while_the_log_goes_on_end_like_the_source(
+def test_rows_copied_while_the_log_continues_end_like_the_source(
     table: Table,
     ids: Sequence[Any],
     wishes: list[Wish],

@@ -54,7 +54,7 @@ def test_log_that_arrives_together_has_one_record_with_the_earliest_time(folder:
     assert (found.number, found.at) == (2, 10.0)
 
 
-def test_another_writer_goes_on_and_a_relay_that_was_cut_back_is_followed(folder: Folder) -> None:
+def test_another_writer_continues_and_a_relay_that_was_cut_back_is_followed(folder: Folder) -> None:
     first, reader = ArrivalWriter(folder), Arrivals(folder)
     for offset in (100, 200, 300):
         first.note(lsn(offset), offset / 10, 0.0)

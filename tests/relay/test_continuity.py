@@ -138,7 +138,7 @@ def test_repeated_entries_are_skipped_and_counted(relay: Path, make_writer: Make
 
 
 @pytest.mark.parametrize("later", [1, 2, 5])
-def test_one_reader_goes_on_at_any_place_that_it_has_seen(
+def test_one_reader_continues_at_any_place_that_it_has_seen(
     relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
     """It does so even where an entry comes again whose end is no place from which reading can continue."""

@@ -96,7 +96,7 @@ def test_a_damaged_place_is_repaired_once(config: TaskConfig, alerts: Callable[[
     assert read_refetches(folder).pending is None
 
 
-def test_damaged_events_are_found_behind_the_error_of_the_decoder(config: TaskConfig) -> None:
+def test_damaged_events_are_found_after_the_error_of_the_decoder(config: TaskConfig) -> None:
     log = fill(config)
     path = config.relay / "s" / "000000001.log"
     data = bytearray(path.read_bytes())

@@ -64,7 +64,7 @@ def test_a_segment_is_seen_that_leaves_the_folder_its_time(
     assert len(list(reader.entries())) == 20
 
 
-def test_a_segment_behind_a_kept_listing_is_seen(relay: Path, make_writer: MakeWriter) -> None:
+def test_a_segment_after_a_kept_listing_is_seen(relay: Path, make_writer: MakeWriter) -> None:
     writer, log = make_writer(), sample_log(20)
     store(writer, log[:10])
     _settle(relay)

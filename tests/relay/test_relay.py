@@ -129,7 +129,7 @@ def test_the_state_survives(make_writer: MakeWriter) -> None:
     assert make_writer(segment_bytes=2_000).state == state
 
 
-def test_a_writer_goes_on_where_the_last_one_ended(relay: Path, make_writer: MakeWriter) -> None:
+def test_a_writer_continues_where_the_last_one_ended(relay: Path, make_writer: MakeWriter) -> None:
     log = sample_log(40)
     for at in range(0, 40, 10):
         writer = make_writer()

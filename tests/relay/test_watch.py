@@ -37,7 +37,7 @@ def test_a_wait_ends_with_a_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells it on Linux only")
-def test_a_wait_goes_on_until_the_index_is_written(tmp_path: Path) -> None:
+def test_a_wait_continues_until_the_index_is_written(tmp_path: Path) -> None:
     """Readers do not see events that no entry names yet, nor the record of their arrival."""
     with (
         (tmp_path / "000000001.log").open("ab", buffering=0) as log,

@@ -163,7 +163,7 @@ def test_follows_over_rotations(mysql_like: Server, run_sql: RunSql, database: s
     assert status["received"] == str(entries[-1].transaction.lsn)
 
 
-def test_starts_in_the_middle_and_goes_on_in_the_same_segment(
+def test_starts_in_the_middle_and_continues_in_the_same_segment(
     mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path
 ) -> None:
     write(run_sql, mysql_like, database, 2)

@@ -60,7 +60,7 @@ def test_the_gtids_before_a_position_are_all_of_them(mysql_like: Server, run_sql
         session.close()
 
 
-def test_the_gtids_behind_an_event_that_is_larger_than_a_packet(
+def test_the_gtids_after_an_event_that_is_larger_than_a_packet(
     mysql_like: Server, run_sql: RunSql, database: str
 ) -> None:
     """At such an event, MariaDB's own function fails."""

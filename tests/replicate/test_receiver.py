@@ -30,7 +30,7 @@ def fill(folder: Path, *connections: tuple[Resume, list[bytes]]) -> bytes:
         return reader.folder.log(1).read_bytes()
 
 
-def test_a_resume_by_gtid_just_behind_a_files_head_stores_the_head_once(tmp_path: Path) -> None:
+def test_a_resume_by_gtid_just_after_a_files_head_stores_the_head_once(tmp_path: Path) -> None:
     log = LogMaker(random.Random(1), flavor="mysql")
     log.put(EventType.PREVIOUS_GTIDS, bytes(8))
     head = list(log.events)

@@ -35,7 +35,7 @@ STATE = RelayState(
 HERE = Where(source="s")
 
 
-def test_the_same_server_goes_on_by_position() -> None:
+def test_the_same_server_continues_by_position() -> None:
     assert resume(STATE, SERVER, use_gtid=False, where=HERE).start == Position("bin.000004", 300)
     assert resume(STATE, SERVER, use_gtid=False, where=HERE).begin is None
 
@@ -195,7 +195,7 @@ def test_another_server_that_lacks_transactions_is_waited_for() -> None:
     assert caught.value.code == "source-behind"
 
 
-def test_after_a_change_without_any_event_there_is_no_position_to_go_on_from() -> None:
+def test_after_a_change_without_any_event_there_is_no_position_to_continue_from() -> None:
     changed = replace(STATE, origin=Origin(SERVER.identity, "bin", 1))
     assert resume(changed, SERVER, use_gtid=False, where=HERE).start == parse_gtid_set(f"{A}:1-7")
     with pytest.raises(Halted):

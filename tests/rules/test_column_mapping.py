@@ -81,7 +81,7 @@ def test_a_partition_id_says_where_a_row_is_from(name: str, arguments: tuple[str
         ("shop2.orders", ARGUMENTS),
     ],
 )
-def test_a_name_that_is_no_number_behind_the_prefix_is_an_error(name: str, arguments: tuple[str, ...]) -> None:
+def test_a_name_that_is_no_number_after_the_prefix_is_an_error(name: str, arguments: tuple[str, ...]) -> None:
     of = table(BIGINT, name)
     with pytest.raises(ConfigError) as caught:
         mapping("partition id", *arguments).mapped_table(of)

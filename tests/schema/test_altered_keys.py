@@ -62,7 +62,7 @@ def test_a_column_that_takes_no_null_any_more_moves_its_key() -> None:
     assert names(created(mixed, stricter, "MODIFY a int", dialect=MARIADB)) == ["zz", "aa", "nn"]
 
 
-def test_a_primary_key_takes_the_nulls_only_from_keys_behind_it() -> None:
+def test_a_primary_key_takes_the_nulls_only_from_keys_after_it() -> None:
     table = created("a int, UNIQUE u (a), UNIQUE v (b), b int NOT NULL, PRIMARY KEY (a)")
     assert names(table) == ["PRIMARY", "v", "u"]
     assert names(created("a int PRIMARY KEY, UNIQUE u (a), UNIQUE v (b), b int NOT NULL")) == ["PRIMARY", "u", "v"]
@@ -162,7 +162,7 @@ def test_old_servers_give_a_default_to_columns_of_a_primary_key(dialect, default
 @pytest.mark.parametrize(
     "clause", ["ADD c int", "MODIFY a bigint NOT NULL", "ADD UNIQUE mm (b)", "DROP KEY n, ADD KEY n2 (b)"]
 )
-def test_keys_that_version_0_1_recorded_in_order_of_their_names_go_on_naming_the_same_rows(dialect, clause) -> None:
+def test_keys_that_version_0_1_recorded_in_order_of_their_names_continue_naming_the_same_rows(dialect, clause) -> None:
     """The target's primary key, and the progress of a copy, depend on the key that is first in the record."""
     record = after("CREATE TABLE a (z int NOT NULL, a int NOT NULL, b int NOT NULL)").to_json()
     record["keys"] = [

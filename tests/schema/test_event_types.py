@@ -240,7 +240,7 @@ def test_both_tables_of_a_like_and_of_an_exchange_are_asked() -> None:
     assert left("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE d.u")[2] == ["s.t", "d.u"]
 
 
-def test_behind_a_rename_a_clause_is_of_the_new_name() -> None:
+def test_after_a_rename_a_clause_is_of_the_new_name() -> None:
     assert left("ALTER TABLE t ADD a int, RENAME TO u, ADD b int")[2] == ["s.t", "s.t", "s.u", "s.u"]
 
 

@@ -68,7 +68,7 @@ def test_a_history_has_a_number_for_each_interval() -> None:
     assert history.to_json() == {"every_seconds": 20, "lag": [2.0, None, None, 1.0], "rate": [15.0, None, None, 5.0]}
 
 
-def test_a_history_goes_on_where_an_earlier_service_has_ended() -> None:
+def test_a_history_continues_where_an_earlier_service_has_ended() -> None:
     history = History()
     history.take(1000.0, 1.0, 1.0)
     later = History(history.stored(), 1000.0 + 2 * EVERY_SECONDS)

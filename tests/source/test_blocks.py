@@ -174,7 +174,7 @@ def test_the_length_of_what_is_still_coming_is_sound(pair):
 
 
 @pytest.mark.parametrize("event_size", [MAX_PACKET + 5, 2 * MAX_PACKET])
-def test_packets_that_go_on_behind_the_end_of_their_event_are_damage(pair, event_size):
+def test_packets_that_continue_after_the_end_of_their_event_are_damage(pair, event_size):
     server, reader = pair
     endless = b"\xff\xff\xff\0"
     first = b"\0" + event(event_size)[: MAX_PACKET - 1]

@@ -58,7 +58,7 @@ def test_no_rows_have_no_last_key():
     assert last_key(table.arrow.empty_table(), table) is None
 
 
-def test_rows_behind_a_composite_key_are_found_by_its_first_column():
+def test_rows_after_a_composite_key_are_found_by_its_first_column():
     table = table_of(*[ColumnType(Kind.INT)] * 3)
     assert (
         after(table, [1, 2, 3]) == "`c0` >= 1 AND (`c0` > 1 OR (`c0` = 1 AND (`c1` > 2 OR (`c1` = 2 AND (`c2` > 3)))))"

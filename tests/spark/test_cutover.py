@@ -40,7 +40,7 @@ def create_shop(source: Server, run_sql: RunSql) -> None:
         run_sql(source, sql)
 
 
-def test_the_application_goes_on_at_postgresql(
+def test_the_application_continues_at_postgresql(
     target_server: Callable[[str], Server],
     postgres: Server,
     database: str,
@@ -140,7 +140,7 @@ def test_the_way_back_carries_what_was_written_after_the_switch(
 
 
 @pytest.mark.long
-def test_the_way_back_starts_behind_schema_changes_of_the_new_server(
+def test_the_way_back_starts_after_schema_changes_of_the_new_server(
     target_server: Callable[[str], Server], make_task: Callable[..., Task], run_sql: RunSql
 ) -> None:
     old, new = target_server("mariadb"), target_server("mariadb")

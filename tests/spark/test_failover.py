@@ -22,7 +22,7 @@ ROWS = 60_000
 @pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("kind", "by"), [("mariadb", "gtid"), ("mysql97", "gtid"), ("mysql97", "position")])
-def test_a_copy_goes_on_at_the_standby(
+def test_a_copy_continues_at_the_standby(
     kind: str,
     by: str,
     postgres: Server,

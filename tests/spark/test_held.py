@@ -68,7 +68,7 @@ def hold(cursor, schema: str) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", [pytest.param("mariadb", marks=pytest.mark.long), "postgres"])
-def test_others_go_on_while_a_schema_change_waits(
+def test_others_continue_while_a_schema_change_waits(
     kind, mariadb, database, make_task, open_session, eventually, target_server
 ):
     target = target_server(kind)

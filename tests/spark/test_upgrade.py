@@ -54,7 +54,7 @@ def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("target_kind", ["postgres", "mariadb"])
-def test_a_task_of_version_0_1_goes_on(target_kind, make_shards, old_source):
+def test_a_task_of_version_0_1_continues(target_kind, make_shards, old_source):
     shards: Shards = make_shards(target_kind, pidts={"version-column": "update_time"})
     own = f"{shards.schema}_1"
     shards.on("one", *SETUP)

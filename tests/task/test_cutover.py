@@ -336,7 +336,7 @@ def test_an_account_that_may_not_make_the_source_read_only(
 
 
 @pytest.mark.timeout(300)
-def test_a_comparison_that_was_killed_goes_on_only_while_nothing_has_moved(
+def test_a_comparison_that_was_killed_continues_only_while_nothing_has_moved(
     parts: tuple[TaskConfig, ...],
     source: Server,
     run_sql: RunSql,

@@ -145,7 +145,7 @@ def test_locked_rows_that_are_not_equal_are_counted_apart(*, runs: bool) -> None
     assert found.waits
 
 
-def test_a_row_behind_the_last_one_of_the_source_is_counted_once() -> None:
+def test_a_row_after_the_last_one_of_the_source_is_counted_once() -> None:
     rows: list[Row] = [(n, n) for n in range(15)]
     assert run(world(rows, [*rows, (900, 1)], sums=False)).tables[0].extra == 1
 
@@ -284,7 +284,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("order", Order)
-def test_a_comparison_that_is_broken_off_goes_on_and_finds_the_same(
+def test_a_comparison_that_is_interrupted_continues_and_finds_the_same(
     order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["pidts.verify.compare"], "_SAVE_SECONDS", -1.0)
@@ -328,7 +328,7 @@ def test_equal_tables_without_a_key_are_compared_in_bounded_memory(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_table_without_a_key_is_equal_to_what_is_on_its_way(seed: int) -> None:
+def test_a_table_without_a_key_is_equal_to_what_is_pending(seed: int) -> None:
     bag = table(INT, INT, key=0)
     rows = {n: (n % 5, 0) for n in range(50)}
     traffic = Traffic(seed, range(50))

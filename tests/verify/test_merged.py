@@ -171,7 +171,7 @@ def test_waiting_rows_are_distinguished_from_lost_rows(kind: ColumnType, order: 
     assert run(members).tables[0].waiting == 0
 
 
-def test_rows_that_nothing_is_on_its_way_of_are_different_whatever_waits() -> None:
+def test_rows_for_which_nothing_is_pending_are_different_whatever_waits() -> None:
     rows: list[Rows] = [{1: (1, 1)}, {2: (2, 2)}]
     members = worlds(rows, {1: (1, 1)})
     members[1].waits = "t_1 waits"
@@ -179,7 +179,7 @@ def test_rows_that_nothing_is_on_its_way_of_are_different_whatever_waits() -> No
 
 
 @pytest.mark.parametrize(("kind", "order", "sums"), KINDS)
-def test_a_comparison_that_is_broken_off_goes_on_and_finds_the_same(
+def test_a_comparison_that_is_interrupted_continues_and_finds_the_same(
     kind: ColumnType, order: Order, monkeypatch: pytest.MonkeyPatch, *, sums: bool
 ) -> None:
     monkeypatch.setattr(sys.modules["pidts.verify.compare"], "_SAVE_SECONDS", -1.0)

@@ -286,7 +286,7 @@ def test_a_table_that_is_not_there_or_does_not_fit_is_not_equal(
 
 
 @pytest.mark.timeout(120)
-def test_a_comparison_that_is_killed_goes_on_where_it_was(
+def test_a_comparison_that_is_killed_continues_where_it_was(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair = pair_of(mariadb, other_mariadb)

@@ -55,7 +55,7 @@ def test_a_full_disk_keeps_no_task_from_being_stopped(web: Web, monkeypatch: pyt
     assert web.call("GET", "/api/tasks/shop")[1]["wanted"] == ("stopped" if word == "stop" else "paused")
 
 
-def test_a_task_is_not_removed_while_a_run_is_under_way(web: Web) -> None:
+def test_a_task_is_not_removed_while_a_run_is_in_progress(web: Web) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # accepts connections and never answers
         file = FILE.replace("port: 9", f"port: {silent.getsockname()[1]}")
         assert web.call("PUT", "/api/tasks/shop", file)[0] == 200

@@ -143,7 +143,7 @@ def test_another_migration_is_not_taken_for_it(zone: Zone, own: str, statement: 
     assert zone.structures() == before
 
 
-def test_a_column_that_is_made_anew_is_not_taken_for_made(zone: Zone) -> None:
+def test_a_column_that_is_created_anew_is_not_taken_for_made(zone: Zone) -> None:
     zone.sql("ALTER TABLE t ALTER COLUMN w SET DEFAULT 'five'")
     with capture_logs() as logs:
         zone.ddl("ALTER TABLE t DROP COLUMN w, ADD COLUMN w VARCHAR(40) DEFAULT 'five'")

@@ -64,7 +64,7 @@ def test_a_table_that_was_dropped_comes_again(story: MakeStory, mode: str, *, ke
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_table_is_made_anew_in_one_statement(story: MakeStory, mode: str, *, keyed: bool) -> None:
+def test_a_table_is_created_anew_in_one_statement(story: MakeStory, mode: str, *, keyed: bool) -> None:
     world = begun(story, mode, keyed=keyed)
     source, dialect = world[A].source, Dialect(mariadb=True)
     made = apply(classify(f"CREATE OR REPLACE {MADE}", "shop", dialect=dialect), source.structures, {}, dialect=dialect)

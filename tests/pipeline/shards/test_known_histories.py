@@ -112,7 +112,7 @@ def test_groups_wait_for_each_others_servers(story: MakeStory) -> None:
     assert world.waiting() == []
 
 
-def test_a_shard_that_comes_during_a_change_and_behind_it(story: MakeStory) -> None:
+def test_a_shard_that_comes_during_a_change_and_after_it(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C)
     world.alter("one: shard_1.t_1")
@@ -220,7 +220,7 @@ def test_a_replaced_process_leads_the_others(seed: int) -> None:
 
 
 @pytest.mark.parametrize("point", ["journal", "execute:before", "execute:after"])
-def test_the_process_dies_while_one_goes_on_alone(point: str) -> None:
+def test_the_process_dies_while_one_continues_alone(point: str) -> None:
     """An operator has given a ddl command.
 
     The next process gives the command to the other shard, and completes the change.

@@ -150,7 +150,7 @@ def test_a_renamed_column_keeps_its_values_where_another_shard_has_made_it_anew(
     assert found <= {"shards-disagree", "ddl-moves-values"}
 
 
-def test_shards_that_put_a_renamed_column_elsewhere_go_on(story: MakeStory) -> None:
+def test_shards_that_put_a_renamed_column_elsewhere_continue(story: MakeStory) -> None:
     world = story(TWO)
     for name, place in ((A, "AFTER u"), (B, "FIRST")):
         shard = world[name]

@@ -95,7 +95,7 @@ def test_one_order_of_schema_changes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
-def test_orders_to_go_on_without_the_others(seed: int) -> None:
+def test_orders_to_continue_without_the_others(seed: int) -> None:
     """From time to time, a waiting shard is unlocked.
 
     Later all shards have made all changes, and none waits for a shard that passed.

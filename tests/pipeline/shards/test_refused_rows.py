@@ -188,7 +188,7 @@ histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
     crashes=[],
     seed=0,
 )  # The shard that continues has the key of the refused row for a moment, and the other shard tries the row again.
-def test_the_other_shard_goes_on_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
+def test_the_other_shard_continues_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
     world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     world.target.store.hook = Crashes(crashes)
     for history in (before, after):

@@ -216,7 +216,7 @@ def dies(dies_at: int) -> bool:
     return True
 
 
-def test_the_command_may_die_before_and_behind_its_last_step() -> None:
+def test_the_command_may_die_before_and_after_its_last_step() -> None:
     count = World(1)
     count.history(15)
     assert count.hand_over()

@@ -61,7 +61,7 @@ def test_a_row_that_is_made_again_while_another_zone_deletes_it(batches: int) ->
 
 
 @pytest.mark.parametrize("batches", [1, 3])
-def test_a_row_that_is_made_anew_and_then_as_before_while_another_zone_deletes_it(batches: int) -> None:
+def test_a_row_that_is_created_anew_and_then_as_before_while_another_zone_deletes_it(batches: int) -> None:
     zones, tasks = zones_with_a_row("ab")
     zones["b"].write([], [], [FIRST])
     zones["a"].write([], [], [FIRST])

@@ -37,7 +37,7 @@ def settled(*tasks: Direction) -> None:
     settle(tasks)
 
 
-def test_a_row_that_comes_behind_its_deletion_is_set_aside() -> None:
+def test_a_row_that_comes_after_its_deletion_is_set_aside() -> None:
     zones, tasks = mesh()
     zones["a"].write([], [FIRST], [])
     settled(tasks["ab"])
@@ -62,7 +62,7 @@ def test_a_row_whose_key_has_changed_before_it_comes_is_set_aside() -> None:
 
 
 @pytest.mark.parametrize("crosses", [False, True], ids=["removed there", "replaced there"])
-def test_a_deletion_of_another_zones_row_counts_behind_one_of_the_zones_own(*, crosses: bool) -> None:
+def test_a_deletion_of_another_zones_row_counts_after_one_of_the_zones_own(*, crosses: bool) -> None:
     zones, tasks = mesh()
     zones["a"].write([], [FIRST], [])
     settled(*tasks.values())

@@ -268,7 +268,7 @@ def test_another_run_of_the_part_gives_back_what_the_one_before_used(
     assert stream._spark.given_back == 1  # type: ignore[attr-defined]
 
 
-def test_a_run_ends_behind_a_batch(run: Callable[..., PlannedStream]) -> None:
+def test_a_run_ends_after_a_batch(run: Callable[..., PlannedStream]) -> None:
     stream = run(range(10, 100_000_000))
     wait(lambda: stream.done, "the first batch")
     stream.close()

@@ -108,7 +108,7 @@ def counted(session, schema):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("target_kind", "loses_relay"), [("mariadb", True)])
-def test_split_it_goes_on_behind_its_last_part(
+def test_split_it_continues_after_its_last_part(
     target_kind, loses_relay, mariadb, database, make_task, target_server, open_session
 ):
     server = target_server(target_kind)

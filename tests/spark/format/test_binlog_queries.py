@@ -114,7 +114,7 @@ def test_the_documented_job(spark: SparkSession, mariadb: Server, run_sql: RunSq
 
 
 @pytest.mark.long
-def test_a_query_goes_on_from_its_checkpoint(
+def test_a_query_continues_from_its_checkpoint(
     spark: SparkSession, orders: dict[str, str], mariadb: Server, database: str, run_sql: RunSql, tmp_path: Path
 ) -> None:
     options = {**orders, "maxRowsPerTrigger": "2"}

@@ -326,7 +326,7 @@ def test_a_range_is_cut_by_time(
     assert [row["lsn"] for row in batch(**alone, endingPosition=before)] == [row["lsn"] for row in rows[:-2]]
 
 
-def test_a_stream_gives_what_comes_and_goes_on_from_its_offset(
+def test_a_stream_gives_what_comes_and_continues_from_its_offset(
     orders: dict[str, str], mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     everything = {**orders, "startingPosition": "earliest"}
@@ -415,7 +415,7 @@ def test_available_now_ends_where_the_log_ended(
     assert [row["op"] for row in rows] == ["ddl", *["insert"] * 4]
 
 
-def test_a_typed_stream_stops_at_a_change_of_the_table_and_goes_on_anew(
+def test_a_typed_stream_stops_at_a_change_of_the_table_and_continues_anew(
     orders: dict[str, str], mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     with streaming(**orders, typed="true", startingPosition="earliest") as stream:

@@ -118,7 +118,7 @@ def test_workers_of_a_batch_all_end_and_keep_no_process():
         module.side_by_side([work, partial(work, fails=True), work])
 
 
-def test_a_batch_is_waited_for_where_the_process_goes_on(stream, monkeypatch):
+def test_a_batch_is_waited_for_where_the_process_continues(stream, monkeypatch):
     monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.1)
     stream._busy.acquire()
     threading.Timer(0.7, stream._busy.release).start()

@@ -30,7 +30,7 @@ def peaks(run, found):
 @pytest.mark.timeout(1800)
 @pytest.mark.long
 @pytest.mark.parametrize("rows", [20_000, 1_000_000])
-def test_a_table_with_too_many_rows_that_differ_halts_and_all_others_go_on(
+def test_a_table_with_too_many_rows_that_differ_halts_and_all_others_continue(
     rows, mariadb, database, make_task, open_session, eventually, target_server
 ):
     target = target_server("mariadb")

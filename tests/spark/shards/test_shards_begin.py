@@ -50,7 +50,7 @@ def test_who_waits_is_reported_from_one_run_to_the_next(make_shards: Callable[..
     assert run.stop() == 0
 
 
-def test_a_source_whose_first_start_did_not_come_through_begins_behind_a_change(
+def test_a_source_whose_first_start_did_not_come_through_begins_after_a_change(
     make_shards: Callable[..., Shards],
 ) -> None:
     """The others have the change only in their relays, and it does not wait for a source without rows on the target."""

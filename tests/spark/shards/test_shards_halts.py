@@ -13,7 +13,7 @@ from tests.spark.merged_task import Shards
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(600)]
 
 
-def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[..., Shards]) -> None:
+def test_one_shard_of_a_group_halts_and_the_others_continue(make_shards: Callable[..., Shards]) -> None:
     shards = make_shards("postgres")
     shards.on("one", "INSERT INTO {1}.orders_1 VALUES (1, 'a', 1)", "INSERT INTO {1}.orders_2 VALUES (2, 'b', 2)")
     shards.on("two", "INSERT INTO {1}.orders_2 VALUES (3, 'c', 3)")
@@ -84,7 +84,7 @@ def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[.
     assert shards.task.sync()["stage"] == "synced"
 
 
-def test_a_shard_that_skipped_its_change_goes_on_when_it_is_run_for_the_others(
+def test_a_shard_that_skipped_its_change_continues_when_it_is_run_for_the_others(
     make_shards: Callable[..., Shards],
 ) -> None:
     shards = make_shards("postgres")

@@ -150,7 +150,7 @@ def test_the_first_attempts_record_stays_after_a_lost_answer_until_the_run_ends(
     other.close()
 
 
-def test_an_attempt_that_breaks_off_leaves_the_table_to_the_next(
+def test_an_attempt_that_is_interrupted_leaves_the_table_to_the_next(
     session: TargetSession, task: str, structure: Table
 ) -> None:
     def batches() -> Iterator[pa.Table]:

@@ -134,7 +134,7 @@ def test_rows_of_one_shard_are_read_page_by_page(session: TargetSession, name: T
     assert session.read_rows(structure, only={"part": "2"}).num_rows == 0
 
 
-def test_a_table_that_somebody_else_has_made_keeps_its_keys(
+def test_a_table_that_another_program_has_made_keeps_its_keys(
     session: TargetSession, target: Target, name: TableName
 ) -> None:
     if not isinstance(target, PostgresTarget):

@@ -54,7 +54,7 @@ def test_values_of_every_type_are_the_same(
     assert session.read_rows(structure, keys=wanted, lock=True).equals(plain)
 
 
-def test_a_column_of_another_type_is_read_all_the_same(session: TargetSession, name: TableName) -> None:
+def test_a_column_of_another_type_is_read_nevertheless(session: TargetSession, name: TableName) -> None:
     wider = table(name, {"id": INT, "d": ColumnType(Kind.DECIMAL, precision=12, scale=4)})
     create(session, wider)
     session.begin()
@@ -80,7 +80,7 @@ def test_a_row_of_several_packets(target: Target, session: TargetSession, name: 
     assert [len(each) for each in found["s"].to_pylist()] == [size, 1]
 
 
-def test_a_refusal_is_reported_and_the_session_goes_on(session: TargetSession, name: TableName) -> None:
+def test_a_refusal_is_reported_and_the_session_continues(session: TargetSession, name: TableName) -> None:
     structure = table(name, {"id": INT, "s": text()})
     with pytest.raises(PidtsError, match=name.name):
         session.read_rows(structure)

@@ -289,7 +289,7 @@ def test_how_much_is_kept_for_tables_that_are_behind(world: World) -> None:
 
 
 @pytest.mark.usefixtures("relay")
-def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_all_the_same(world: World) -> None:
+def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(world: World) -> None:
     config, a = world.parts[0], TableName("shop", "a")
     assert world.task_orders.held_tables()[0].tables == {}
     start = Checkpoint(task="t", source="s1", worker=0, lsn=at(3))

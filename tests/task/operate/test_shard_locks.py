@@ -42,7 +42,7 @@ def test_statements_are_alike_but_for_the_table(one: str, other: str, alike: boo
     assert (len(by_statement([shard("a", one), shard("b", other)])) == 1) is alike
 
 
-def test_who_goes_on_is_decided_by_structures_and_not_by_words() -> None:
+def test_who_continues_is_decided_by_structures_and_not_by_words() -> None:
     a, b = shard("a", "ADD x INT", "s: shop.c"), shard("b", "ADD COLUMN x INT", "s: shop.c")
     c = shard("c", "ADD x INT", "s: shop.a", "s: shop.b")
     d = shard("d", "ADD x INT, ADD y INT")

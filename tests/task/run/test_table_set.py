@@ -169,7 +169,7 @@ def test_a_table_that_is_dropped_between_a_first_start_and_its_repetition_is_not
     assert task.structures() == {"t"}
 
 
-def test_a_checkpoint_that_was_set_back_by_hand_is_gone_on_from_only_with_a_new_copy(task: Task) -> None:
+def test_a_checkpoint_that_was_set_back_by_hand_is_continued_only_with_a_new_copy(task: Task) -> None:
     task.sql("CREATE TABLE k (a INT)")
     task.follow("t", "k")
     task.start()
@@ -187,7 +187,7 @@ def test_a_checkpoint_that_was_set_back_by_hand_is_gone_on_from_only_with_a_new_
     task.start()
 
 
-def test_a_table_that_the_rules_let_pass_joins_behind_what_was_applied(task: Task) -> None:
+def test_a_table_that_the_rules_let_pass_joins_after_what_was_applied(task: Task) -> None:
     task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT, KEY (a))", "INSERT INTO u VALUES (1, 1)")
     task.sql("CREATE TABLE k (a INT)")
     first = task.start()
@@ -440,7 +440,7 @@ def test_a_log_that_is_lost_is_reported_and_all_tables_are_copied_from_a_new_pos
     assert task.state() == state
 
 
-def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: Task) -> None:
+def test_after_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: Task) -> None:
     task = purged
     before = task.state()
     task.sql("ALTER TABLE u ADD b INT")
@@ -475,7 +475,7 @@ def run_until_it_halts(task: Task) -> None:
         raise Halted(error.code, f"{error.code}: {error.what}") from error
 
 
-def test_a_relay_that_goes_on_for_others_is_kept(purged: Task) -> None:
+def test_a_relay_that_continues_for_others_is_kept(purged: Task) -> None:
     """The relay begins after the task's checkpoint, and the source still has the log that the relay lacks."""
     task = purged
     lose_relay(task)
@@ -557,7 +557,7 @@ def test_a_task_begins_before_its_tables_are_there(task: Task) -> None:
     assert not task.state().copying
 
 
-def test_a_run_whose_start_fails_behind_the_claim_is_not_taken_for_a_replaced_one(
+def test_a_run_whose_start_fails_after_the_claim_is_not_taken_for_a_replaced_one(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task.start()

@@ -223,7 +223,7 @@ def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies
     assert shown[-1].lag_seconds == 0.0
 
 
-def test_a_cutover_under_way_is_reported_until_it_is_undone(clock: list[float]) -> None:
+def test_a_cutover_in_progress_is_reported_until_it_is_undone(clock: list[float]) -> None:
     shown: list[Progress] = []
     tracker = Tracker("t", "s", shown.append)
     tracker.being_cut_over("is being cut over; PiDTS has made source one read-only for it")

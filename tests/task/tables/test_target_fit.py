@@ -56,7 +56,7 @@ def session() -> Iterator[ValuesSession]:
         "key mapped",
     ],
 )
-def test_a_table_with_rows_is_put_right_or_only_added_to(session: ValuesSession, rules: Rules, mode: CopyMode) -> None:
+def test_a_table_with_rows_is_repaired_or_only_added_to(session: ValuesSession, rules: Rules, mode: CopyMode) -> None:
     fit = fit_of(session, TABLE, rules, copies=True, may_have_rows=True)
     assert (fit.problem, fit.mode) == ("", mode)
 

@@ -79,7 +79,7 @@ def returns(pair: Pair, points: Points, kills_at: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_a_return_that_is_killed_before_it_comes_to_a_relay_goes_on(pair: Pair, points: Points) -> None:
+def test_a_return_that_is_killed_before_it_comes_to_a_relay_continues(pair: Pair, points: Points) -> None:
     """The records of the task that fills the zone are gone then. Its relay still shows the zone's last place."""
     assert not returns(pair, points, -1)
     last = max(place for place, name in enumerate(points.seen) if name == "before forget_need")

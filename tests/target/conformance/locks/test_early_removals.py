@@ -83,7 +83,7 @@ def tasks(target: Target, task: str, structure: Table) -> Iterator[tuple[ZoneTas
         one.leave()
 
 
-def test_a_row_behind_its_deletion_is_set_aside(
+def test_a_row_after_its_deletion_is_set_aside(
     session: TargetSession, structure: Table, tasks: tuple[ZoneTask, ZoneTask]
 ) -> None:
     rows, changes = tasks
@@ -149,7 +149,7 @@ def test_a_row_that_a_resolved_lock_removes_does_not_come_back_unseen(
     assert len(locks(session, rows.task, structure)) == 1
 
 
-def test_a_row_that_is_on_its_way_at_the_same_moment_is_removed(
+def test_a_row_that_is_pending_at_the_same_moment_is_removed(
     target: Target, session: TargetSession, structure: Table, tasks: tuple[ZoneTask, ZoneTask]
 ) -> None:
     if isinstance(target, ValuesTarget):

@@ -101,7 +101,7 @@ def test_after_a_delete_only_an_equal_row_is_set_aside(
     assert [one.shown for one in locks(session, ours.task, structure)] == ["id=5"]
 
 
-def test_a_resolved_row_goes_on(session: TargetSession, structure: Table, ours: ZoneTask) -> None:
+def test_a_resolved_row_continues(session: TargetSession, structure: Table, ours: ZoneTask) -> None:
     put(session, structure, TWO)
     ours.apply(NOTES, note(structure, 5))
     ours.apply(structure, BACK)

@@ -66,7 +66,7 @@ def other(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
     made.leave()
 
 
-def test_a_change_behind_one_that_was_made_already_is_set_aside(
+def test_a_change_after_one_that_was_made_already_is_set_aside(
     session: TargetSession, structure: Table, alone: ZoneTask
 ) -> None:
     put(session, structure, TWO, (6, "six", 6, "t"))
@@ -183,7 +183,7 @@ def test_a_change_within_a_batch_finds_what_the_one_before_it_has_left(
     assert len(locks(session, alone.task, structure)) == 1
 
 
-def test_a_change_much_later_goes_on(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
+def test_a_change_much_later_continues(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
     now = int(time.time()) + 1000
     for seconds, row in ((now + LATER_SECONDS, TWO), (now + LATER_SECONDS + 1, ONE)):
         put(session, structure, TWO, deletes=[(5,)])
@@ -196,7 +196,7 @@ def test_a_change_much_later_goes_on(session: TargetSession, structure: Table, a
         resolve(session, alone.task, "s", structure.name, ids, Take.KEEP)
 
 
-def test_a_resolved_row_goes_on(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
+def test_a_resolved_row_continues(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
     put(session, structure, TWO)
     alone.apply(structure, SET, BACK)
     (lock,) = locks(session, alone.task, structure)

@@ -123,7 +123,7 @@ def content(session: TargetSession, structure: Table) -> list[Row]:
     return sorted(tuple(row.values()) for row in session.read_rows(structure).to_pylist())
 
 
-def test_the_row_stays_and_all_others_go_on(
+def test_the_row_stays_and_all_others_continue(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
     put(session, structure, (1, "theirs", 1), (2, "b", 2))
@@ -193,7 +193,7 @@ def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
     assert session.meta.row_locks.tables(task, "s") == {}
 
 
-def test_a_column_that_has_come_counts_while_another_one_is_on_its_way(
+def test_a_column_that_has_come_counts_while_another_one_is_pending(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
     """The row was locked before column b was added; b was changed; and column c is recorded, but not yet on the target."""

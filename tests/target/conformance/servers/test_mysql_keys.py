@@ -180,7 +180,7 @@ def test_a_computed_column_may_be_part_of_the_key(
 
 
 @MODERN
-def test_a_key_that_is_computed_as_a_whole_is_said_to_be_unfit(
+def test_a_key_that_is_computed_as_a_whole_is_reported_as_unfit(
     session: TargetSession, name: TableName, kind: str
 ) -> None:
     del kind

@@ -95,7 +95,7 @@ def test_existing_objects_are_not_created_again(session: PostgresSession, struct
     assert [key.columns for key in found.keys] == [("id",), ("v",)]
 
 
-def test_keys_are_made_anew_where_the_old_ones_go(session: PostgresSession, structure: Table) -> None:
+def test_keys_are_created_anew_where_the_old_ones_go(session: PostgresSession, structure: Table) -> None:
     after = follow(session, structure, "ALTER TABLE {t} ADD UNIQUE u (v)")
     assert after is not None
     after = follow(session, after, "ALTER TABLE {t} DROP KEY u, ADD KEY k (v)")
