@@ -1,6 +1,6 @@
 #!/bin/bash
-# folder_of.sh LIST FOLDER: puts the packages of a pinned list into a folder of their own, for tests of `./test full`.
-# With PYTHONPATH=FOLDER they take the place of those in .venv.
+# folder_of.sh LIST FOLDER: installs the packages of a pinned list into a separate folder, for tests of `./test full`.
+# With PYTHONPATH=FOLDER they take precedence over those in .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 list=$1 folder=$2

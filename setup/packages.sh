@@ -1,10 +1,11 @@
 # shellcheck shell=bash
-# What comes from the system's packages: looked for first, installed only where it is missing. Sourced.
-# Nothing here starts a service: of MariaDB only the programs are installed, of PostgreSQL no cluster is made.
+# Installs system packages, and only those that are missing. Sourced by prepare.sh.
+# Nothing here starts a service: only MariaDB's programs are installed, and no PostgreSQL cluster is created.
 
 lists_are_fresh=no
 
-# missing PACKAGE...: those, and what else of the system's packages is not here, so that one reading is enough.
+# missing PACKAGE...: prints these and every other required system package that is not installed, so that one
+# installation by hand is enough.
 missing() {
   {
     printf '%s\n' "$@"
@@ -14,10 +15,10 @@ missing() {
   } | sort -u | paste -sd ' '
 }
 
-# by_hand PACKAGE...: the line a person would type.
+# by_hand PACKAGE...: prints the command with which a person would install them.
 by_hand() { echo "sudo apt-get update && sudo apt-get install $(missing "$@")"; }
 
-# try_install PACKAGE...: fails quietly enough for a caller that has another way.
+# try_install PACKAGE...: returns a failure instead of ending setup, for callers with an alternative.
 try_install() {
   command -v apt-get >/dev/null && can_be_root || return 1
   if [ "$lists_are_fresh" = no ]; then
@@ -29,7 +30,7 @@ try_install() {
     -o DPkg::Lock::Timeout=300 "$@" >/dev/null
 }
 
-# install WHAT PACKAGE...: or stop and tell how it is done by hand.
+# install WHAT PACKAGE...: on failure, ends setup and prints how to install WHAT by hand.
 install() {
   local what=$1
   shift
@@ -65,7 +66,7 @@ has_mariadb() {
   command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null
 }
 
-# The programs alone (…-core) bring no service; systems without that package have only the whole.
+# The …-core packages contain the programs without a service; some systems have only the complete package.
 need_mariadb() {
   ! has_mariadb || return 0
   try_install mariadb-server-core mariadb-client-core 2>/dev/null && has_mariadb ||
@@ -73,12 +74,12 @@ need_mariadb() {
   has_mariadb || stop 'MariaDB is installed, but its programs mariadbd and mariadb-install-db are not there.'
 }
 
-# It reads our relay in a test, and is measured beside our decoder.
+# A test reads PiDTS's relay with mariadb-binlog, and a benchmark compares it with PiDTS's decoder.
 need_mariadb_binlog() {
   command -v mariadb-binlog >/dev/null || install 'mariadb-binlog' mariadb-client
 }
 
-# It alters tables of the sources in a test; Perl and its driver come along.
+# A test alters source tables with pt-online-schema-change; the package brings Perl and its database driver.
 need_pt_online_schema_change() {
   command -v pt-online-schema-change >/dev/null || try_install percona-toolkit || {
     [ "${CI:-}" != true ] || stop 'percona-toolkit could not be installed; in CI it must be there.'
@@ -86,7 +87,7 @@ need_pt_online_schema_change() {
   }
 }
 
-# A browser without a window and its driver: tests look at the page of the service with them.
+# A headless browser and its driver, with which tests open the service's page.
 need_chromium() {
   command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
   try_install chromium chromium-driver && command -v chromium >/dev/null && command -v chromedriver >/dev/null || {
@@ -100,8 +101,8 @@ has_postgres() {
     { command -v initdb >/dev/null && command -v postgres >/dev/null; }
 }
 
-# Debian makes and starts a cluster as soon as PostgreSQL is installed, unless told not to. The setting is put
-# back afterwards: somebody who wants a cluster later gets one as usual.
+# Debian creates and starts a cluster as soon as PostgreSQL is installed, unless a setting forbids it. The setting is
+# restored afterwards, so that a later installation creates a cluster as usual.
 need_postgres() {
   local settings=/etc/postgresql-common/createcluster.conf
   ! has_postgres || return 0

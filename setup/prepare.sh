@@ -1,6 +1,6 @@
 #!/bin/bash
-# prepare.sh run|lake|test: everything that ./demo, ./demo --target iceberg or ./test needs. What is there already is
-# left alone, so that the second run takes no time. Two at once wait for each other.
+# prepare.sh run|lake|test: sets up everything that ./demo, ./demo --target iceberg or ./test needs. What is already
+# set up is kept, so a second run takes no time. Of two runs at once, the second waits for the first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ "$(uname -s)" = Linux ] || { echo 'setup: this needs Linux (Debian or Ubuntu).' >&2; exit 1; }
@@ -18,7 +18,7 @@ need_java
 need_mariadb
 need_postgres
 need_environment "$1"
-# Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would compile our code anew at its start.
+# Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would compile PiDTS's code again at its start.
 .venv/bin/python -m compileall -q src
 if [ "$1" = test ]; then
   need_mariadb_binlog

