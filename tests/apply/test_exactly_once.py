@@ -20,7 +20,7 @@ TABLE = Table(
     (Column("id", ColumnType(Kind.INT), nullable=False), Column("v", ColumnType(Kind.INT))),
     (Key("PRIMARY", ("id",), unique=True, primary=True),),
 )
-POINTS = ("connect", "begin", "lock", "write", "save", "commit:before", "commit:after")
+POINTS = ("connect", "begin", "lock", "advance", "write", "save", "commit:before", "commit:after")
 
 
 class Crash(BaseException):

@@ -32,7 +32,7 @@ from pidts.model import (
     Tombstone,
     record_text,
 )
-from pidts.target.checkpoints import claimed_rows, no_checkpoint
+from pidts.target.checkpoints import claimed_rows, no_checkpoint, other_checkpoint
 
 
 class ValuesMeta:
@@ -115,6 +115,17 @@ class ValuesCheckpoints:
         if (task, source, worker) not in self._connection.store.checkpoints:
             raise no_checkpoint(task, source, worker)
         return self._connection.store.checkpoints[task, source, worker]
+
+    def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
+        """Locks the row and saves the new one; an error at once where it is another one."""
+        self._connection.demand_open()
+        self._connection.lock(("row", left.task, left.source, left.worker))
+        self._connection.at("advance")
+        found = self._connection.store.checkpoints.get((left.task, left.source, left.worker))
+        if found is None or found != left or found.altered:
+            raise other_checkpoint(left)
+        self.save(new)
+        return True
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Locks the rows for sharing; raises at once if another session has locked one."""

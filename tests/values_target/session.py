@@ -3,7 +3,7 @@
 `ValuesTarget` only names a `Store`; all sessions of one process that name the same store see the same data. A test
 may set `Store.hook`, which is called at named points and may raise to break off there:
 
-    connect, begin, lock, lock_shared, write, load, save, journal,
+    connect, begin, lock, advance, lock_shared, write, load, save, journal,
     commit:before, commit:after, execute:before, execute:after
 
 What is raised at `commit:before` loses the transaction, at `commit:after` only the answer, like a server's.

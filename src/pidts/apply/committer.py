@@ -17,12 +17,24 @@ COMMIT. These cases cover a break at each point:
    run's `claim` waits for it, and the old run's batch is valid. If not, the old run finds a newer epoch when it next
    locks the row, and ends with `Fenced`. A run's writes and its lock are in one transaction, so a run never writes
    without having checked its epoch under the lock.
+
+If this committer itself was the last to write the row, it does not read the row first, but begins the transaction with
+a statement that *advances* the row: it locks the row, saves the new checkpoint, and fails unless the row was exactly as
+this committer has left it. After a failed statement the server executes nothing, neither the writes nor COMMIT. So the
+whole transaction is sent at once. Then:
+
+6. The row is as it was left: no other transaction has written it, and none does before COMMIT. Reading the row would
+   have led to the same decision. Cases 2 to 4 apply from here on.
+7. The row differs or does not exist: another run has taken over, a repeated attempt has committed the batch, or
+   somebody has changed the row by hand. Nothing was written. A second attempt locks and reads the row.
+8. After any error, it is not assumed any more that the row is as it was left. The next attempt locks and reads it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Self, TypeAlias
 
@@ -32,7 +44,7 @@ from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules
 from pidts.apply.refused_row import RefusedRow, Search
 from pidts.apply.retry import Retry
-from pidts.model import Checkpoint, Halted, Lsn, TableName, Transient, Where
+from pidts.model import Checkpoint, Halted, Lsn, OtherCheckpoint, TableName, Transient, Where
 from pidts.reduce import NetChange
 from pidts.time_spent import CommitTime, CommitTimes
 
@@ -66,6 +78,8 @@ class Committer:
         self._retry = retry or Retry()
         self._sleep = sleep
         self._session: TargetSession | None = None
+        self._left: dict[int, Checkpoint] = {}
+        """The row of each worker as this committer has left it; none after an error."""
         self._trips = 0
         """The number of the session's round trips so far."""
         self.times = CommitTimes()
@@ -85,7 +99,7 @@ class Committer:
     ) -> Outcome:
         """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that this was done already.
 
-        Each attempt calls `changes` after it has locked the worker's checkpoint, and writes the changes one by one;
+        Each attempt calls `changes` after the statement that locks the worker's checkpoint, and writes the changes;
         `has_rows` says beforehand whether the changes have any rows. If this call itself made the commit, it never
         returns ALREADY, even if the connection was lost. The error of a refused row names the row and its source table,
         if they can be found. `origin` is the other zone from which the rows came. When the target refuses the changes,
@@ -109,24 +123,43 @@ class Committer:
         origin: str,
     ) -> Outcome:
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
-        asked = False
+        asked, rows = False, int(has_rows)
 
         def attempt() -> Outcome:
+            left = self._left.pop(worker, None)
+            if left is None or not self._may_advance(left, expected, new, rows=rows):
+                return written(None)
+            trips = self._connected().trips
+            try:
+                return written(left)
+            except OtherCheckpoint:
+                pass
+            except Halted:
+                if self._connected().trips > trips:  # else it is not known whether the row is as it was left
+                    raise
+            self._drop()
+            return written(None)
+
+        def written(left: Checkpoint | None) -> Outcome:
             nonlocal asked
             session = self._connected()
             session.begin(origin)
-            if self.rules.looks_for_locks:
-                session.meta.row_locks.ask(self._task, self._source)
-            stored = session.meta.checkpoints.lock(self._task, self._source, worker)
-            if settle(stored, expected, new, rows=int(has_rows)) is Outcome.ALREADY:
+            is_saved = left is not None and session.meta.checkpoints.advance(left, new)
+            if not is_saved and settle(self._locked(session, worker), expected, new, rows=rows) is Outcome.ALREADY:
                 session.rollback()
                 return Outcome.APPLIED if asked else Outcome.ALREADY
             for change in changes(session):
                 self._write(session, change)
                 del change  # the next change of a large batch is read while this one is written
-            session.meta.checkpoints.save(new)
-            asked = True
-            session.commit()
+            if not is_saved:
+                session.meta.checkpoints.save(new)
+            was_asked, asked = asked, True
+            try:
+                session.commit()
+            except OtherCheckpoint:
+                asked = was_asked  # COMMIT was not executed
+                raise
+            self._left[worker] = new
             self._count_trips(session)
             return Outcome.APPLIED
 
@@ -143,6 +176,24 @@ class Committer:
                     continue
                 located = self._located(error, worker, changes, whose)
                 raise located from (error if located is not error else error.__cause__)
+
+    def _locked(self, session: TargetSession, worker: int) -> Checkpoint:
+        """Locks the worker's row and returns it. Asks for locked rows in the same round trip."""
+        if self.rules.looks_for_locks:
+            session.meta.row_locks.ask(self._task, self._source)
+        return session.meta.checkpoints.lock(self._task, self._source, worker)
+
+    def _may_advance(self, left: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> bool:
+        """Whether the batch has to be written if the row is as it was left.
+
+        If rows may be locked, the target has to be asked for them anyway before anything is written, and the checkpoint
+        is read in the same round trip.
+        """
+        if self.rules.looks_for_locks or left.lsn != expected:
+            return False
+        with suppress(Halted):
+            return settle(left, expected, new, rows=rows) is Outcome.APPLIED
+        return False
 
     def _count_trips(self, session: TargetSession) -> None:
         trips = session.trips

@@ -50,6 +50,14 @@ class CheckpointRecord(Protocol):
         Returns it as the last transaction that locked it has left it.
         """
 
+    def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
+        """Lock the worker's row as `lock` does, and overwrite it with `new`, if it equals `left`.
+
+        If it does not, this call or a later one, `commit` at the latest, raises `OtherCheckpoint`, and nothing that the
+        transaction does takes effect. `left` was saved and committed before. Returns False, and does nothing, if the
+        target cannot do this without a round trip: then `lock` and `save` are called.
+        """
+
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Returns all workers' rows. Nobody changes them before the transaction ends; many may share the locks.
 

@@ -172,3 +172,7 @@ class Transient(PidtsError):
     """A retry may help: after a lost connection, a deadlock, or a restart of the server."""
 
     usual_todo = "A running task tries again by itself. If this has ended a command, run the command again"
+
+
+class OtherCheckpoint(Transient):
+    """A worker's checkpoint is not as its last transaction has left it, so nothing of the present one was written."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pidts.model import Checkpoint, Fenced, Halted, Lsn, Transient, Where
+from pidts.model import Checkpoint, Fenced, Halted, Lsn, OtherCheckpoint, Transient, Where
 from pidts.target.checkpoint_row import read_progress, written_progress
 from pidts.target.meta_schema import META_EXISTS, Run, seconds
 
@@ -47,6 +47,10 @@ class CheckpointRecord:
             raise no_checkpoint(task, source, worker)
         return _checkpoint(rows[0])
 
+    def advance(self, left: Checkpoint, new: Checkpoint) -> bool:  # noqa: ARG002 - no row is advanced
+        """Returns False: the row is locked, read and saved."""
+        return False
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Saves a checkpoint.
 
@@ -56,10 +60,7 @@ class CheckpointRecord:
         _, matched = self._run(
             "UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, copy_progress = %s, "
             "updated_at = CURRENT_TIMESTAMP(6) WHERE task = %s AND source = %s AND worker = %s AND epoch = %s",
-            (
-                *(new.batch, str(new.lsn), new.gtid, new.position, written_progress(new)),
-                *(new.task, new.source, new.worker, new.epoch),
-            ),
+            (*saved_values(new), new.task, new.source, new.worker, new.epoch),
         )
         if matched != 1:
             raise Fenced(
@@ -147,6 +148,20 @@ def no_checkpoint(task: str, source: str, worker: int) -> Fenced:
         f"task {task} has no worker {worker} on this target",
         where=Where(source=source),
         todo="Another run has begun the task anew. See: pidts status TASK",
+    )
+
+
+def saved_values(row: Checkpoint) -> tuple[Any, ...]:
+    """Returns the values of the columns that each batch writes: batch, lsn, gtid, log_position, copy_progress."""
+    return row.batch, str(row.lsn), row.gtid, row.position, written_progress(row)
+
+
+def other_checkpoint(left: Checkpoint) -> OtherCheckpoint:
+    """Returns the error of a transaction that demands the row `left`, and finds another row or none."""
+    return OtherCheckpoint(
+        "task-taken",
+        f"the checkpoint of worker {left.worker} of task {left.task} is not as this run has left it",
+        where=Where(source=left.source),
     )
 
 

@@ -13,6 +13,7 @@ CALLS = frozenset(
         "begin",
         "commit",
         "execute",
+        "meta.checkpoints.advance",
         "meta.checkpoints.lock",
         "meta.checkpoints.lock_shared",
         "meta.checkpoints.save",

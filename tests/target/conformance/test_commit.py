@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
 from tests.values_target import ValuesTarget
 
-from pidts.apply import Committer, Outcome, Retry, Target
+from pidts.apply import Committer, Outcome, Retry, Target, TargetSession
 from pidts.model import Checkpoint, Fenced, Halted, Table, TableName, Transient
+from pidts.reduce import NetChange
 from pidts.target import IcebergTarget
 
 from .breaking import Breaking, Died
@@ -104,6 +109,134 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
             break
         place, broken = place + 10, broken + 1
     assert broken == 10  # begin, lock, write, save, commit: before and after each
+
+
+@pytest.mark.parametrize(
+    "error", [Died, lambda: Transient("target-lost", "gone")], ids=["process dies", "connection dies"]
+)
+def test_wherever_a_run_s_second_batch_breaks_the_next_attempt_makes_it_whole(
+    target: Target, task: str, structure: Table, error: Callable[[], BaseException]
+) -> None:
+    place, broken = 100, 0
+    while True:
+        watched = Breaking(target, error=error)
+        arguments = (
+            0,
+            lsn(place + 10),
+            checkpoint(place + 20),
+            lambda _, at=place, tried=broken: [change(structure, deletes=[(at - 20,)], upserts=[(at, tried)])],
+        )
+        epoch = claimed(target, task)
+        try:
+            with committer(watched, task, epoch) as writer:
+                writer.commit(0, lsn(place), checkpoint(place + 10), lambda _: [])
+                watched.points.clear()
+                watched.broken = broken
+                assert writer.commit(*arguments) is Outcome.APPLIED
+        except Died:
+            with committer(target, task, claimed(target, task)) as writer:
+                done = watched.points[broken] == "commit:after"
+                assert writer.commit(*arguments) is (Outcome.ALREADY if done else Outcome.APPLIED)
+        (row,), rows = state(target, task, structure)
+        assert (row.lsn, rows) == (lsn(place + 20), [{"id": place, "v": broken}])
+        if broken >= len(watched.points):
+            break
+        place, broken = place + 20, broken + 1
+    assert "meta.checkpoints.advance:after" in watched.points
+    assert ("meta.checkpoints.lock:after" in watched.points) == isinstance(target, IcebergTarget)
+
+
+def test_a_batch_that_a_second_attempt_has_committed_is_not_written_again(
+    target: Target, task: str, structure: Table
+) -> None:
+    epoch = claimed(target, task)
+    with committer(target, task, epoch) as one, committer(target, task, epoch) as other:
+        assert one.commit(0, lsn(100), checkpoint(200), lambda _: []) is Outcome.APPLIED
+        batch = (0, lsn(200), checkpoint(300))
+        assert other.commit(*batch, lambda _: [change(structure, upserts=[(1, 1)])]) is Outcome.APPLIED
+        assert one.commit(*batch, lambda _: [change(structure, upserts=[(1, 666)])]) is Outcome.ALREADY
+        later = (0, lsn(300), checkpoint(400))
+        assert one.commit(*later, lambda _: [change(structure, upserts=[(2, 2)])]) is Outcome.APPLIED
+    assert state(target, task, structure)[1] == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+
+
+@pytest.mark.parametrize("column", ["batch", "lsn", "gtid", "log_position", "copy_progress", "epoch", ""])
+def test_a_checkpoint_that_was_changed_by_hand_between_two_batches_is_noticed(
+    kind: str, target: Target, task: str, structure: Table, column: str, request: pytest.FixtureRequest
+) -> None:
+    values = {"batch": "77", "epoch": "77", "copy_progress": f'{{"digest": "{"0" * 32}"}}'}
+    changed = f"SET {column} = '{values.get(column, lsn(150))}'"
+    where = f"WHERE task = '{task}'"
+    with committer(target, task, claimed(target, task)) as writer:
+        writer.commit(0, lsn(100), checkpoint(200), lambda _: [])
+        if isinstance(target, ValuesTarget):
+            rows = target.store.checkpoints
+            (key,) = (key for key in rows if key[0] == task)
+            altered = replace(rows[key], altered="by hand") if column != "epoch" else replace(rows[key], epoch=77)
+            rows.update({key: altered}) if column else rows.pop(key)
+        elif isinstance(target, IcebergTarget):
+            with closing(sqlite3.connect(f"{target.warehouse}/catalog.db")) as catalog, catalog:
+                table_name = "pidts_meta_checkpoint"
+                catalog.execute(
+                    f"UPDATE {table_name} {changed} {where}" if column else f"DELETE FROM {table_name} {where}"
+                )
+        else:
+            sql = f"UPDATE pidts_meta.checkpoint {changed} {where}"
+            sql = sql if column else f"DELETE FROM pidts_meta.checkpoint {where}"
+            request.getfixturevalue("run_sql")(request.getfixturevalue(kind), sql)
+        expected = "checkpoint-altered" if column not in ("epoch", "") else "fenced"
+        with pytest.raises((Halted, Fenced), match=expected):
+            writer.commit(0, lsn(200), checkpoint(300), lambda _: [change(structure, upserts=[(1, 666)])])
+    assert state(target, task, structure)[1] == []
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])
+@pytest.mark.parametrize("winner", ["another run", "the same batch"])
+def test_a_second_batch_waits_for_who_has_locked_the_checkpoint(
+    target: Target, task: str, structure: Table, winner: str
+) -> None:
+    epoch = claimed(target, task)
+    rival = target.connect()
+    with committer(target, task, epoch) as writer, ThreadPoolExecutor(1) as pool:
+        writer.commit(0, lsn(100), checkpoint(200), lambda _: [change(structure, upserts=[(1, 1)])])
+        rival.begin()
+        row = rival.meta.checkpoints.lock(task, "s", 0)
+        begun = Event()
+
+        def changes(_: TargetSession) -> list[NetChange]:
+            begun.set()
+            return [change(structure, upserts=[(2, 666)])]
+
+        waiting = pool.submit(writer.commit, 0, lsn(200), checkpoint(300), changes)
+        begun.wait(10)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        if winner == "the same batch":
+            rival.write(change(structure, upserts=[(2, 2)]))
+            rival.meta.checkpoints.save(replace(row, lsn=lsn(300)))
+            rival.commit()
+            assert waiting.result(10) is Outcome.ALREADY
+        else:
+            rival.rollback()
+            waiting.result(10)
+            assert claimed(target, task) == epoch + 1
+            with pytest.raises(Fenced):
+                writer.commit(0, lsn(300), checkpoint(400), changes)
+    rival.close()
+    found = {row["id"]: row["v"] for row in state(target, task, structure)[1]}
+    assert found == {1: 1, 2: 2 if winner == "the same batch" else 666}
+
+
+@pytest.mark.parametrize("kind", ["values", "postgres", "mariadb", "mysql97", "mysql56"])
+def test_a_run_s_second_batch_is_one_round_trip(kind: str, target: Target, task: str, structure: Table) -> None:
+    trips = []
+    with committer(target, task, claimed(target, task)) as writer:
+        for number in range(3):
+            batch = [change(structure, deletes=[(number - 1,)], upserts=[(number, 1), (number + 10, 1)])]
+            writer.commit(0, lsn(100 + number), checkpoint(101 + number), lambda _, batch=batch: batch)
+            trips.append(writer.times.reading().trips - sum(trips))
+    assert trips[2] == (1 if kind != "values" else 6)  # begin, advance, save, write, commit before and after
+    assert len(state(target, task, structure)[1]) == 4
 
 
 @pytest.mark.parametrize(("cut", "writes"), [("request", 2), ("answer", 1)])

@@ -114,6 +114,16 @@ class StatementLimits:
     """The number of bytes above which the server refuses a statement."""
 
 
+def demand_fits(size: int, limits: StatementLimits) -> None:
+    """Raises if the server would refuse a statement of this size."""
+    if size > limits.packet:
+        raise Halted(
+            "row-too-large",
+            f"a row takes {size} bytes as SQL, the target's max_allowed_packet is {limits.packet}",
+            todo="SET GLOBAL max_allowed_packet to more on the target",
+        )
+
+
 def statements(
     head: bytes, rows: pa.Array, tail: bytes, limits: StatementLimits, *, cut: int
 ) -> Iterator[tuple[bytes, int, int]]:
@@ -132,11 +142,6 @@ def statements(
         fits = int(np.searchsorted(places, places[first] + room, side="right")) - 1
         last = max(first + 1, min(first + limits.rows, fits, len(rows)))
         size = int(places[last] - places[first]) + len(head) + len(tail)
-        if size > limits.packet:
-            raise Halted(
-                "row-too-large",
-                f"a row takes {size} bytes as SQL, the target's max_allowed_packet is {limits.packet}",
-                todo="SET GLOBAL max_allowed_packet to more on the target",
-            )
+        demand_fits(size, limits)
         yield head + bytes(text[int(places[first]) : int(places[last]) - cut]) + tail, first, last
         first = last

@@ -8,12 +8,21 @@ from hashlib import sha1
 
 from pidts.model import Checkpoint, Halted, TableName, Transient
 from pidts.model.zone import mark_table
-from pidts.target.checkpoints import CheckpointRecord
+from pidts.target.checkpoints import CheckpointRecord, other_checkpoint, saved_values
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, MARK, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
 from pidts.target.mysql.connection import LOCK_WAIT, MySqlConnection
+from pidts.target.mysql.errors import TWO_ROWS
 from pidts.target.tombstones import TombstoneRecord
+
+_ADVANCE = (
+    "UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, copy_progress = %s, "
+    "updated_at = CURRENT_TIMESTAMP(6) WHERE task = %s AND source = %s AND worker = %s AND batch = %s AND lsn = %s "
+    "AND gtid = %s AND log_position = %s AND copy_progress = %s AND epoch = %s"
+)
+_DEMAND_ONE = b"SELECT IF(ROW_COUNT() = 1, 1, (SELECT 1 UNION ALL SELECT 2)) INTO @pidts_found"
+"""This statement fails if the statement before it has not found exactly one row; it has no result."""
 
 _MARK = "id int NOT NULL PRIMARY KEY, number bigint NOT NULL"
 DdlLock = Callable[[str, str], AbstractContextManager[None]]
@@ -113,6 +122,16 @@ class MySqlCheckpoints(CheckpointRecord):
         if self._connection.is_open:
             self._connection.locked_checkpoints.add((task, source, worker))
         return found
+
+    def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
+        """Queues two statements: the second fails if the first has not found the row."""
+        if self._connection.server.tidb:  # it computes subqueries first, also the one that fails
+            return False
+        exchange = self._connection.exchange
+        values = (*saved_values(new), left.task, left.source, left.worker, *saved_values(left), left.epoch)
+        exchange.later(exchange.text(self._connection.named(_ADVANCE), values))
+        exchange.later(_DEMAND_ONE, explain=lambda error: other_checkpoint(left) if error.number == TWO_ROWS else None)
+        return True
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Locks the rows for sharing.

@@ -36,14 +36,14 @@ from pidts.reduce import NetChange
 from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import StatementLimits, joined, literals, statements, tuples, wrapped
-from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.errors import TWO_ROWS, Refused
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.exchange import Check, Exchange
+from pidts.target.mysql.few_rows import FEW_ROWS, few_literals, few_statements, few_tuples
 from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.server import TargetServer
 
-_TWO_ROWS = 1242
 _NOT_NULL = 1048
 _OUT_OF_RANGE = 1264
 _ROWS = 1000
@@ -69,7 +69,7 @@ class _Text:
     """Rows as SQL text, which is cut into statements."""
 
     head: bytes
-    rows: pa.Array
+    rows: pa.Array | list[bytes]
     tail: bytes
     cut: int
     """The number of bytes between two rows."""
@@ -188,12 +188,15 @@ class Writer:
 
     def _statements(self, text: _Text) -> Iterator[bytes]:
         limits = replace(self._limits, rows=text.most)
+        if isinstance(text.rows, list):
+            yield from few_statements(text.head, text.rows, text.tail, limits, cut=text.cut)
+            return
         for sql, _, _ in statements(text.head, text.rows, text.tail, limits, cut=text.cut):
             yield sql
 
     def _upsert_later(self, plan: Plan, sql: bytes, check: Check | None = None) -> None:
         def explain(error: Refused) -> Halted | None:
-            signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (_TWO_ROWS,)
+            signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
             if not plan.update or error.number not in signs:
                 return None
             return _collision(plan, error, sure=not self._server.tidb)
@@ -202,6 +205,9 @@ class Writer:
 
 
 def _rows(plan: Plan, rows: pa.Table) -> _Text:
+    if rows.num_rows <= FEW_ROWS:
+        few = few_tuples(plan.written, rows, plan.row_end)
+        return _Text(plan.insert, few, plan.update, cut=1, most=_ROWS)
     values = tuples([literals(column, rows[column.name]) for column in plan.written], plan.row_end)
     return _Text(plan.insert, values, plan.update, cut=1, most=_ROWS)
 
@@ -217,6 +223,10 @@ def _removal(plan: Plan, keys: pa.Table) -> _Text:
     if plan.is_loose:
         same = rows_exactly(map(table.column, table.identity), plan.found, keys)
         return _Text(head.encode(), wrapped(same, b"(", b") OR "), b"", cut=4, most=_COMPOSITE_KEYS)
+    if len(table.identity) == 1 and keys.num_rows <= FEW_ROWS:
+        (name,) = table.identity
+        few = [value + b"," for value in few_literals(table.column(name), keys[name])]
+        return _Text(f"{head}{identifier(name)} IN (".encode(), few, b")", cut=1, most=_KEYS)
     values = [literals(table.column(name), keys[name]) for name in table.identity]
     if len(values) == 1:
         head += f"{identifier(table.identity[0])} IN ("

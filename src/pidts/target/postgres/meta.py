@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pidts.model import Checkpoint, Fenced, TableName, Tombstone, Where
-from pidts.target.checkpoint_row import written_progress
-from pidts.target.checkpoints import CheckpointRecord
+from pidts.target.checkpoints import CheckpointRecord, other_checkpoint, saved_values
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
@@ -27,6 +26,14 @@ _SAVE_CHECKPOINT = (
 
 Then no later statement of the pipeline is executed, not even COMMIT.
 """
+
+_ADVANCE = (
+    "WITH saved AS (UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, "
+    "copy_progress = %s, updated_at = CURRENT_TIMESTAMP(6) WHERE task = %s AND source = %s AND worker = %s "
+    "AND batch = %s AND lsn = %s AND gtid = %s AND log_position = %s AND copy_progress = %s AND epoch = %s "
+    "RETURNING 1) SELECT 1 / count(*) FROM saved"
+)
+"""The same, if the row has these values."""
 
 _DIVISION_BY_ZERO = "22012"
 
@@ -113,6 +120,16 @@ class PostgresCheckpoints(CheckpointRecord):
             )
             return self._claim(task, source, workers, start)
 
+    def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
+        """Queues a statement that fails if it does not find the row."""
+        values = (*saved_values(new), left.task, left.source, left.worker, *saved_values(left), left.epoch)
+        self._connection.exchange.later(
+            self._connection.named(_ADVANCE),
+            values,
+            explain=lambda error: other_checkpoint(left) if error.sqlstate == _DIVISION_BY_ZERO else None,
+        )
+        return True
+
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Locks the rows with FOR SHARE, which also reads the newest committed version."""
         return self._rows(task, source, lock="FOR SHARE")
@@ -122,16 +139,10 @@ class PostgresCheckpoints(CheckpointRecord):
 
         The statement itself checks that the row exists and is of this epoch.
         """
-        values = _saved_values(new)
+        values = (*saved_values(new), new.task, new.source, new.worker, new.epoch)
         self._connection.exchange.later(
             self._connection.named(_SAVE_CHECKPOINT), values, explain=lambda error: _not_saved(error, new)
         )
-
-
-def _saved_values(new: Checkpoint) -> tuple[Any, ...]:
-    """Returns the values in the order of the placeholders in `_SAVE_CHECKPOINT`."""
-    moved = (new.batch, str(new.lsn), new.gtid, new.position, written_progress(new))
-    return (*moved, new.task, new.source, new.worker, new.epoch)
 
 
 def _not_saved(error: Refused, new: Checkpoint) -> Fenced | None:

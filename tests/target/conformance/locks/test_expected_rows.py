@@ -395,7 +395,7 @@ def test_new_rows_are_compared_without_a_further_round_trip(target: Target, task
                 if first == 1:  # The structure is known now.
                     before = committer.times.reading().trips
             trips.append(committer.times.reading().trips - before)
-    assert trips == [2, 2]
+    assert trips == [1, 2]  # rows that may be locked are asked for before
 
 
 @pytest.mark.parametrize("kind", ["postgres"])
