@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
+from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, Piece, sample_log, store
 
 from pidts.batch.relevance import Meaning
-from pidts.model import LogEntry, Lsn, Transient
+from pidts.model import LogEntry, Lsn, TableName, Transient
 from pidts.plan import Limits, PlanState
 from pidts.relay import RelayReader, RelayWriter
 from pidts.relay.folder import Folder
@@ -33,9 +35,16 @@ class CountedReader(RelayReader):
 
     asked = 0
 
-    def entries(self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
+    def entries(
+        self,
+        after: Lsn | None = None,
+        to: Lsn | None = None,
+        *,
+        joined: bool = False,
+        most: tuple[int, int] | None = None,
+    ) -> Iterator[LogEntry]:
         self.asked += 1
-        return super().entries(after, to, joined=joined)
+        return super().entries(after, to, joined=joined, most=most)
 
 
 Make = Callable[[int], tuple[CountedReader, Planner]]
@@ -91,3 +100,57 @@ def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path:
     with pytest.raises(Transient, match="cut back"):
         list(planner.entries(START, after.lsn))
     assert reader.asked == before + 1
+
+
+def small(log: Sequence[Piece]) -> list[Piece]:
+    """The same, without what keeps neighbours from being joined."""
+    tables = (TableName("a", "t"),)
+    return [replace(piece, transaction=replace(piece.transaction, ddl=None, tables=tables)) for piece in log]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 50])
+def test_a_batch_of_small_transactions_keeps_its_limit(writer: RelayWriter, make: Make, limit: int) -> None:
+    store(writer, small(sample_log(40)))
+    _, planner = make(limit)
+    state, counts = PlanState(START), []
+    while (after := planner.next(state)) is not None:
+        counts.append(sum(entry.count for entry in planner.entries(state.lsn, after.lsn)))
+        state = after
+    assert counts == [limit] * (40 // limit) + ([40 % limit] if 40 % limit else [])
+
+
+def test_nothing_is_read_again_after_a_batch_with_all_there_is(writer: RelayWriter, make: Make) -> None:
+    log = small(sample_log(30))
+    reader, planner = make(1000)
+    state = PlanState(START)
+    for begin, end in itertools.pairwise((0, 10, 11, 20, 30)):
+        store(writer, log[begin:end])
+        after = planner.next(state)
+        assert after is not None
+        assert after.lsn == log[end - 1].transaction.lsn
+        before, state = reader.asked, after
+        assert planner.next(state) is None
+        assert reader.asked == before or begin == 0  # the first call does not know yet which file grows
+
+
+def test_what_comes_in_another_segment_is_found_at_once(writer: RelayWriter, make: Make) -> None:
+    log = small(sample_log(30))
+    reader, planner = make(1000)
+    state = PlanState(START)
+    for number, piece in enumerate(log):
+        if number % 4 == 3:
+            writer.start_segment(FORMAT_EVENT)
+        store(writer, [piece])
+        after = planner.next(state)
+        assert after is not None
+        assert after.lsn == piece.transaction.lsn
+        state = after
+    assert reader.received == log[-1].transaction.lsn
+
+
+def test_a_batch_that_leaves_something_is_followed_by_another(writer: RelayWriter, make: Make) -> None:
+    store(writer, small(sample_log(10)))
+    _, planner = make(5)
+    state = planner.next(PlanState(START))
+    assert state is not None
+    assert planner.next(state) is not None

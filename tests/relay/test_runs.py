@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pidts.model import Extent, LogEntry, Lsn, MySqlGtidSet, TableName, Transaction, parse_gtid_set
+from pidts.relay import records
 from pidts.relay.index import decode_entry, encode_entry, entry_key, frame, payloads
 from pidts.relay.runs import Joined, joined_payloads
 
@@ -17,13 +19,13 @@ TABLES = ((TableName("a", "t"),), (TableName("a", "t"), TableName("a", "u")))
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
-def made(chance: random.Random, count: int, flavor: str) -> list[LogEntry]:
+def made(chance: random.Random, count: int, flavor: str, oddly: float = 0.1) -> list[LogEntry]:
     """Returns mostly ordinary transactions, and some with a statement, a mark, other tables, a missing number, or a gap
     before them.
     """
     found, last, extent, number = [], Lsn(0, 3, 4), 400, chance.choice([8, 95, 998])
     for _ in range(count):
-        odd = chance.random() < 0.1 and chance.choice(["ddl", "mark", "number", "begin", "extent", "file", "tables"])
+        odd = chance.random() < oddly and chance.choice(["ddl", "mark", "number", "begin", "extent", "file", "tables"])
         number += 1 + (odd == "number")
         if odd == "file":
             last = Lsn(0, last.log_index + 1, 4)
@@ -45,9 +47,9 @@ def made(chance: random.Random, count: int, flavor: str) -> list[LogEntry]:
     return found
 
 
-def read(data: bytes, stops=(NOWHERE, NOWHERE)) -> list[LogEntry]:
+def read(data: bytes, stops=(NOWHERE, NOWHERE), most: tuple[int, int] | None = None) -> list[LogEntry]:
     found, last = [], Lsn(0, 3, 4)
-    for _, payload in joined_payloads(data, stops):
+    for _, payload in joined_payloads(data, stops, most):
         entry = payload.entry(9, last) if isinstance(payload, Joined) else decode_entry(payload, 9, last)
         found.append(entry)
         last = entry.transaction.lsn
@@ -124,6 +126,21 @@ def test_many_in_a_row_are_few():
     assert isinstance(parse_gtid_set(found[0].transaction.gtid), MySqlGtidSet)
 
 
+@pytest.mark.parametrize("most", [(1, 50), (2, 50), (3, 5), (50, 1), (50, 7), (20, 20)])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_more_are_joined_than_are_allowed(seed, most):
+    entries = made(random.Random(seed), 200, "mariadb", oddly=0)
+    found = read(b"".join(frame(encode_entry(entry)) for entry in entries), most=most)
+    assert sum(entry.count for entry in found) == len(entries)
+    joined = [(entry.count, entry.transaction.row_events) for entry in found if entry.count > 1]
+    assert all(count <= most[0] and rows <= most[1] for count, rows in joined)
+    # Nothing more would have fitted into an entry.
+    firsts = [sum(entry.count for entry in found[:place]) for place in range(1, len(found))]
+    for entry, behind in zip(found, firsts, strict=False):
+        rows = entry.transaction.row_events + entries[behind].transaction.row_events
+        assert entry.count == most[0] or rows > most[1]
+
+
 def test_a_large_transaction_is_joined_to_no_small_ones():
     # Otherwise the rows of small transactions would be separated where only large transactions may be cut.
     chance = random.Random(3)
@@ -139,3 +156,17 @@ def test_a_large_transaction_is_joined_to_no_small_ones():
         shift += more
     found = read(b"".join(frame(encode_entry(entry)) for entry in entries))
     assert [(entry.count, entry.extent.size) for entry in found] == [(2, 400), (1, 5 << 20), (2, 400)]
+
+
+def test_a_few_records_are_joined_where_the_compiler_is_loaded_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = made(random.Random(1), 6, "mariadb", oddly=0)
+    data = b"".join(frame(encode_entry(entry)) for entry in entries)
+    stops = NOWHERE, NOWHERE
+
+    ((end, joined),) = records._found(data, stops)
+    assert isinstance(joined, Joined)
+    assert (end, joined.count, Lsn(*joined.key)) == (len(data), 6, entries[-1].transaction.lsn)
+    assert list(records._found(data, None)) == list(payloads(data))
+
+    monkeypatch.delitem(sys.modules, "pidts.binlog.jit")
+    assert list(records._found(data, stops)) == list(payloads(data))

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TypeVar, TypeVarTuple
+from typing import Final, TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
@@ -25,8 +25,9 @@ from pidts.batch.parts import Stretch
 from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
 from pidts.batch.returned import only_removed
-from pidts.binlog import LogFacts, decode_slice, decode_stream, whole_events
-from pidts.model import ChangeBatch, ConfigError, EarlyFilter, Halted, Lsn, Op, Table, TableName, Where, byte_size
+from pidts.binlog import KeptDecoder, LogFacts, decode_slice, decode_stream, whole_events
+from pidts.binlog.decode import Structures
+from pidts.model import ChangeBatch, ConfigError, EarlyFilter, Halted, Lsn, Op, Table, Where, byte_size
 from pidts.plan import LogSlice, Phase
 from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader
@@ -37,18 +38,42 @@ READ_BYTES = 4 << 20
 """The bytes of the log that are read at once in a larger slice."""
 Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
+_NOTHING: Final = object()
 _BLOB_BYTES = 8 << 20
 """The most bytes of one blob: while Spark shuffles a row, the JVM needs several times the row's size."""
 
 
-def decode(context: JobContext, pointer: Pointer, relay: RelayReader | None = None) -> Iterator[Blob]:
+class SliceReader:
+    """Reads slices of one relay and decodes them.
+
+    A decoder is kept from slice to slice. Only one thread may use it.
+    """
+
+    def __init__(self, relay: RelayReader) -> None:
+        self.relay = relay
+        self._decoder = KeptDecoder()
+        self._made_for: tuple[object, object] = _NOTHING, _NOTHING
+        """The structures and the rules that the decoder knows."""
+
+    def rows(self, context: JobContext, piece: LogSlice, facts: LogFacts) -> list[ChangeBatch]:
+        """Returns the rows of a slice that is small enough to be decoded in memory."""
+        raw = read_at_once(self.relay, piece)
+        if not _is_plain(piece):
+            return decode_slice(raw, **facts)
+        structures, rules = self._made_for
+        if structures is not context.structures or rules is not context.rules:
+            self._decoder, self._made_for = KeptDecoder(), (context.structures, context.rules)
+        return self._decoder.decode_slice(raw, **facts)
+
+
+def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = None) -> Iterator[Blob]:
     """Yields the blobs of the part that a pointer names.
 
     A caller with many pointers passes one reader for all of them.
     """
     if pointer.log is not None:
         first = Blob.first_order(pointer.log.number)
-        batches = chain.from_iterable(decode_log(context, pointer.log, relay))
+        batches = chain.from_iterable(decode_log(context, pointer.log, slices))
         for place, batch in enumerate(chain.from_iterable(map(_cut, batches))):
             yield from _deal(context, batch, first + place)
     elif pointer.write is not None:
@@ -73,17 +98,17 @@ def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> 
             yield Stretch([batch for batch in mine if batch is not None], inside=piece.extent.size > AT_ONCE)
 
 
-def decode_log(context: JobContext, piece: LogSlice, relay: RelayReader | None = None) -> Iterator[list[ChangeBatch]]:
+def decode_log(context: JobContext, piece: LogSlice, slices: SliceReader | None = None) -> Iterator[list[ChangeBatch]]:
     """Yields the changes of all tables in a slice.
 
     The changes of each list are after the changes of the previous list.
     """
-    if relay is None:
+    if slices is None:
         with closing(RelayReader(context.relay, context.source.source_id)) as own:
-            yield from decode_log(context, piece, own)
+            yield from decode_log(context, piece, SliceReader(own))
         return
-    relay.renew()
-    for batches in decode_raw(context, relay, piece):
+    slices.relay.renew()
+    for batches in decode_raw(context, slices, piece):
         if piece.has_notes:
             yield only_notes(batches)
             continue
@@ -91,13 +116,13 @@ def decode_log(context: JobContext, piece: LogSlice, relay: RelayReader | None =
         yield only_removed(found) if piece.is_returned else found
 
 
-def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
+def decode_raw(context: JobContext, slices: SliceReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
     """Yields the same changes before mappings and routes are applied, without changes that the filters leave out."""
-    extent, facts = piece.extent, log_facts(context, relay, piece)
+    extent, facts = piece.extent, log_facts(context, slices.relay, piece)
     if extent.size <= AT_ONCE:
-        yield decode_slice(read_at_once(relay, piece), **facts)
+        yield slices.rows(context, piece, facts)
     else:
-        yield from decode_stream(lambda: whole_events(relay.chunks(extent, READ_BYTES)), **facts)
+        yield from decode_stream(lambda: whole_events(slices.relay.chunks(extent, READ_BYTES)), **facts)
 
 
 def read_at_once(relay: RelayReader, piece: LogSlice) -> bytes:
@@ -119,11 +144,18 @@ def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFa
     }
 
 
-def _structures(context: JobContext, piece: LogSlice) -> dict[TableName, Table]:
+def _is_plain(piece: LogSlice) -> bool:
+    """Whether the rows of all tables are taken from a slice, and have their own places in the log."""
+    return piece.only is None and not piece.without and piece.commit is None and not piece.has_notes
+
+
+def _structures(context: JobContext, piece: LogSlice) -> Structures:
     """Returns the structures of the tables whose rows are taken from a slice."""
     if piece.has_notes:
         return {name: NOTES.renamed(name) for name in piece.only or ()}
-    return {name: table for name, table in context.structures.items() if piece.carries(name)}
+    if _is_plain(piece):
+        return context.structures
+    return lambda found: context.structures.get(found.name) if piece.carries(found.name) else None
 
 
 def _early_filter(context: JobContext, table: Table) -> EarlyFilter | None:

@@ -28,7 +28,7 @@ class KnownTables:
     def demand(self, context: JobContext, plan: BatchPlan) -> None:
         """Raises if the batch has rows of a table whose structure the task does not have."""
         for name in sorted(plan.tables):
-            if not self._meaning.allow(name) or name in context.structures or self._is_sequence(name, context, plan):
+            if name in context.structures or not self._meaning.allow(name) or self._is_sequence(name, context, plan):
                 continue
             raise Halted(
                 "structure-unknown",

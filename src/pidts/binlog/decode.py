@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict, Unpack
 
 from pidts.binlog import refusals
@@ -70,10 +71,38 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
     transaction, which is the place of all its rows, and `commit_time` is the time in that event's header.
     """
-    decoder, times = new_decoder(facts, log_stays=True), times_of(facts)
+    return _decoded(new_decoder(facts, log_stays=True), raw, facts)
+
+
+class KeptDecoder:
+    """Decodes slices of one log as `decode_slice` does, and keeps from slice to slice what it knows about the tables.
+
+    All slices have the same structures and early filters, and none has a `commit` or an `after`. The tables of a slice
+    are in the order of their first rows, or in the order in which they first appeared.
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[Format, int, RowDecoder] | None = None
+        """The decoder, and the format and the number of failovers with which it was made."""
+
+    def decode_slice(self, raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
+        """Returns the row changes of whole transactions. After an error, the next slice gets a new decoder."""
+        kept, self._kept = self._kept, None
+        form, change_no = facts["format"], facts["change_no"]
+        is_same = kept is not None and kept[:2] == (form, change_no)
+        decoder = kept[2] if kept is not None and is_same else new_decoder(facts, log_stays=True)
+        found = _decoded(decoder, raw, facts)
+        if decoder.can_begin_again():
+            self._kept = form, change_no, decoder
+        return found
+
+
+def _decoded(decoder: RowDecoder, raw: bytes | memoryview, facts: LogFacts) -> list[ChangeBatch]:
     decoder.follow(walker_of(facts), raw)
-    if decoder.asks_for_times:
-        times.add(raw)
+    if not decoder.asks_for_times:
+        return decoder.take()
+    times = times_of(facts)
+    times.add(raw)
     return decoder.take(times.of)
 
 
@@ -160,6 +189,10 @@ class RowDecoder:
                 place += len(raw)
             yield
 
+    def can_begin_again(self) -> bool:
+        """Whether another slice can be decoded now. If it can, no transaction is open any more."""
+        return False
+
     @property
     def asks_for_times(self) -> bool:
         """Whether a filter of a table that has occurred uses the times of changes."""
@@ -226,7 +259,7 @@ class RowDecoder:
         self._mapped[table_id(body)] = self._bindings[body]
 
     def _bind(self, body: bytes) -> Binding | None:
-        table_map = TableMap.parse(body, mariadb=self._mariadb)
+        table_map = _table_map(body, mariadb=self._mariadb)
         table = self._structure_of(table_map)
         if table is None:
             return None
@@ -326,6 +359,12 @@ class RowDecoder:
     def _back_to(self, mark: Mark) -> None:
         for rows, beginning in self._touched.items():
             rows.back_to(mark.get(rows, beginning))
+
+
+@lru_cache(maxsize=256)
+def _table_map(body: bytes, *, mariadb: bool) -> TableMap:
+    """Parses the event's body. Most transactions change the same tables, with the same event before their rows."""
+    return TableMap.parse(body, mariadb=mariadb)
 
 
 def _by_name(structures: Mapping[TableName, Table]) -> StructureOf:

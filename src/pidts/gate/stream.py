@@ -266,7 +266,7 @@ class ChannelStream:
     def _made_ahead(self, state: PlanState, context: JobContext) -> Made | None:
         """Returns the stretch after a state; None if there are no rows yet. A separate thread calls it."""
         relay = self._relay_ahead
-        entries = partial(relay.entries, joined=True)
+        entries = partial(relay.entries, joined=True, most=self._limits.joined)
         stretch = next_stretch(entries(state.lsn), state.lsn, self._meaning, self._limits)
         if not stretch.entries:
             return None
@@ -275,7 +275,7 @@ class ChannelStream:
         return Made(stretch, plan, records) if records is not None else None
 
     def _entries(self, after: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
-        return self._relay.entries(after, to, joined=True)
+        return self._relay.entries(after, to, joined=True, most=self._limits.joined)
 
     @property
     def _zone(self) -> str:

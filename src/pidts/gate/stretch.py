@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pidts.batch.context import JobContext
-from pidts.batch.decoding import AT_ONCE, READ_BYTES, decode_raw, log_facts, read_at_once
+from pidts.batch.decoding import AT_ONCE, READ_BYTES, SliceReader, decode_raw, log_facts, read_at_once
 from pidts.binlog import whole_events
 from pidts.binlog.decode import times_of
 from pidts.gate.committer import in_pieces
@@ -121,7 +121,7 @@ class Records:
         else:
             for raw in whole_events(self.relay.chunks(piece.extent, READ_BYTES)):
                 times.add(raw)
-        for batches in decode_raw(self.context, self.relay, piece):
+        for batches in decode_raw(self.context, SliceReader(self.relay), piece):
             records = of_rows(batches, times.of, self.zone)
             if records is not None:
                 yield records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,13 @@ _SMALL = 1 << 16
 CHANGE_FIELDS = ("lsn", "op", "before", "after", "partial")
 
 
+@lru_cache(maxsize=1024)
+def image_type(table: Table) -> pa.StructType:
+    """Returns the type of a table's images."""
+    return pa.struct(list(table.arrow))
+
+
+@lru_cache(maxsize=1024)
 def change_schema(table: Table) -> pa.Schema:
     """Returns the columns of a `ChangeBatch`.
 
@@ -24,7 +32,7 @@ def change_schema(table: Table) -> pa.Schema:
     the second half of an update whose first half belongs to another worker. A column that an image lacks is null in its
     struct, which does not mean that its value is NULL.
     """
-    row = pa.struct(list(table.arrow))
+    row = image_type(table)
     return pa.schema(
         [
             pa.field("lsn", pa.binary(Lsn.SIZE), nullable=False),

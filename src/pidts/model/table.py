@@ -84,6 +84,10 @@ class Table:
     comment: str = ""
     _arrow: pa.Schema | None = field(default=None, init=False, compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        """Returns the hash of the name: equal tables have equal names, and hashing all columns takes long."""
+        return hash(self.name)
+
     @property
     def identity(self) -> tuple[str, ...]:
         """Returns the columns that identify a row: the primary key, else the first unique key without nullable columns.

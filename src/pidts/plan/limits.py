@@ -9,9 +9,10 @@ _LEAST_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one batch and of its copy. A batch may exceed them by one transaction, since none is cut.
+    """The limits of one batch and of its copy. A batch may exceed them by one entry of the log.
 
-    The limits apply separately to each group of tables that catch up.
+    An entry is one transaction, since none is cut, or small transactions that are joined (`joined`). The limits apply
+    separately to each group of tables that catch up.
     """
 
     transactions: int = 50_000
@@ -42,6 +43,11 @@ class Limits:
     """Whether the task carries changes of several zones. If so, a batch has the changes of only one zone."""
     copy_bytes: int = 32 << 20
     """A batch with more log than this writes no waiting rows: they are reduced together with their whole window."""
+
+    @property
+    def joined(self) -> tuple[int, int]:
+        """Returns the most transactions, and the most row events, that are joined to one entry of the log."""
+        return self.transactions, self.row_events
 
     @property
     def least_rows(self) -> int:

@@ -143,7 +143,8 @@ def _net_change(
 
 
 def _check(part: ChangeBatch, table: Table) -> None:
-    if part.table.arrow != table.arrow or part.table.identity != table.identity:
+    is_same = part.table is table
+    if not is_same and (part.table.arrow != table.arrow or part.table.identity != table.identity):
         raise Halted(
             "structures-differ",
             "One batch has changes of the table under two structures",

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -42,6 +43,9 @@ from pidts.relay.index import (
 from pidts.relay.records import IndexFiles
 from pidts.relay.recovery import read_format
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
+
+if TYPE_CHECKING:
+    from pidts.relay.runs import Most
 
 _POLL = 0.002
 _POLL_IDLE = 0.01
@@ -121,9 +125,9 @@ class RelayReader:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Returns a value that changes if the relay is written to after the last call of `received`.
+        """Returns a value that changes if the relay is written to after the last call of `received` or `entries`.
 
-        This costs little.
+        The second number changes with each entry. This costs little.
         """
         try:
             folder = os.stat(self.folder.path).st_mtime_ns  # noqa: PTH116 - in every poll
@@ -153,7 +157,9 @@ class RelayReader:
         last = self._index.newest()
         return last.origin.log_base if last else ""
 
-    def entries(self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
+    def entries(
+        self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False, most: Most | None = None
+    ) -> Iterator[LogEntry]:
         """Returns the entries after an Lsn (None: from the start), in order. Call it again for later entries.
 
         `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
@@ -163,7 +169,8 @@ class RelayReader:
         With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised: there are entries up
         to `to`, and the caller must not treat fewer entries as all of them.
 
-        With `joined`, one entry may stand for many ordinary transactions in a row.
+        With `joined`, one entry may stand for many ordinary transactions in a row; `most` limits their number, and that
+        of their row events.
         """
         self._renew()
         last, header = after, None
@@ -175,7 +182,10 @@ class RelayReader:
                 last = header.start if header is not None else to
             if header is not None and last is not None:
                 for entry in followed(
-                    self._entries(header.segment, last, to, joined=joined), last, self._where, self._pass_over
+                    self._entries(header.segment, last, to, joined=joined, most=most),
+                    last,
+                    self._where,
+                    self._pass_over,
                 ):
                     if to is not None and entry.transaction.lsn > to:
                         break
@@ -187,7 +197,7 @@ class RelayReader:
             if self._is_renewed:
                 raise self._cut_back(last) from error
             if error.code == _PURGED and header is not None and last is not None and self._is_left(header, last):
-                yield from self.entries(last, to, joined=joined)
+                yield from self.entries(last, to, joined=joined, most=most)
                 return
             if isinstance(error, Discontinuity) and error.after is None and last is not None:
                 raise error.at(last) from error
@@ -203,7 +213,9 @@ class RelayReader:
             return False
         return found is not None and found.segment > purged.segment
 
-    def _entries(self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool) -> Iterator[LogEntry]:
+    def _entries(
+        self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool, most: Most | None
+    ) -> Iterator[LogEntry]:
         """Yields the entries of a segment as they are stored, from the first one after `after`."""
         first, end, last = key_of(after), self._end, after
         started = False
@@ -211,7 +223,8 @@ class RelayReader:
             return
         stop = min((key for key in (end, key_of(to) if to is not None else None) if key is not None), default=first)
         begin = self._index.place(segment, first)
-        for number, place, key, payload in self._index.walk_joined(segment, begin, (first, stop) if joined else None):
+        stops = (first, stop) if joined else None
+        for number, place, key, payload in self._index.walk_joined(segment, begin, stops, most):
             if key is None or (not started and key <= first):
                 continue
             if end is not None and key > end:
@@ -219,6 +232,8 @@ class RelayReader:
             entry = decode_entry(payload, number, last) if isinstance(payload, bytes) else payload.entry(number, last)
             started, last = True, entry.transaction.lsn
             self._index.note(number, key, place)
+            if self._tail is not None and number > self._tail[0]:
+                self._tail = number, place, last
             yield entry
             if key == end:
                 return

@@ -8,6 +8,7 @@ the previous batch.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -20,15 +21,18 @@ from pidts.relay.folder import Folder
 from pidts.relay.index import Header, LsnKey, entry_key, is_damaged, payloads
 
 if TYPE_CHECKING:
-    from pidts.relay.runs import Joined, Stops
+    from pidts.relay.runs import Joined, Most, Stops
 
 _CHUNK = 256 << 10
 _ALL = 1 << 30
 _NOTE_EVERY = 16 << 10
 _RECENT = 1024
 """The number of last entries whose places are all noted."""
-_WORTH_JOINING = 16 << 10
-"""For fewer bytes than this, records are read one by one, without loading the compiler."""
+_WORTH_JOINING = 256
+"""For fewer bytes than this, which are hardly two records, records are read one by one."""
+_WORTH_LOADING = 16 << 10
+"""The same, if the compiler would have to be loaded first."""
+_COMPILER = "pidts.binlog.jit"
 _SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
 """If the last change of a folder is more recent than this, the next change may get the same time, since the file
@@ -81,7 +85,7 @@ class IndexFiles:
         return cast("Iterator[tuple[int, int, LsnKey | None, bytes]]", self.walk_joined(segment, begin, None))
 
     def walk_joined(
-        self, segment: int, begin: int, stops: Stops | None
+        self, segment: int, begin: int, stops: Stops | None, most: Most | None = None
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
         """Yields the same as `walk`, but neighbouring ordinary transactions are joined.
 
@@ -95,7 +99,7 @@ class IndexFiles:
                 complete = self._successor(segment) is not None
             except Discontinuity as error:
                 complete, broken = True, error
-            for behind, payload in self._records(segment, place, stops):
+            for behind, payload in self._records(segment, place, stops, most):
                 place = behind
                 yield segment, place, entry_key(payload) if isinstance(payload, bytes) else payload.key, payload
             if complete:
@@ -112,7 +116,9 @@ class IndexFiles:
         """Yields one segment's complete records from a place on, each with the place after it."""
         return cast("Iterator[tuple[int, bytes]]", self._records(segment, place, None))
 
-    def _records(self, segment: int, place: int, stops: Stops | None) -> Iterator[tuple[int, bytes | Joined]]:
+    def _records(
+        self, segment: int, place: int, stops: Stops | None, most: Most | None = None
+    ) -> Iterator[tuple[int, bytes | Joined]]:
         try:
             handle = os.open(self.folder.index(segment), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -121,7 +127,7 @@ class IndexFiles:
             chunk = _CHUNK
             while data := os.pread(handle, chunk, place):
                 done = 0
-                for done, payload in _found(data, stops):
+                for done, payload in _found(data, stops, most):
                     yield place + done, payload
                 place += done
                 if len(data) < chunk and not done:
@@ -250,9 +256,10 @@ class IndexFiles:
         return self.folder.purged(f"segment {segment} is gone")
 
 
-def _found(data: bytes, stops: Stops | None) -> Iterator[tuple[int, bytes | Joined]]:
-    if stops is None or len(data) < _WORTH_JOINING or not compiled():
+def _found(data: bytes, stops: Stops | None, most: Most | None = None) -> Iterator[tuple[int, bytes | Joined]]:
+    least = _WORTH_JOINING if _COMPILER in sys.modules else _WORTH_LOADING
+    if stops is None or len(data) < least or not compiled():
         return payloads(data)
     from pidts.relay.runs import joined_payloads  # this loads the compiler
 
-    return joined_payloads(data, stops)
+    return joined_payloads(data, stops, most)

@@ -33,6 +33,9 @@ joined entry must not look like one large transaction: such a transaction may be
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 
 Stops = tuple[LsnKey, LsnKey]
+Most = tuple[int, int]
+"""The most transactions of one joined entry, and the most row events."""
+_ANY: Most = 1 << 62, 1 << 62
 
 (_COUNT, _BEHIND, _END, _TIME, _ALL_ROWS, _ALL_BYTES, _FIRST_NUMBER, _LAST_NUMBER, _FIELDS) = range(9)
 
@@ -72,14 +75,14 @@ class Joined:
         return LogEntry(transaction, extent, count=self.count, ends=self.ends, first_timestamp=what.timestamp)
 
 
-def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Joined]]:
+def joined_payloads(data: bytes, stops: Stops, most: Most | None = None) -> Iterator[tuple[int, bytes | Joined]]:
     """Yields the same as `payloads`, but neighbouring ordinary transactions are joined.
 
     They are not joined across one of the `stops`.
     """
     at = 0
     while True:
-        run = _joined(data, at, stops) if len(data) - at > FRAME_SIZE else None
+        run = _joined(data, at, stops, most or _ANY) if len(data) - at > FRAME_SIZE else None
         if run is not None:
             at = run.behind
             yield at, run
@@ -91,10 +94,10 @@ def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Jo
         yield found
 
 
-def _joined(data: bytes, at: int, stops: Stops) -> Joined | None:
+def _joined(data: bytes, at: int, stops: Stops, most: Most) -> Joined | None:
     found, ends = np.empty(_FIELDS, np.int64), np.empty(_MOST, np.int64)
     begin = address(data)
-    count = _run(begin + at, begin + len(data), stops[0], stops[1], found, ends)
+    count = _run(begin + at, begin + len(data), stops[0], stops[1], *most, found, ends)
     if count < 2:
         return None
     numbers = found.tolist()
@@ -151,7 +154,7 @@ def _crosses(stop: Any, change_no: int, log_index: int, last: int, now: int) -> 
 
 
 @jit
-def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any, ends: Any) -> int:
+def _run(at: int, end: int, stop: Any, other_stop: Any, most: int, most_rows: int, found: Any, ends: Any) -> int:
     size = _payload(at, end)
     if size == 0:
         return 0
@@ -167,11 +170,13 @@ def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any, ends: Any) -
     ends[0] = last
     timestamp, rows, count = load32(first + _TIMESTAMP), load32(first + _ROWS), 1
     at = first + size
-    while count < _MOST:
+    while count < min(most, _MOST):
         size = _payload(at, end)
         if size == 0:
             break
         payload = at + FRAME_SIZE
+        if rows + load32(payload + _ROWS) > most_rows:
+            break
         if not (
             _is_at(payload, _PREV, change_no, log_index, last) and _is_at(payload, _BEGIN, change_no, log_index, last)
         ):

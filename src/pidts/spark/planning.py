@@ -17,6 +17,7 @@ from pidts.relay.refetch import Signature
 
 _FEW = 1024
 """The largest number of log entries that a plan keeps in memory until its batch is done."""
+_NEVER = -1
 _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
 """The intervals at which a plan is made although there is nothing new: usually, and while the copy reads."""
 
@@ -26,8 +27,12 @@ class Planner:
 
     def __init__(self, relay: RelayReader, staging: Path, limits: Limits, meaning: Meaning, goal: Lsn | None) -> None:
         self._relay, self._staging, self._limits, self._meaning, self._goal = relay, staging, limits, meaning, goal
-        self._seen: tuple[PlanState, Lsn | None, frozenset[Lsn], frozenset[TableName]] | None = None
-        self._stamp: tuple[tuple[int, int], int] | None = None
+        self._seen: tuple[PlanState, frozenset[Lsn], frozenset[TableName]] | None = None
+        self._received: Lsn | None = None
+        """The end of the relay when it was last asked for."""
+        self._whole: PlanState | None = None
+        """The last planned state, if nothing is left to do after it until the relay or the staging folder changes."""
+        self._stamp: tuple[tuple[int, int], int] = (_NEVER, _NEVER), _NEVER
         self._planned = 0.0
         self._read: tuple[Lsn, list[LogEntry], Signature] | None = None
         """A place, the first entries after this place as the last plan has read them, and the relay's last cut before
@@ -42,19 +47,29 @@ class Planner:
         now = time.monotonic()
         patience = _READING_SECONDS if state.open_requests else _AGAIN_SECONDS
         is_early = now < self._planned + patience
-        stamp = self._relay.stamp, stamp_of(self._staging)
-        if is_early and stamp == self._stamp and self._seen is not None and self._seen[0] is state:
+        before, stamp = self._stamp, (self._relay.stamp, stamp_of(self._staging))
+        if is_early and stamp == before and (state is self._whole or (self._seen and self._seen[0] is state)):
             return None
         done = done_of(self._staging, state.dues)
         # The folder does not exist before the first signal. An attempt to open a missing file would cost more than all
         # the rest.
         kept = kept_of(self._staging) if stamp[1] else frozenset()
-        known = state, self._relay.received, done, kept
+        known = state, done, kept
         self._stamp = stamp
-        if is_early and known == self._seen:
+        is_longer = stamp[0][1] > before[0][1]
+        has_news = (is_early and is_longer) or self._has_news()
+        if is_early and not has_news and known == self._seen:
             return None
-        self._seen, self._planned = known, now
+        self._seen, self._planned, self._whole = known, now, None
         return self._plan(state, done, kept)
+
+    def _has_news(self) -> bool:
+        """Whether the relay has other entries than at the last call.
+
+        Only this call finds a new segment that has no entries yet, whose growth `stamp` shows from then on.
+        """
+        before, self._received = self._received, self._relay.received
+        return self._received != before
 
     def _plan(self, state: PlanState, done: frozenset[Lsn], kept: frozenset[TableName]) -> PlanState | None:
         staged = {
@@ -66,7 +81,7 @@ class Planner:
         self._read = None
 
         def log(at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
-            read.append(UpToBreak(self._relay.entries(at, to, joined=True)))
+            read.append(UpToBreak(self._relay.entries(at, to, joined=True, most=self._limits.joined)))
             if self._read is not None or at != state.lsn or to is not None:
                 return read[-1]
             found: list[LogEntry] = []
@@ -80,7 +95,15 @@ class Planner:
             self._read = None
             if broken is not None:
                 raise broken
+        elif broken is None and not kept and self._has_all(after):
+            self._whole = after
         return after
+
+    def _has_all(self, after: PlanState) -> bool:
+        """Whether a state has all entries that the relay had when the state was planned, and waits for nothing else."""
+        found = self._read[1] if self._read is not None else []
+        is_whole = 0 < len(found) < _FEW and found[-1].transaction.lsn == after.lsn
+        return is_whole and not (after.copy or after.held or after.due)
 
     def entries(self, at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
         """Returns the relay's entries between two places. Entries that the last plan has read are not read again.

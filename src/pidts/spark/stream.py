@@ -54,7 +54,7 @@ from pidts.batch.batch_done import BatchDone
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import forget, staged_chunk
-from pidts.batch.decoding import AT_ONCE, decode
+from pidts.batch.decoding import AT_ONCE, SliceReader, decode
 from pidts.batch.end_patience import EndPatience
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import KeptMoves
@@ -150,6 +150,7 @@ class TaskStream:
         self._moves = KeptMoves(context, checkpoints, time.sleep)
         self._ddl = DdlThreads(meaning, halts_alone, self._shards, earlier_halts, copies_again)
         self._relay = RelayReader(context.relay, context.source.source_id)
+        self._reader = SliceReader(self._relay)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._planner = Planner(self._relay, context.staging, limits, meaning, goal)
         self._known_tables = KnownTables(self._relay, meaning, _UNKNOWN_TABLE)
@@ -454,7 +455,7 @@ class TaskStream:
         self.times.step("decode")
         blobs: list[list[Blob]] = [[] for _ in range(context.workers)]
         for pointer in pointers(plan):
-            for blob in decode(context, pointer, self._relay):
+            for blob in decode(context, pointer, self._reader):
                 blobs[blob.worker].append(blob)
         clock.step("decode")
         self.times.step("apply")

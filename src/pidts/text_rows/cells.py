@@ -79,10 +79,9 @@ class Cells:
     def table(self) -> pa.Table:
         """Returns all rows that were added so far. Rows that are added later do not change this table."""
         rows = self._rows
-        arrays = [
-            self._array(column, rows, self._side.buffers(place, rows))
-            for place, column in enumerate(self._table.columns)
-        ]
+        columns = self._table.columns
+        buffers = self._side.buffers(range(len(columns)), rows)
+        arrays = [self._array(column, rows, own) for column, own in zip(columns, buffers, strict=True)]
         self._ahead = max(rows, _FIRST_ROWS)
         self._begin()
         return pa.Table.from_arrays(arrays, schema=self._table.arrow)

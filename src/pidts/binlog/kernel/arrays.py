@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from pidts.binlog.kernel import texts
 from pidts.binlog.kernel.buffers import Memory, Side
 from pidts.binlog.values import labels
-from pidts.model.batch import CHANGE_FIELDS, ChangeBatch
+from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, image_type
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
 from pidts.model.table import Column, Table, TableName
@@ -37,13 +37,14 @@ def _struct(
     """Returns the before images or the after images; null for a row whose operation has no such image."""
     rows = len(ops)
     places = [place for place in range(len(table.columns)) if place not in passed_over]
-    schema = table.arrow
-    fields = [schema.field(place) for place in places]
+    kind = image_type(table) if not passed_over else pa.struct([table.arrow.field(place) for place in places])
     if missing == rows:
-        return pa.nulls(rows, pa.struct(fields))
-    arrays = [_column(table.name, table.columns[place], rows, side.buffers(place, rows)) for place in places]
-    mask = pa.array(ops.to_numpy() == without) if missing else None
-    return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+        return pa.nulls(rows, kind)
+    buffers = side.buffers(places, rows)
+    arrays = [_column(table.name, table.columns[place], rows, own) for place, own in zip(places, buffers, strict=True)]
+    if not missing and arrays:
+        return pa.Array.from_buffers(kind, rows, [None], 0, children=arrays)
+    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pa.array(ops.to_numpy() == without))
 
 
 def _column(name: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) -> pa.Array:

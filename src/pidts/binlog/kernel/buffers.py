@@ -7,7 +7,9 @@ copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import struct
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,13 @@ from pidts.model.table import Table
 
 _FIRST_ROWS = 64
 _FIRST_TEXT = 1024
+_LARGEST_ROOM = 16 << 10
+"""The most bytes of room for one column's values before their size is known."""
+_FEW = 64
+"""The most rows that Python counts: for so few, calls of NumPy take longer."""
 _ALIGNED = 64
 _END = 4
+_TEXT_END = struct.Struct("<i")
 _LARGEST_TEXT = 2**31 - 1
 """The most bytes of text in one column: Arrow stores the ends of values in 32 bits."""
 
@@ -31,16 +38,21 @@ _LARGEST_TEXT = 2**31 - 1
 class Side:
     """The before images or the after images of a table's rows."""
 
-    __slots__ = ("_block", "_cells", "_texts", "columns")
+    __slots__ = ("_block", "_cells", "_rooms", "_texts", "columns")
 
-    def __init__(self, cells: list[int]) -> None:
-        self._cells = cells
+    def __init__(self, cells: Collection[int]) -> None:
+        self._cells = tuple(cells)
         self.columns = np.zeros((max(len(cells), 1), at.COLUMN // 8), np.int64)
         self._block = np.zeros(0, np.uint8)
         self._texts: dict[int, Any] = {}
+        self._rooms: dict[int, int] = {}
+        """The room that the values of some columns needed before the last `clear`."""
 
     def resize(self, rows: int, capacity: int) -> None:
         """Makes room for more rows, and moves the existing rows."""
+        if capacity == _FIRST_ROWS and not rows and self._cells:
+            self._begin()
+            return
         bits = _aligned((capacity + 7) // 8)
         sizes = [_aligned(_bytes(cell, capacity)) for cell in self._cells]
         block = np.zeros(len(sizes) * bits + sum(sizes), np.uint8)
@@ -58,6 +70,18 @@ class Side:
             place += size
         self._block = block
 
+    def _begin(self) -> None:
+        """Makes room for the first rows, and for values of varying size as far as they needed room before."""
+        block, places = _first_block(self._cells, _FIRST_ROWS)
+        self._block = block.copy()
+        self.columns[:, :2] = places + address(self._block)
+        for place, room in self._rooms.items():
+            self._take_text(place, np.empty(room, np.uint8))
+
+    def _take_text(self, place: int, text: Any) -> None:
+        self._texts[place] = text
+        self.columns[place, at.TEXT // 8 :] = address(text), len(text)
+
     def more_text(self, place: int, needed: int, used: int, expected: int) -> None:
         """Makes room for more bytes of one column."""
         old = self._texts.get(place)
@@ -65,29 +89,35 @@ class Side:
         text = np.empty(min(wanted, _LARGEST_TEXT), np.uint8)
         if old is not None:
             text[:used] = old[:used]
-        self._texts[place] = text
-        self.columns[place, at.TEXT // 8], self.columns[place, at.ROOM // 8] = address(text), len(text)
+        self._take_text(place, text)
 
     def clear(self) -> None:
         """Releases the blocks."""
+        self._rooms = {place: min(len(text), _LARGEST_ROOM) for place, text in self._texts.items()}
         self.columns[:] = 0
         self._block = _NOTHING
         self._texts = {}
 
     def used(self, place: int, rows: int) -> int:
         """Returns how many bytes of text the first rows of a column have."""
-        cells = int(self.columns[place, at.CELLS // 8]) - address(self._block) + _END * rows
-        return int(self._block[cells : cells + _END].view(np.int32)[0])
+        return self._used(int(self.columns[place, at.CELLS // 8]) - address(self._block), rows)
 
-    def buffers(self, place: int, rows: int) -> list[pa.Buffer]:
-        """Returns a column in Arrow's form: validity, values or their ends, and text."""
-        base, (valid, cells) = address(self._block), self.columns[place, :2].tolist()
-        cell = self._cells[place]
-        size = _bytes(cell, rows)
-        found = [_buffer(self._block, valid - base, (rows + 7) // 8), _buffer(self._block, cells - base, size)]
-        if not cell:
-            text = self._texts.get(place, _NO_TEXT)
-            found.append(_buffer(text, 0, self.used(place, rows)))
+    def _used(self, ends: int, rows: int) -> int:
+        found: int = _TEXT_END.unpack_from(self._block.data, ends + _END * rows)[0]
+        return found
+
+    def buffers(self, places: Iterable[int], rows: int) -> list[list[pa.Buffer]]:
+        """Returns columns in Arrow's form: validity, values or their ends, and text."""
+        block, found = pa.py_buffer(self._block), []
+        begins = (self.columns[:, :2] - block.address).tolist()
+        for place in places:
+            valid, cells = begins[place]
+            cell = self._cells[place]
+            column = [block.slice(valid, (rows + 7) // 8), block.slice(cells, _bytes(cell, rows))]
+            if not cell:
+                text = pa.py_buffer(self._texts.get(place, _NO_TEXT))
+                column.append(text.slice(0, self._used(cells, rows)))
+            found.append(column)
         return found
 
 
@@ -141,7 +171,8 @@ class Memory:
 
     def count(self, op: Op) -> int:
         """Returns the number of rows with this operation."""
-        return int(np.count_nonzero(self.ops[: self.rows] == op))
+        ops = self.ops[: self.rows]
+        return ops.tobytes().count(int(op)) if len(ops) <= _FEW else int(np.count_nonzero(ops == op))
 
     def more_rows(self, ahead: float) -> None:
         """Makes room for twice as many rows, or for the expected number."""
@@ -226,6 +257,21 @@ _NO_TEXT = np.zeros(1, np.uint8)
 """An address for empty buffers, since Arrow needs one."""
 
 
+@lru_cache(maxsize=256)
+def _first_block(cells: tuple[int, ...], rows: int) -> tuple[Any, Any]:
+    """Returns a block for this number of rows, and where the validity and the values of each column begin in it.
+
+    Nobody may change the two arrays.
+    """
+    bits = _aligned((rows + 7) // 8)
+    sizes = [_aligned(_bytes(cell, rows)) for cell in cells]
+    begin = len(sizes) * bits
+    block = np.zeros(begin + sum(sizes), np.uint8)
+    block[:begin] = 0xFF
+    values = begin + np.cumsum([0, *sizes[:-1]], dtype=np.int64)
+    return block, np.stack([bits * np.arange(len(sizes)), values], axis=1)
+
+
 def _aligned(size: int) -> int:
     return (size + _ALIGNED - 1) // _ALIGNED * _ALIGNED
 
@@ -242,7 +288,3 @@ def _grown(old: Any, size: int, used: int, capacity: int) -> Any:
     new = np.empty(size * capacity, np.uint8)
     new[: size * used] = old[: size * used]
     return new
-
-
-def _buffer(owner: Any, start: int, size: int) -> pa.Buffer:
-    return pa.foreign_buffer(address(owner) + start, size, owner)

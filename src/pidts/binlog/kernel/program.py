@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.wire import Wire, WireType
-from pidts.model.table import Column
+from pidts.model.table import Column, Table
 from pidts.model.types import ColumnType, Kind
 
 Instruction = tuple[int, int, int, int, int]
@@ -96,6 +97,12 @@ def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
         rows[place, [at.CODE // 8, at.WIRE // 8, at.CELL // 8]] = code, size, cell_size(column.type)
         rows[place, at.A // 8 : at.A // 8 + 3] = numbers
     return rows
+
+
+@lru_cache(maxsize=256)
+def known_program(table: Table, wires: tuple[Wire, ...]) -> Any:
+    """Returns the same array as `program` for each slice with this table; nobody may change it."""
+    return program(table.columns, wires)
 
 
 def _decimal(wire: Wire) -> Instruction:

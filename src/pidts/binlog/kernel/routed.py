@@ -31,6 +31,8 @@ _FIRST_TABLES = 16
 _NEVER = 2**62
 _RESERVE = 1.1
 _NOT_IN_PAYLOAD = -1
+_MOST_KEPT = 64
+"""The most table maps that are kept for the next slice."""
 
 
 class RoutedDecoder(decode.RowDecoder):
@@ -47,6 +49,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
         self._pieces: list[memoryview] = []
         """The pieces of decompressed transactions that have rows which were not read completely."""
+        self._has_begun_again = False
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, first_look.skim_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
@@ -70,10 +73,23 @@ class RoutedDecoder(decode.RowDecoder):
             place += len(piece)
 
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
-        """Returns all rows so far; tables are in the order in which they first appeared."""
+        """Returns all rows so far; tables are in the order in which they first appeared.
+
+        A decoder that has begun again met them in an earlier slice. Then they are in the order of their first rows.
+        """
         taken = super().take(times)
         self._pieces.clear()
+        if self._has_begun_again and len(taken) > 1:
+            taken.sort(key=_first_lsn)
         return taken
+
+    def can_begin_again(self) -> bool:
+        """Whether another slice can be decoded now: what is known about tables stays, and their rows were taken."""
+        if self._early_filters or self._open_full or len(self._known) > _MOST_KEPT:
+            return False
+        self._begin()
+        self._mapped, self._has_begun_again = {}, True
+        return True
 
     def _steps_of(self, event: Event) -> Iterator[None]:
         """Handles one event that is not ordinary, or that contains others."""
@@ -231,3 +247,8 @@ class RoutedDecoder(decode.RowDecoder):
     def _place_arrays(self) -> None:
         self._state[r.ENTRIES], self._state[r.MASK] = address(self._entries), len(self._entries) - 1
         self._state[r.TOUCHED] = address(self._touched_tables)
+
+
+def _first_lsn(batch: ChangeBatch) -> bytes:
+    found: bytes = batch.rows.column("lsn")[0].as_py()
+    return found

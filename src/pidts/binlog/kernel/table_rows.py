@@ -14,7 +14,7 @@ from pidts.binlog.kernel import arrays, first_look, images, second_look
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.buffers import Memory
 from pidts.binlog.kernel.call import Call
-from pidts.binlog.kernel.program import Skimming, program
+from pidts.binlog.kernel.program import Skimming, known_program, program
 from pidts.binlog.rows_event import RowsEvent
 from pidts.binlog.table_map import TableMap
 from pidts.model.batch import ChangeBatch
@@ -128,10 +128,12 @@ class CompiledBinding:
         rows.check_structure(into.table, table_map)
         self.rows = into
         self._table_map = table_map
-        self.program: Any = program(into.table.columns, table_map.wires)
-        if into.memory.passed_over and self.program is not None:
-            self._skimming = Skimming.of(self.program, into.memory.passed_over)
-            into.note_map(address(self.program), table_map)
+        # Skipped columns are read later by the table map of their program, so each binding has a program of its own.
+        made = program(into.table.columns, table_map.wires) if into.memory.passed_over else None
+        self.program: Any = known_program(into.table, table_map.wires) if made is None else made
+        if made is not None:
+            self._skimming = Skimming.of(made, into.memory.passed_over)
+            into.note_map(address(made), table_map)
             self.program = self._skimming.program
         self._plain: rows.Binding | None = None
 
