@@ -78,7 +78,7 @@ class Progress:
         return bool(states) and not any(state.copying for state in states)
 
     def has(self, source: Any) -> Callable[[], bool]:
-        """Returns whether the target has everything that the source's log has now, for all tables."""
+        """Returns a condition: whether the target has everything that the source's log has now, for all tables."""
         end = Lsn.at(log_end(source))
         return lambda: min((state.needs for state in self.states()), default=Lsn(0, 0, 0)) >= end
 

@@ -80,7 +80,7 @@ def test_every_value_is_decoded_as_the_server_shows_it(request, kind, mode, befo
 
 
 def _declared(table: Written) -> None:
-    """Returns the declared columns with the structures that were read, which must be the same."""
+    """Checks that the structure that was read has the kinds and names of the declared columns."""
     kinds = [column.kind for column in table.random.columns]
     assert [column.type.kind for column in table.structure.columns[1:]] == kinds
     assert [column.name for column in table.structure.columns[1:]] == [column.name for column in table.random.columns]

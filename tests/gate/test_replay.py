@@ -32,7 +32,7 @@ def _images(**sides: dict[str, str | None]) -> dict[str, Any]:
 
 
 def _before(table: Table, *records: Record) -> Lineage:
-    """Replays the records; the last record comes first."""
+    """Goes back over the records, the last of which is given first."""
     lineage = Lineage.of([table])
     for record in records:
         lineage = lineage.before(record)

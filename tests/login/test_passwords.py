@@ -77,7 +77,7 @@ def test_a_stranger_who_asks_for_the_password_in_clear_text_does_not_get_it(plug
 
 
 def ask_for_it(listener: socket.socket, plugin: bytes, heard: bytearray) -> None:
-    """Starts a server without TLS that asks every client for another plugin."""
+    """Acts as a server without TLS that asks its client for another plugin."""
     client, _ = listener.accept()
     capabilities = 0x000FA6DF & ~0x800
     hello = b"\x0a8.0.0\0" + (7).to_bytes(4, "little") + b"12345678\0" + (capabilities & 0xFFFF).to_bytes(2, "little")

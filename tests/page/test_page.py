@@ -105,7 +105,7 @@ def shop(
 
 @pytest.fixture(scope="module")
 def synced(shop: Shop, chromium: Browser) -> Shop:
-    """Returns the task of the shop, made by pasting its file into the page, when it is in sync."""
+    """Returns the shop with a task in sync, which was created by pasting its file into the page."""
     chromium.look()
     chromium.open("", shop.service.url)
     chromium.sees("There is no task yet")

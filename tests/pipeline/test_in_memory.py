@@ -90,7 +90,7 @@ class Pipeline:
         return self.source.entries(at, to)
 
     def schema_change(self, due, structures, epoch):
-        """Makes the schema change, unless an earlier run has made it."""
+        """Makes the schema change, unless an earlier run has made it. Returns the changed structures."""
         runner = DdlRunner(self.target, "t", "s", epoch, sleep=lambda _: None)
         if runner.is_done(due):
             return {}

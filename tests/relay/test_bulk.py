@@ -81,7 +81,7 @@ def test_one_encoder_serves_one_connection_after_the_other(flavor):
 
 
 def made(maker: LogMaker, tables: list[str], rows: int) -> dict[str, Any]:
-    """Adds an ordinary transaction. Its record must say what was put into the log."""
+    """Adds an ordinary transaction. Returns what its record must say."""
     begin, first = maker.offset, len(maker.events)
     maker.ordinary(tables, rows)
     raw = maker.events[first]

@@ -18,7 +18,7 @@ MakeWriter = Callable[..., RelayWriter]
 
 
 def _settle(relay: Path) -> None:
-    """Waits until the folder has been unchanged for a while."""
+    """Makes the folder's time ten seconds old, as if it had been unchanged for a while."""
     before = time.time_ns() - 10_000_000_000
     os.utime(relay / "s", ns=(before, before))
 

@@ -72,7 +72,7 @@ def cut(events: list[bytes], chance: random.Random) -> list[list[bytes]]:
 
 
 def from_the_middle(format_event: bytes) -> bytes:
-    """Returns events as a server sends them if it is asked to start within a file."""
+    """Returns the format event as a server sends it if it is asked to start within a file."""
     raw = format_event[:13] + bytes(4) + format_event[17:-4]
     return raw + zlib.crc32(raw).to_bytes(4, "little")
 

@@ -18,7 +18,7 @@ ORIGIN = Origin("server", "bin", 0)
 
 
 def fill(folder: Path, *connections: tuple[Resume, list[bytes]]) -> bytes:
-    """Writes the events of the relay's first segment."""
+    """Receives the events of the connections. Returns the events of the relay's first segment."""
     for resume, events in connections:
         with closing(RelayWriter.open(folder, "s")) as writer:
             receiver = Receiver(writer, resume, Where(source="s"))

@@ -48,7 +48,7 @@ def test_a_stream_is_stalled_when_there_is_more_and_nothing_comes() -> None:
 
 @pytest.fixture(scope="module", params=list(START))
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """Starts a server whose log no other test uses."""
+    """Starts a server for these tests alone, since they reset its log."""
     with START[request.param]() as started:
         yield started
         started.kill()

@@ -49,7 +49,7 @@ def mariadb_options(folder: Path) -> list[str]:
 
 
 def mysql97_options(folder: Path) -> list[str]:
-    """Starts MySQL 9.7 so that the rows of a transaction are in one compressed payload, with the statement before them."""
+    """Returns options for logs with each transaction in one compressed payload, its statement before its rows."""
     del folder
     return ["--binlog-rows-query-log-events=ON", "--binlog-transaction-compression=ON", "--max-allowed-packet=64M"]
 

@@ -143,7 +143,7 @@ class Task:
 def sessions(server: Server, run_sql: RunSql, database: str) -> Iterator[Callable[[str, str], Rows]]:
     """`do("a", sql)` runs SQL in a session of this name, which stays open.
 
-    Prepared transactions that remain are rolled back (5.6).
+    Prepared transactions that remain are rolled back; MySQL 5.6 does this itself.
     """
     opened: dict[str, pymysql.Connection[Any]] = {}
     prepared: set[str] = set()

@@ -62,7 +62,7 @@ def batch(table: Table, *changes: Change) -> ChangeBatch:
 
 
 def images_of(changes: ChangeBatch | None) -> list[tuple[Any, ...]]:
-    """Returns all columns except the Lsn and the bitmaps."""
+    """Returns the before and after images of the changes."""
     if changes is None:
         return []
     rows = [row.values() for row in changes.rows.to_pylist()]

@@ -103,9 +103,9 @@ class SharedTask:
             execute(self.second, [*made, "DROP USER IF EXISTS scn_repl@'%'"])
 
     def _change_half(self, run: ForkedProcess) -> ForkedProcess:
-        """Runs half of the changes.
+        """Makes the changes in two halves, after which the sources do not change any more.
 
-        Afterwards the sources do not change any more. On PostgreSQL the run is killed meanwhile, and replaced.
+        On PostgreSQL, the run may be killed between them, and another one starts.
         """
         is_killed = self.kind == "postgres" and (self.second is not None or len(self.scenarios) > 1)
         middle = len(self.scenarios) // 2

@@ -10,7 +10,7 @@ TOOL = "pt-online-schema-change"
 
 
 class Altering:
-    """The started process, which can be ended."""
+    """The started processes, which can be ended."""
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[str]] = []

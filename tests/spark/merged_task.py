@@ -131,7 +131,7 @@ class Shards:
         run.wait_until(lambda: all(has() for has in ends), "all changes of both sources are there", seconds)
 
     def equal(self, run: Run) -> None:
-        """Returns what `pidts verify` finds while the task runs."""
+        """Checks that `pidts verify` finds no difference while the task runs."""
         assert run.process.poll() is None
         found = self.pidts("verify", str(self.task.path))
         wrong = ("missing", "extra", "different", "unsettled", "problem")

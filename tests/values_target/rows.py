@@ -257,7 +257,7 @@ def _number(value: pa.Scalar) -> Any:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Returns the number that represents a date, time or timestamp."""
+    """Returns the type of the numbers that represent dates, times or timestamps; other types stay."""
     if pa.types.is_date32(kind):
         return pa.int32()
     return pa.int64() if pa.types.is_temporal(kind) else kind

@@ -72,7 +72,7 @@ def fix(shards: Shards, *, removes: bool = True) -> tuple[int, int, int, int]:
 
 
 def apart(source: str, table: int, row: int) -> int:
-    """Returns the numbers of all tables, side by side."""
+    """Returns a row's number; the numbers of all tables are side by side."""
     return row * 4 + (source == "b") * 2 + table - 1
 
 

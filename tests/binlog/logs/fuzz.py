@@ -114,7 +114,7 @@ def seeds() -> list[Sample]:
 
 
 class Damage:
-    """Damages samples in all ways."""
+    """Damages samples in random ways."""
 
     def __init__(self, chance: random.Random, corpus: list[Sample]) -> None:
         self._chance, self._corpus = chance, corpus
@@ -212,7 +212,10 @@ def serve() -> None:
 
 
 def _outcome(sample: Sample, kernel: str) -> Outcome | str:
-    """Returns the result as text. An error of another class than PiDTS's own is a finding."""
+    """Returns the result of the decoder.
+
+    An error that is none of PiDTS's own classes is returned as text: it is a finding.
+    """
     try:
         return sample.decode(kernel)
     except Exception:  # noqa: BLE001 - that is what is looked for

@@ -49,9 +49,9 @@ def difference(raw: bytes, **how: Any) -> str | None:
 
 
 def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
-    """Returns the rows that pass the filter.
+    """Returns the difference between plain code and compiled code with an early filter.
 
-    They are read a second time, and only then are their errors found, in any order.
+    Rows that pass the filter are read a second time, and only then are their errors found, in any order.
     """
     all_stay = decoded(
         "compiled",
@@ -66,7 +66,7 @@ def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
 
 
 def _none(_batch: ChangeBatch) -> None:
-    """Returns a filter that drops nothing."""
+    """Drops nothing, as a filter."""
 
 
 def early_filter(table: Table) -> EarlyFilter:

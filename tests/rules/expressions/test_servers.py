@@ -63,7 +63,7 @@ def fill(session, server, random, *, unreal):
 
 
 def inserts(session, server):
-    """Returns the rows of the table as INSERT statements."""
+    """Returns the rows of the table as a batch of inserts."""
     session.execute("SELECT DATABASE()")
     name = TableName(session.fetchone()[0], "t")
     reader = connect(SourceConfig(server.host, server.port, server.user, server.password, source_id="s"))

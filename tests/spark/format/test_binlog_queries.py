@@ -186,7 +186,7 @@ def test_a_killed_worker_costs_a_retry_and_a_killed_planner_a_restart(
 
 
 def spark_pythons(word: str) -> list[int]:
-    """Returns the Python processes of this session's JVM; the planner is one of them."""
+    """Returns the Python processes of this session's JVM; the planner has a process of its own."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):

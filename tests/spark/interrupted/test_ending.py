@@ -37,7 +37,7 @@ class Query:
 
 @pytest.fixture
 def leaves():
-    """Returns whether the process is going to end."""
+    """Returns an event that shows whether the process is going to end."""
     return threading.Event()
 
 

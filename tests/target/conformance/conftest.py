@@ -39,7 +39,7 @@ def prepared() -> dict[str, Target]:
 
 @pytest.fixture
 def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
-    """Opens a session whose target has the meta tables."""
+    """Returns a target that has the meta tables."""
     made: Target
     if kind.startswith("values"):
         made = ValuesTarget(f"conformance-{next(_numbers)}", transactional_ddl=kind == "values")

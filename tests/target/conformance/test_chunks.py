@@ -31,7 +31,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def structure(session: TargetSession, task: str, name: TableName) -> Table:
-    """Returns a request of a task with two workers at place 100."""
+    """Creates a table, and claims a task with two workers at place 100."""
     made = table(name, {"id": INT, "v": INT})
     for sql in session.schema.create_statements(made).statements:
         session.execute(sql)

@@ -70,7 +70,7 @@ class Pair:
         self.known = {name: table for name, table in {**self.known, **changed}.items() if table is not None}
 
     def copy(self) -> None:
-        """Returns all rows of all tables, in the form that changes have."""
+        """Copies all rows of all tables to the target."""
         for table in self.known.values():
             there, here = self.source.read_rows(table), self.target.read_rows(table)
             none = table.arrow.empty_table()

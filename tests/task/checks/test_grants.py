@@ -55,7 +55,7 @@ class Accounts:
                 self.run(side, sql)
 
     def single(self, side: str) -> list[tuple[str, str, str]]:
-        """Yields each privilege: its name, and the statements that remove it and grant it again."""
+        """Returns each privilege: its name, and the statements that remove it and grant it again."""
         found = []
         for sql in self.grants[side]:
             if match := re.fullmatch(FAMILY, sql):

@@ -327,7 +327,7 @@ SECURITY = ["cert-allowed-cn", "ssl-ca", "ssl-cert", "ssl-key", *FORMS]
 
 
 def keys(schema: dict[str, Any], before: str = "") -> Iterator[str]:
-    """Returns every key that is not the name of an object of the user's choice."""
+    """Yields every key of the schema. For a key whose value has keys of its own, only these are yielded."""
     for name, one in schema.get("properties", {}).items():
         key = f"{before}{name}".replace("mysql-instances", "instance")
         if key in {f"instance.{unit}" for unit in ("mydumper", "loader", "syncer", "validator")}:

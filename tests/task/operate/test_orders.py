@@ -209,7 +209,7 @@ def test_shards_that_disagree_are_not_unlocked_by_chance(world: World) -> None:
 
 @pytest.fixture
 def relay(world: World) -> Path:
-    """Returns twelve transactions of s1: of a, of b, of both, and so on."""
+    """Writes a relay with twelve transactions of s1: of a, of b, of both, and so on."""
     folder = world.parts[0].relay
     writer = RelayWriter.open(folder, "s1", segment_bytes=350)
     writer.begin(Origin("server", "bin", 0), at(0), "0-1-0")

@@ -256,7 +256,7 @@ def test_numbers_that_meet_are_reported_beforehand(task: Task) -> None:
 
 
 def bare(task: Task) -> None:
-    """Returns the routes without extracted columns."""
+    """Removes the extracted columns from the task's routes."""
     task.parts = tuple(
         replace(
             part,

@@ -203,7 +203,10 @@ class Locks:
 
 @pytest.fixture
 def reload(write: Write, monkeypatch: pytest.MonkeyPatch) -> tuple[ConfigReload, Locks, list[str], set[str]]:
-    """Applies changes of the file to the parts of two sources. Their servers refuse the rules that `refusing` names."""
+    """Returns a reload of the file for the parts of two sources.
+
+    The servers refuse the changes of the sources in `refusing`.
+    """
     shown: list[str] = []
     refusing: set[str] = set()
     locks = Locks()

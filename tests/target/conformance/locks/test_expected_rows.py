@@ -235,7 +235,10 @@ def test_only_rows_that_changes_find_are_read(
 
 @pytest.fixture
 def rival(target: Target, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
-    """Returns rows that another program commits between the reading and the writing of rows: one row in each attempt."""
+    """Returns a list.
+
+    Another program commits its rows between the reading and the writing of rows: one row in each attempt.
+    """
     coming: list[Row] = []
     with closing(target.connect()) as session:
         kind = type(session)

@@ -37,8 +37,9 @@ def structure(session: PostgresSession, name: TableName) -> Table:
 
 
 def failing(session: PostgresSession, structure: Table, state: str) -> None:
-    """Makes a table that refuses the first statement that writes to it: a sequence keeps its count although the
-    statement is rolled back.
+    """Makes the table refuse the first statement that writes to it.
+
+    A sequence keeps its count although the statement is rolled back.
     """
     place = f'"{structure.name.schema}"."{structure.name.name}"'
     session.execute(f'CREATE SEQUENCE {place[:-1]}_s"')
