@@ -40,9 +40,11 @@ class StoredTable:
 
     def values(self, names: Sequence[str], row: Row) -> Row:
         """Returns some columns of a row in a form that is equal if the server treats the values as equal."""
-        columns = self.table.columns
-        places = [next(at for at, column in enumerate(columns) if column.name == name) for name in names]
-        return tuple(self.compared(columns[place], row[place]) for place in places)
+        all_names = self.table.arrow.names
+        places = [all_names.index(name) for name in names]
+        if not self.folds:
+            return tuple([row[place] for place in places])
+        return tuple(self.compared(self.table.columns[place], row[place]) for place in places)
 
     def folded(self, key: Row) -> Row:
         """Returns the identity in a form that is equal if the server treats the values as equal."""

@@ -48,7 +48,7 @@ from pidts.model import (
 )
 from pidts.model.zone import LEFT_OUT, ZONE_NOTE, mark_table
 from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
-from pidts.reduce import Counts, NetChange, buckets
+from pidts.reduce import NetChange, buckets
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.zones import Feed, carried
@@ -73,6 +73,7 @@ SHAPES: dict[str, list[Feed]] = {
 FEW_WORKERS = [1, 1, 1, 1, 2, 3]
 numbers = itertools.count()
 Row = dict[str, Any]
+Change = tuple[Op, Row | None, Row | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,6 @@ class Zone:
         self.writer = ""
         """The zone from which a task writes now; empty: a program writes."""
         self.marks = True
-        self.moves: Sequence[tuple[Row, Row]] = ()
-        self.in_part = False
-        """Whether the writer's session has chosen MINIMAL."""
         self._next = itertools.count()
         session = self.target.connect()
         for statement in session.schema.create_statements(table).statements:
@@ -175,41 +173,47 @@ class Zone:
 
         `moves` are updates that give a row another key, before and after. `in_part`: the log has MINIMAL images of it.
         """
-        self.moves, self.in_part = moves, in_part
-        rows, removed = [*rows, *(new for _, new in moves)], [*removed, *(old for old, _ in moves)]
-        upserts, deletes = (pa.Table.from_pylist(those, schema=self.table.arrow) for those in (rows, removed))
-        self.meta, self.writer, dies, self.dies = meta, "", self.dies, Crashes([])
-        session = self.target.connect()
-        try:
-            session.begin()
-            session.write(NetChange(self.table, deletes, upserts, Counts()))
-            session.commit()
-        finally:
-            session.close()
-            self.dies, self.moves, self.in_part = dies, (), False
+        there = self.rows()
+        changes: list[Change] = [(Op.UPDATE, old, new) for old, new in moves]
+        for old, new in moves:
+            del there[old["id"]]
+            there[new["id"]] = new
+        changes += _changes(there, [row["id"] for row in removed], rows)
+        self.meta, self.writer = meta, ""
+        self._store(changes)
+        self._append(changes, in_part=in_part)
+
+    def _store(self, changes: Sequence[Change]) -> None:
+        """Changes the stored rows. A row has values for all columns, and no unique value of another row."""
+        stored, names = self.target.store.tables[NAME], self.table.arrow.names
+        for _, old, new in changes:
+            if old is not None:
+                del stored.rows[old["id"],]
+            if new is not None:
+                stored.rows[new["id"],] = tuple(new[name] for name in names)
+        for key in self.table.secondary_unique:
+            values = [value for row in stored.rows.values() if None not in (value := stored.values(key.columns, row))]
+            assert len(values) == len(set(values)), f"{values} are not unique"
 
     def _hook(self, point: str) -> None:
         if point == "begin":
             self.target.written.clear()
         if point == "commit:after":
-            self._append()
+            self._append(self._written())
         self.dies(point)
 
-    def _append(self) -> None:
-        """Appends what the last transaction has changed, statement by statement."""
-        rows = self.rows()
-        changes: list[tuple[Op, Row | None, Row | None]] = [(Op.UPDATE, old, new) for old, new in self.moves]
-        for old, new in self.moves:
-            del rows[old["id"]]
-            rows[new["id"]] = new
+    def _written(self) -> list[Change]:
+        """Returns what the last transaction of a session has changed, statement by statement."""
+        if not self.target.written:
+            return []
+        rows, changes = self.rows(), []
         for change in self.target.written:
-            changes += [(Op.DELETE, rows.pop(key), None) for key in change.deletes["id"].to_pylist() if key in rows]
-            for row in change.upserts.to_pylist():
-                old = rows.get(row["id"])
-                if old != row:
-                    changes.append((Op.UPDATE if old else Op.INSERT, old, row))
-                rows[row["id"]] = row
-        assert rows == {row["id"]: row for row in self.target.store.content(NAME).values()}
+            changes += _changes(rows, change.deletes["id"].to_pylist(), change.upserts.to_pylist())
+        assert {(key,): tuple(row.values()) for key, row in rows.items()} == self.target.store.tables[NAME].rows
+        return changes
+
+    def _append(self, changes: list[Change], *, in_part: bool = False) -> None:
+        """Appends a transaction to the log."""
         meta = list(self.meta)
         origin = (self.target.store.origin or self.writer) if self.writer else ""
         if changes and origin and self.marks:
@@ -227,8 +231,19 @@ class Zone:
                 self.applied += [(origin, key, value) for key, value in last.items()]
         if steps:
             transaction = self.log.commit(*steps).transaction
-            if self.in_part:
+            if in_part:
                 self.log.in_part.append((transaction.begin, transaction.lsn))
+
+
+def _changes(there: dict[int, Row], removed: Sequence[int], rows: Sequence[Row]) -> list[Change]:
+    """Returns what deleting and writing these rows changes, and changes `there`."""
+    changes: list[Change] = [(Op.DELETE, there.pop(key), None) for key in removed if key in there]
+    for row in rows:
+        old = there.get(row["id"])
+        if old != row:
+            changes.append((Op.UPDATE if old else Op.INSERT, old, row))
+        there[row["id"]] = row
+    return changes
 
 
 def shown(task: str, source: str, table: TableName, note: LeftOut) -> Row:
