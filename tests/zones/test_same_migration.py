@@ -20,6 +20,8 @@ from pidts.model import Halted, Table, TableName
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
 
+pytestmark = pytest.mark.repeats("mysql56")
+
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
