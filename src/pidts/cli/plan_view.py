@@ -74,14 +74,14 @@ def show_plan(
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
-    """Tables that are copied in the same way. Most of the time this is one table."""
+    """One table, or several tables that are copied in the same way."""
 
     shards: Sequence[tuple[str, TablePreview]]
     """Each table with its source."""
 
     @property
     def first(self) -> TablePreview:
-        """The first table: it is shown for all of them."""
+        """The first table, which is shown for all of these tables."""
         return self.shards[0][1]
 
     @property

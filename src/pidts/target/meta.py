@@ -324,7 +324,7 @@ class CutoverRecord:
         self._structures = Rows(run, "switch_structure", "task", "table_schema", "table_name")
 
     def read(self, task: str) -> Cutover | None:
-        """Returns the cutover of a task; None if none has begun, or if an earlier version created the tables."""
+        """Returns the cutover of a task; None if none has begun, or if an earlier version created the meta tables."""
         if not self._run(CUTOVER_EXISTS, ())[0]:
             return None
         rows = self._rows.read("about", task)

@@ -65,5 +65,5 @@ class ServerSchema(Generic[S]):
         return known[1]
 
     def forget(self) -> None:
-        """Forgets what was read; called after DDL."""
+        """Forgets what was read from the server's catalog; called after DDL."""
         self._known.clear()

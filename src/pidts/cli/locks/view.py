@@ -106,7 +106,7 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
 
 
 class Resolved:
-    """The rows that a command resolves. It prints after all are resolved: a lost reader of stdout does not stop it.
+    """The rows that a command resolves. Printing begins after all are resolved: a lost reader of stdout stops nothing.
 
     The text of a million rows is in a file, not in memory.
     """

@@ -63,7 +63,7 @@ class CopyRemover:
     def _groups(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
         """Yields ranges of rows, one for each statement.
 
-        They are short, since the counting query has each condition twice.
+        A range is short, since the query that counts its rows has each condition twice.
         """
         limits = StatementLimits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
         return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))

@@ -10,7 +10,8 @@ cannot be written in it directly:
 - Bytes are not text, and the server would decode them as characters: they are written as hexadecimal digits.
 - The server would take the digits of a BIT value for its bits, so the number is converted by an expression.
 - If a number's column is not a number on the target, the server would not read its digits as this number. Such a table
-  is written by INSERT. So is a table whose values are nearly as large as a packet, and every table of TiDB, which
+  is written by INSERT.
+- A table whose values are nearly as large as a packet is written by INSERT, and so is every table of TiDB, which
   commits in the middle of a LOAD DATA.
 - An enum's index 0 is no label; rows with it are written by INSERT, too.
 

@@ -125,10 +125,9 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
 def with_own_rows_only(
     config: TaskConfig, target: TargetSession, fits: Sequence[Fit], tables: Mapping[TableName, Table]
 ) -> list[Fit]:
-    """Returns the fits.
+    """Returns the fits, with a repair that is limited to the rows of a shard if the target's key identifies these rows.
 
-    If the target's key identifies the rows of a shard, the repair is limited to these rows. This is not possible with a
-    version column, because removing a row needs the version that the row had.
+    The repair cannot be limited if there is a version column, because removing a row needs the row's version.
     """
     rules = replace(config.rules, keyed=keyed_targets(target, config.rules, tables.values()))
     found = []
