@@ -365,7 +365,7 @@ class RangeOwnerRecord:
         self._run, self._rows = run, Rows(run, "range_owner", "range_key")
 
     def read(self) -> list[RangeOwner]:
-        """Returns all records."""
+        """Returns all ranges that have moved, with their owners."""
         rows, _ = self._run("SELECT about FROM pidts_meta.range_owner ORDER BY range_key", ())
         return [RangeOwner.loads(about) for (about,) in rows]
 

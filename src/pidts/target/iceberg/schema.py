@@ -107,12 +107,12 @@ class IcebergSchema:
         return []
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the structure as text. It is not used, since schema changes are part of the transaction."""
+        """Returns the structure as text. Schema changes are part of the transaction, so this text is not compared."""
         stored = self.structure(name)
         return json.dumps(stored.to_json()) if stored else None
 
     def column_types(self, table: Table) -> tuple[str, ...]:
-        """Returns the Iceberg types."""
+        """Returns each column's type in Iceberg."""
         return tuple(str(iceberg_type(column.type)) for column in table.columns)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:  # noqa: ARG002 - no keys

@@ -66,7 +66,7 @@ class SourceTable:
         return dict(self.rules.routes.destination(self.name).extracted)
 
     def size(self) -> EstimatedSize:
-        """Returns the size by the engine's statistics."""
+        """Returns the table's size, as the storage engine estimates it."""
         found = table_sizes(self.part.session, [self.name]).get(self.name)
         return EstimatedSize() if found is None else EstimatedSize(found.rows, found.bytes // max(found.rows, 1))
 

@@ -110,7 +110,7 @@ class HaltedTables:
         self._halted.clear()
 
     def can_leave_out(self, error: Halted) -> bool:
-        """Halts the table that an error names. Returns whether the next attempt can continue without it."""
+        """Halts the table that an error names. Returns whether the next attempt can do without this table."""
         stream = self._stream
         if stream is None or not stream.rows_failed:
             return False
