@@ -33,6 +33,14 @@ def test_a_task_does_not_load_the_data_source() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("module", ["pidts.task.run.task_run", "pidts.task.operate.status"])
+def test_a_task_between_servers_does_not_load_what_warehouses_need(module: str) -> None:
+    """Loading pyiceberg takes a fifth of the time until a run begins."""
+    code = f"import sys, {module}; print(sorted({{'pyiceberg', 'pyspark'}} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.fixture
 def small_tree(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

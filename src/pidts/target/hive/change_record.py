@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 
 from pidts.model import TableName
-from pidts.target.hive.places import roots_of
 from pidts.target.iceberg.connection import CatalogConnection, mapped
 from pidts.target.meta import Rows
 
@@ -142,4 +141,6 @@ def waiting_folder(connection: CatalogConnection) -> Path:
 
 def changes_folders(connection: CatalogConnection) -> list[str]:
     """Returns the folders of the change tables of this meta schema; the first one gets new tables."""
+    from pidts.target.hive.places import roots_of  # loads pyiceberg, which other targets do not need
+
     return roots_of(connection, _CHANGES)

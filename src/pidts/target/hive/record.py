@@ -12,7 +12,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from pidts.model import TableName
-from pidts.target.hive.places import roots_of
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.meta import Rows
 
@@ -110,4 +109,6 @@ def tables_folders(connection: CatalogConnection) -> list[str]:
 
     Each meta schema has its own folder, since its records do not protect files of other meta schemas.
     """
+    from pidts.target.hive.places import roots_of  # loads pyiceberg, which other targets do not need
+
     return roots_of(connection, "hive-tables")
