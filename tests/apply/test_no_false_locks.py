@@ -282,7 +282,7 @@ def carried(request: Any, run_sql: RunSql, pair: tuple[str, str]) -> Counter[str
 
 @pytest.mark.timeout(3600 if EXAMPLES else 300)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_no_row_differs_but_those_that_somebody_has_changed(request, run_sql, pair):
+def test_no_row_differs_except_those_that_another_program_has_changed(request, run_sql, pair):
     carried(request, run_sql, pair)
 
 

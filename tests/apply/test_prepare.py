@@ -110,7 +110,7 @@ def test_a_new_row_replaces_a_row_that_a_dropped_table_of_its_name_has_left(op: 
     assert change.deletes.num_rows == 0, "a row that its own table changes keeps what is there"
 
 
-def test_a_table_that_is_alone_where_it_lands_keeps_what_somebody_has_added_there() -> None:
+def test_a_table_that_is_not_merged_keeps_columns_that_were_added_on_the_target() -> None:
     there = StructureSession(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there
     there.load = lambda *_: {}

@@ -178,7 +178,7 @@ class Remembering:
         return self.session.meta.moves.target_tables("t", "one")
 
 
-def test_a_run_begins_by_forgetting_what_nobody_needs():
+def test_a_run_begins_by_removing_records_that_are_not_needed():
     for places, left in (
         ([at(10), at(10)], []),
         ([at(10), at(20)], [ALONE, LANDED]),

@@ -122,7 +122,7 @@ def test_a_change_of_what_rows_are_made_of_waits_until_they_are_resolved(
     assert driver.target.store.tables[T].table == stored
 
 
-def test_a_column_that_is_computed_as_before_holds_up_nobody(driver: Driver) -> None:
+def test_a_column_that_is_computed_as_before_makes_nothing_wait(driver: Driver) -> None:
     driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT, g INT AS (a + 1) VIRTUAL)")
     locked(driver.target, driver.target.store.tables[T].table)
     driver.ddl("ALTER TABLE t MODIFY COLUMN g INT AS (a + 1) VIRTUAL AFTER id, ADD COLUMN b INT")

@@ -155,7 +155,7 @@ def test_a_change_is_recorded_for_the_members_that_had_arrived_at_the_decision(*
     assert not isinstance(arrive(groups, came("b"), epoch=8 if comes_again else 7), RunByLeader)
 
 
-def test_nobody_runs_anything_before_all_parts_are_known() -> None:
+def test_no_change_runs_before_all_parts_are_known() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
@@ -209,7 +209,7 @@ def test_changes_of_an_earlier_process_to_a_presumed_source_count() -> None:
     assert groups.agreed(T) == V1
 
 
-def test_nobody_waits_for_a_member_that_was_dropped() -> None:
+def test_no_member_waits_for_a_dropped_member() -> None:
     groups = begun("a", "b")
     arrive(groups, came("a"))
     moves = groups.moves
@@ -299,7 +299,7 @@ def test_kept_columns_are_noted_until_the_target_drops_them() -> None:
     assert b not in groups.dropped_after(came("b", V1, V0), V0, {}, V1)
 
 
-def test_a_source_that_does_not_take_part_is_waited_for_by_nobody_until_it_begins() -> None:
+def test_no_source_waits_for_one_that_is_set_aside_before_it_has_begun() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
@@ -332,7 +332,7 @@ def test_a_leader_without_an_answer_reads_the_record_before_any_member_continues
     assert arrive(groups, came("c")) == passes(came("c"), V1)
 
 
-def test_a_failure_of_an_attempt_that_was_followed_by_another_keeps_nobody_waiting() -> None:
+def test_a_failure_of_an_attempt_after_which_another_began_makes_no_member_wait() -> None:
     groups = begun("a", "b")
     arrive(groups, came("b"))
     run = arrive(groups, came("a"))
@@ -378,7 +378,7 @@ def due_at(*, mariadb: bool = False) -> DueChange:
     return due
 
 
-def test_nobody_waits_for_a_leader_that_failed_before_it_ran_anything(
+def test_no_member_waits_for_a_leader_that_failed_before_it_ran_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     groups = begun("a", "b")
@@ -417,7 +417,7 @@ def test_the_change_knows_which_product_has_converted_the_rows(mariadb: tuple[bo
     assert said.mariadb is (mariadb[0] if mariadb[0] is mariadb[1] else None)
 
 
-def test_who_looks_without_the_lock_has_what_was_true_at_one_moment() -> None:
+def test_a_reader_without_the_lock_gets_one_consistent_state() -> None:
     known = begun("a", "b").known
     behind = known.missed
     known.note_missed({Member("a", NAME): (V1,)})

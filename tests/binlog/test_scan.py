@@ -121,7 +121,7 @@ def scanner() -> TransactionScanner:
     return TransactionScanner(0, Lsn(0, 1, 4))
 
 
-def test_an_event_that_nobody_knows_stops_the_relay(scanner):
+def test_an_unknown_event_stops_the_relay(scanner):
     with pytest.raises(DecodeError) as caught:
         scanner.feed(event(EventType.PRE_GA_WRITE_ROWS))
     assert caught.value.code == "unknown-event"

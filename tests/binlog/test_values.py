@@ -246,7 +246,7 @@ def test_holes_in_code_pages_stay_holes(charset, raw):
         charsets.decoder(charset)(raw)
 
 
-def test_a_charset_that_nobody_knows():
+def test_an_unknown_charset():
     with pytest.raises(Halted) as caught:
         charsets.decoder("klingon")
     assert caught.value.code == "unknown-charset"

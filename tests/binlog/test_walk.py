@@ -28,7 +28,7 @@ def rotate(name: str, offset: int = 4) -> bytes:
 
 
 @pytest.mark.parametrize("name", kept())
-def test_events_lie_one_behind_the_other(name):
+def test_each_event_begins_where_the_last_one_ends(name):
     recording = load(name)
     walker = LogWalker(recording.log_file)
     end = 4
@@ -152,7 +152,7 @@ def test_sets_at_the_start_of_a_file():
     assert str(found).startswith("0-")
 
 
-def test_a_domain_stands_where_its_last_line_says():
+def test_the_last_line_of_a_domain_counts():
     """MariaDB writes one entry for each server that wrote to a domain; the entry of the newest event group is the last
     one.
     """

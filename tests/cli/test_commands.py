@@ -180,7 +180,9 @@ def test_a_run_that_has_not_reached_its_end_is_no_success(
 
 
 @pytest.mark.usefixtures("some_task")
-def test_a_fault_of_ours_is_one_line_and_a_traceback_in_a_file(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+def test_an_internal_error_is_one_line_and_a_traceback_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
     monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(ZeroDivisionError("over\nthere")))
     assert run_command(["check", "t.yaml"]) == 1
     first, second = capsys.readouterr().err.splitlines()

@@ -130,7 +130,7 @@ def test_rows_of_two_tables_that_have_one_id(shop: Shop, capsys: pytest.CaptureF
     assert said(capsys, "locks", "list", shop.file)["locked_rows"] == 3
 
 
-def test_an_id_that_nobody_has(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_id(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     found = said(capsys, "locks", "show", shop.file, "zzz", code=2)
     assert found["error"]["code"] == "no-such-locked-row"
     assert found["error"]["what"] == "no locked row has an id that begins with 'zzz'"

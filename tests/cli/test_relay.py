@@ -154,7 +154,7 @@ def test_a_purge_removes_nothing_that_a_task_needs(relay: Path, capsys: Output) 
     assert len(segments(relay, "s")) == 5, "all of it came just now"
 
 
-def test_where_nobody_can_be_asked_only_force_continues(relay: Path, task: Path, capsys: Output) -> None:
+def test_a_relay_whose_needs_are_unknown_is_purged_only_with_force(relay: Path, task: Path, capsys: Output) -> None:
     assert run_command(["relay", "purge", str(relay), "--apply"]) == 5
     assert "[relay-needs-unknown]" in capsys.readouterr().err
     assert run_command(["relay", "purge", str(relay), "--apply", "--force"]) == 2

@@ -294,7 +294,7 @@ def test_shards_that_disagree_are_something_for_an_operator(world: World) -> Non
     assert "t: action needed, see above" in world.text(code=5)
 
 
-def test_a_wait_for_nobody_is_something_for_an_operator(world: World) -> None:
+def test_a_halt_that_no_other_shard_can_end_needs_an_operator(world: World) -> None:
     world.is_at("s1", PlanState(at(9)))
     world.halts("s1", waits(T_1, at(4), "shard-no-place"))
     said = world.status(code=5)

@@ -115,7 +115,7 @@ def test_directions_that_copy_start_when_their_source_has_the_rows_and_others_la
 
 
 @pytest.mark.parametrize(("code", "starts"), [(1, 2), (2, 1), (3, 1), (5, 1)])
-def test_a_direction_that_fails_starts_again_unless_it_needs_somebody(world: World, code: int, starts: int) -> None:
+def test_a_direction_that_fails_starts_again_unless_it_needs_an_operator(world: World, code: int, starts: int) -> None:
     world.copied |= {"z.yaml@a-b", "z.yaml@b-c"}
     world.path(C_A).with_name("z.yaml@c-a.code").write_text(str(code))
     world.begin()
@@ -153,7 +153,7 @@ def test_a_direction_that_is_killed_starts_again(world: World) -> None:
     assert exit_code_of(world.ended()) == 0
 
 
-def test_nobody_waits_for_rows_that_will_not_come(world: World) -> None:
+def test_no_direction_waits_for_rows_that_will_not_arrive(world: World) -> None:
     world.path(A_B).with_name("z.yaml@a-b.code").write_text("5")
     world.begin()
     assert exit_code_of(world.ended()) == 5

@@ -31,7 +31,7 @@ def values(server: Server, version: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_each_value_looks_as_the_page_says(
+def test_each_value_is_printed_as_the_page_says(
     mysql_like: Server,
     database: str,
     run_sql: RunSql,

@@ -133,7 +133,7 @@ def test_a_token_is_exchanged_without_a_stop(served: Served, copying: MakeCopy) 
             client.report({})
 
 
-def test_a_token_file_that_others_can_read_lets_nobody_in(served: Served) -> None:
+def test_a_token_file_that_other_users_can_read_is_refused(served: Served) -> None:
     with served.serving() as url:
         served.token_file.chmod(0o640)
         assert asked(url, "/relay/v1/s/end", Authorization=f"Bearer {TOKEN}")[0] == 401

@@ -117,7 +117,7 @@ def test_values_of_all_types_are_equal_and_what_no_record_shows_is_found(
 
 
 @pytest.mark.timeout(300)
-def test_a_record_that_is_gone_is_found(
+def test_a_missing_record_is_found(
     mariadb: Server,
     mysql97: Server,
     database: str,

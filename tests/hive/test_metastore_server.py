@@ -114,7 +114,7 @@ def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
         pytest.param("add_partitions", 3, marks=pytest.mark.long),
     ],
 )
-def test_nobody_publishes_before_the_last_call_of_a_killed_publisher_has_ended(
+def test_no_process_publishes_before_the_last_call_of_a_killed_publisher_has_ended(
     world: World, metastore: str, monkeypatch: pytest.MonkeyPatch, place: str, call: int
 ) -> None:
     change(world)

@@ -45,7 +45,7 @@ def forget_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "cut", "empty"])
 @pytest.mark.parametrize("which", ["data/*.parquet", "metadata/*-2-*.avro", "metadata/*snap.avro", "metadata/*.json"])
-def test_a_file_that_is_gone_or_broken_halts_and_is_named(
+def test_a_missing_or_damaged_file_halts_and_is_named(
     target: IcebergTarget, monkeypatch: pytest.MonkeyPatch, which: str, how: str
 ) -> None:
     with closing(target.connect()) as session:
@@ -128,7 +128,7 @@ def test_a_disk_that_takes_no_more_is_tried_again(target: IcebergTarget, request
         writer.commit(0, row.lsn, checkpoint(20_000), lambda _: [change(KEYED, upserts=[(1, 1)])])
 
 
-def test_the_copy_of_a_table_without_a_key_locks_nobody_out(
+def test_the_copy_of_a_table_without_a_key_blocks_no_other_program(
     target: IcebergTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pidts.target.iceberg.connection.LOCK_SECONDS", 0.2)

@@ -142,7 +142,7 @@ def test_a_run_continues_when_the_store_answers_again(world: StoreWorld) -> None
     assert run.wait(SECONDS) == 0
 
 
-def test_an_object_that_is_gone_halts_and_is_named(world: StoreWorld) -> None:
+def test_a_missing_object_halts_and_is_named(world: StoreWorld) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     world.sql("INSERT INTO t VALUES (1, 1)")
     world.run()
@@ -156,7 +156,7 @@ def test_an_object_that_is_gone_halts_and_is_named(world: StoreWorld) -> None:
     assert "AWS_ENDPOINT_URL" in said
 
 
-def test_files_that_nobody_needs_are_swept(world: StoreWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unneeded_files_are_swept(world: StoreWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     world.sql("INSERT INTO t VALUES (1, 1)")
     world.sql("CREATE TABLE gone (id INT PRIMARY KEY)")

@@ -112,7 +112,7 @@ def filled(target: IcebergTarget, structure: Table) -> None:
         session.commit()
 
 
-def test_a_page_looks_at_few_rows_of_a_large_file(target: IcebergTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_reads_few_rows_of_a_large_file(target: IcebergTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(target, KEYED)
     seen = looked_at(monkeypatch, "_behind", 0)
     with closing(target.connect()) as session:
@@ -121,9 +121,7 @@ def test_a_page_looks_at_few_rows_of_a_large_file(target: IcebergTarget, monkeyp
     assert max(seen) < 1000
 
 
-def test_a_change_of_neighbouring_rows_looks_at_few_rows(
-    target: IcebergTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_of_neighbouring_rows_reads_few_rows(target: IcebergTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(target, KEYED)
     seen = looked_at(monkeypatch, "matches", 0)
     with closing(target.connect()) as session:

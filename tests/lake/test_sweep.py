@@ -200,7 +200,9 @@ def test_a_table_registered_under_another_path_stays(target: IcebergTarget, cloc
     catalog.engine.dispose()
 
 
-def test_a_dropped_table_that_somebody_has_registered_again_stays(target: IcebergTarget, clock: list[float]) -> None:
+def test_a_dropped_table_that_another_program_has_registered_again_stays(
+    target: IcebergTarget, clock: list[float]
+) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     with closing(target.connect()) as session:
@@ -273,7 +275,7 @@ def test_a_sweep_may_break_off_anywhere(
 
 
 @pytest.mark.parametrize("seed", seeds(4), ids=itertools.count())
-def test_any_history_of_ours_and_others_keeps_every_named_snapshot(
+def test_any_history_of_pidts_and_other_programs_keeps_every_named_snapshot(
     target: IcebergTarget, clock: list[float], monkeypatch: pytest.MonkeyPatch, seed: str
 ) -> None:
     """Files are removed without delay, so a file that is removed too early is missed."""

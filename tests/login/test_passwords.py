@@ -63,7 +63,7 @@ def test_ed25519_signs_with_a_password_of_any_length(length: int) -> None:
 
 
 @pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog", b"no_such_plugin"])
-def test_a_stranger_who_asks_for_the_password_in_clear_text_does_not_get_it(plugin: bytes) -> None:
+def test_a_server_that_asks_for_the_password_in_clear_text_does_not_get_it(plugin: bytes) -> None:
     heard = bytearray()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=ask_for_it, args=(listener, plugin, heard))

@@ -86,7 +86,7 @@ def test_if_the_server_is_local_the_account_of_this_machine_is_used(server: str,
     assert account_of(lambda _: [("%",), ("localhost",)], "u", server) == f"'u'@'{host}'"
 
 
-def test_who_may_not_look_at_the_accounts_means_any_host() -> None:
+def test_without_the_privilege_to_read_accounts_any_host_is_assumed() -> None:
     def refuse(_: str) -> list[tuple[object, ...]]:
         raise PrecheckFailed("missing-privilege", "SELECT command denied")
 

@@ -164,7 +164,7 @@ def test_an_expired_certificate_and_an_account_that_wants_ours(authority: Author
         assert (error.code, "expired" in error.what) == ("tls-certificate", True)
 
 
-def test_mysql_s_own_certificates_and_a_server_that_lets_nobody_in_without_tls(mysql97: Server, run_sql) -> None:
+def test_mysql_s_own_certificates_and_a_server_that_requires_tls(mysql97: Server, run_sql) -> None:
     ca = f"{run_sql(mysql97, 'SELECT @@datadir')[0][0]}ca.pem"
     assert version(source(mysql97, "verify_ca", ca))
     assert refused(source(mysql97, "verify_identity", ca)).code == "tls-host"

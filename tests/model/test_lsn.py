@@ -19,7 +19,7 @@ bases = st.from_regex(r"[a-z][a-z0-9.\-]{0,20}", fullmatch=True)
 
 
 @given(lsns, lsns)
-def test_lsns_bytes_and_texts_sort_alike(one, other):
+def test_lsns_bytes_and_texts_have_the_same_order(one, other):
     assert (one < other) == (one.to_bytes() < other.to_bytes()) == (str(one) < str(other))
     assert (one == other) == (one.to_bytes() == other.to_bytes()) == (str(one) == str(other))
 
@@ -32,7 +32,7 @@ def test_bytes_and_text_give_the_lsn_back(lsn):
 
 
 @given(lsns, st.integers(0, 2**32 - 1))
-def test_rows_of_one_event_stand_together(lsn, row):
+def test_rows_of_one_event_are_next_to_each_other(lsn, row):
     assert lsn.at_row(row).row == row
     assert lsn.at_row(row).at_row(lsn.row) == lsn
 

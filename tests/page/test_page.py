@@ -311,7 +311,7 @@ def test_a_task_file_is_replaced_and_its_secrets_are_never_shown(browser: Browse
 
 
 @pytest.mark.long
-def test_the_page_says_when_the_service_is_gone_and_continues_with_the_next(browser: Browser, synced: Shop) -> None:
+def test_the_page_reports_a_missing_service_and_continues_with_the_next_one(browser: Browser, synced: Shop) -> None:
     browser.open("", synced.service.url)
     browser.sees("in sync", ".tasks")
     browser.run("window.notLoadedAnew = true")
@@ -396,7 +396,7 @@ def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) ->
 
 
 @pytest.mark.long
-def test_a_task_that_was_cut_over_is_over_and_needs_nobody(browser: Browser, shop: Shop) -> None:
+def test_a_task_that_was_cut_over_has_ended_and_needs_no_operator(browser: Browser, shop: Shop) -> None:
     """No cutover runs: the test writes the records that the process of such a task leaves."""
     name = "over"
     assert shop.service.call("POST", "/api/tasks?start=false", shop.file(name))[0] == 201

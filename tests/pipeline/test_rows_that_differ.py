@@ -52,7 +52,7 @@ class Hostile(Watching):
     shards=st.integers(1, 2),
     seed=st.integers(0, 2**32),
 )
-def test_where_nobody_else_writes_no_row_differs(
+def test_if_no_other_program_writes_no_row_differs(
     kind: str,
     transactions: int,
     workers: int,

@@ -58,7 +58,7 @@ def test_removed_first_it_is_free() -> None:
     assert content(table) == [("1", "y"), ("2", "x"), ("3", None), ("4", None)]
 
 
-def test_in_safe_mode_whoever_holds_the_value_gives_way() -> None:
+def test_in_safe_mode_the_row_with_the_value_is_removed() -> None:
     table = opened(KEYED, ("1", "x"), ("2", "y"))
     table.write(change(KEYED, new=[("1", "y")], safe=True))
     assert content(table) == [("1", "y")]

@@ -79,7 +79,7 @@ def test_a_range_brings_exactly_its_own_changes():
     ]
 
 
-def test_a_rows_lsn_lies_inside_its_transaction():
+def test_a_rows_lsn_is_inside_its_transaction():
     source = ValuesSource([TABLE])
     before = source.insert(NAME, row(1)).transaction
     entry = source.insert(NAME, row(2), row(3)).transaction

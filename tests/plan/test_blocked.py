@@ -36,7 +36,7 @@ def gone(entry):
     return Work(work.kind, work.tables, gone=tuple(work.tables)) if work.tables and len(work.tables) > 1 else work
 
 
-def test_a_table_stands_before_a_statement_that_names_one_that_waits() -> None:
+def test_a_table_waits_before_a_statement_that_names_a_waiting_table() -> None:
     entries = log("A b AB c")
     at = [entry.transaction.lsn for entry in entries]
     state = PlanState(at[3], held=(Held(names("a"), START, at[0]), Held(names("b"), at[1])))

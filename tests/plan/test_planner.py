@@ -213,7 +213,7 @@ def test_a_refusal_that_no_ddl_explains_halts():
         plan(reading, log("r"), staged(reading, high=1, altered=True))
 
 
-def test_a_chunk_whose_file_is_gone_is_read_again():
+def test_a_chunk_whose_file_is_missing_is_read_again():
     reading = plan(copying(), [])
     assert plan(reading, []).reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
 

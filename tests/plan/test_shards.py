@@ -135,7 +135,7 @@ def test_different_changes_are_reported_and_wait() -> None:
 
 
 @pytest.mark.parametrize("kind", [OrderKind.UNLOCK, OrderKind.REPLACE])
-def test_an_order_runs_it_without_those_who_have_not_come(kind: OrderKind) -> None:
+def test_a_command_runs_the_change_without_shards_that_have_not_arrived(kind: OrderKind) -> None:
     first, ordered, other = arrival(0, V0, V1), arrival(1, V0, V1, kind), arrival(3, V0, V2)
     one = group(V0, [V0, V0, V0, V0], first, ordered, other)
     assert said(one, 0) == RunDecision(ordered, (first, ordered), V1, left=(member(2), member(3)))
@@ -459,7 +459,7 @@ class Shards:
     mode=st.sampled_from(["pessimistic", "optimistic"]),
     moves=st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["arrive", "crash", "decide"])), max_size=30),
 )
-def test_all_come_to_the_end_of_any_sequence(
+def test_all_shards_reach_the_end_of_any_sequence(
     count: int, steps: list[str], mode: ShardMode, moves: list[tuple[int, str]]
 ) -> None:
     if mode == "optimistic":

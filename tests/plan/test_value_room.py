@@ -64,7 +64,7 @@ def test_statements_that_may_lose_values_are_not_accepted(here: str, there: str)
     assert not takes(typed(there), typed(here))
 
 
-def test_nobody_is_warned_of_rows_that_fit() -> None:
+def test_rows_that_fit_cause_no_warning() -> None:
     def table(text: str) -> Table:
         return Table(T, (Column("id", typed("int"), nullable=False), Column("a", typed(text))), KEY)
 

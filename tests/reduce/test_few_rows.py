@@ -132,7 +132,7 @@ def test_a_row_that_is_inserted_and_deleted_did_not_exist_before() -> None:
     assert change.expected.absent["k0"].to_pylist() == [1]
 
 
-def test_a_text_that_nobody_can_read_is_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_is_not_valid_utf8_is_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of("text")
     schema = change_schema(table)
     count = 3

@@ -92,7 +92,7 @@ def test_a_first_start_that_failed_holds_nothing(relay: Path, log: list[Piece]) 
     assert len(read_needs(Folder.of(relay, "s"))) == 1
 
 
-def test_a_mark_that_nobody_can_read_holds_everything(relay: Path, log: list[Piece]) -> None:
+def test_an_unreadable_mark_keeps_all_log(relay: Path, log: list[Piece]) -> None:
     TaskMark(relay, "s", "shop").move(lsn(log, 99))
     (relay / "s" / "needs" / "shop.json").write_text('{"lsn": ')
     found = release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)}))
@@ -100,7 +100,7 @@ def test_a_mark_that_nobody_can_read_holds_everything(relay: Path, log: list[Pie
     assert release(relay, "s", PurgeLimits(checkpoints={"shop": lsn(log, 99)})).gone
 
 
-def test_a_relay_of_which_nobody_knows_the_tasks_is_left_alone(relay: Path, log: list[Piece]) -> None:
+def test_a_relay_whose_tasks_are_unknown_is_not_purged(relay: Path, log: list[Piece]) -> None:
     assert release(relay, "s", PurgeLimits()).gone == ()
     assert release(relay, "s", PurgeLimits(), dry_run=True).held_by == ("no task has recorded what it needs",)
     assert release(relay, "s", ANYTHING).gone

@@ -243,7 +243,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_statement_that_nobody_understands_makes_the_replicator_look_again(
+def test_a_statement_that_is_not_understood_makes_the_replicator_look_again(
     mariadb: Server, run_sql: RunSql, database: str, tmp_path: Path
 ) -> None:
     odd = "CREATE TABLE odd (a INT PRIMARY KEY, b INT WITHOUT SYSTEM VERSIONING)"

@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_watched_is_looked_at(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is about Linux")
-def test_a_watch_that_nobody_has_ended_is_not_left_behind(tmp_path: Path) -> None:
+def test_a_watch_that_was_not_ended_is_removed(tmp_path: Path) -> None:
     def open_watches() -> int:
         return sum("inotify" in str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
 

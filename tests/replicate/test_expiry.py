@@ -36,7 +36,7 @@ def test_a_file_that_expires_soon(age: float, warned: str) -> None:
     assert outlook(logs(), Position("bin.000009", 4), int(NOW - age)).warning == "", "the last file is never purged"
 
 
-def test_a_file_that_is_gone_already() -> None:
+def test_a_file_that_was_purged_already() -> None:
     assert "has purged bin.000006" in outlook(logs(), Position("bin.000006", 900), NOW).warning
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 
-def test_a_disk_that_somebody_fills_is_reported_and_what_is_applied_makes_room(mariadb, run_sql, database, tmp_path):
+def test_a_disk_that_another_program_fills_is_reported_and_applied_log_makes_room(mariadb, run_sql, database, tmp_path):
     run_sql(mariadb, f"CREATE TABLE {database}.t (a TEXT)")
     about = {"host": mariadb.host, "port": mariadb.port, "user": mariadb.user, "password": mariadb.password}
     program, given = Path(__file__).with_name("on_full_disk.py"), json.dumps(about | {"database": database})

@@ -122,7 +122,7 @@ def test_a_warning_is_in_the_status_file_as_long_as_it_applies(
             until(lambda outlook=outlook: reported_outlook() == (outlook.behind_bytes, outlook.warning))  # type: ignore[misc]
 
 
-def test_a_source_that_is_gone_does_not_end_the_observer(mariadb: Server, tmp_path: Path) -> None:
+def test_a_source_that_is_down_does_not_end_the_observer(mariadb: Server, tmp_path: Path) -> None:
     with replicating(ReplicatorConfig(source_of(mariadb), tmp_path, look_every=0.05)) as replicator:
         until(lambda: replicator.state().behind_bytes is not None)
     state = ReplicatorState("s", connected=True)

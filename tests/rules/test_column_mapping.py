@@ -189,7 +189,7 @@ def test_a_column_of_a_statement_gets_the_type_that_the_table_has() -> None:
         assert one.mapped_column(column, other) is column
 
 
-def test_other_tables_are_left_alone() -> None:
+def test_other_tables_are_not_changed() -> None:
     of = table(BIGINT, "other.orders_1")
     rows = images(of, [1])
     one = mapping("partition id", *ARGUMENTS)

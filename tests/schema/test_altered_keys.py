@@ -32,7 +32,7 @@ def unique(table):
     return {key.name: (key.columns, key.prefixes, key.unique, key.unique_prefixes) for key in table.keys}
 
 
-def test_keys_stand_in_the_order_of_the_server() -> None:
+def test_keys_have_the_order_of_the_server() -> None:
     table = created(
         "a int, b int NOT NULL, c varchar(20) NOT NULL, d varchar(20), UNIQUE zb (b), UNIQUE yd (d), UNIQUE xc (c(5)),"
         " FULLTEXT ft (c), UNIQUE wc (c), KEY k (a), UNIQUE vd (d(3)), UNIQUE ua (a), PRIMARY KEY (b)"

@@ -328,7 +328,7 @@ def test_values_that_the_tool_made_up_are_not_made_up_again(column):
     assert Task().hear_all("CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD at int DEFAULT 1", PT_OSC[4]).sql
 
 
-def test_without_rules_all_tables_are_alike():
+def test_without_rules_all_tables_are_treated_the_same():
     task = Task(online=OnlineDdl()).hear_all(
         "CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD a int", PT_OSC[4], PT_OSC[5]
     )

@@ -242,7 +242,7 @@ def test_keys_over_long_columns_take_the_longest_prefix() -> None:
     assert keys("(g point NOT NULL, SPATIAL KEY k (g))") == []
 
 
-def test_defaults_that_are_no_literals_stand_in_parentheses() -> None:
+def test_defaults_that_are_no_literals_are_in_parentheses() -> None:
     definition = (
         "(a text DEFAULT 'x', b date DEFAULT curdate(), c datetime DEFAULT now(), d int AS (1), e int DEFAULT (1 + 1))"
     )

@@ -293,7 +293,7 @@ def test_labels_in_charset_binary_are_not_converted() -> None:
     assert [column.type.charset for column in made.columns] == ["binary", "latin1"]
 
 
-def test_a_renamed_table_is_gone_under_its_old_name() -> None:
+def test_a_renamed_table_has_no_entry_under_its_old_name() -> None:
     made = table("(x int)")
     other = TableName("e", "q")
     assert after("RENAME TABLE a TO e.q", {A: made}) == {A: None, other: made.renamed(other)}

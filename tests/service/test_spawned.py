@@ -114,7 +114,7 @@ def test_a_spawner_that_is_lost_soon_is_not_replaced_at_once(task: TaskFolder) -
         spawner.close()
 
 
-def test_nobody_waits_for_a_spawner_that_hangs(task: TaskFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_caller_waits_for_a_spawner_that_hangs(task: TaskFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pidts.forked._ANSWER_SECONDS", 3.0)
     monkeypatch.setattr("pidts.service.spawned._BETWEEN_SECONDS", 0.0)
     longest = 0.0

@@ -297,7 +297,7 @@ MARIADB12 = ServerInfo("12.3.1-MariaDB", True, 1, "uid", True)
         ({"binlog_expire_logs_seconds": "0", "max_binlog_total_size": "1000"}, True, "at most 1000 bytes"),
     ],
 )
-def test_how_long_a_log_is_kept_stands_under_many_names(settings, ok, message):
+def test_the_retention_of_a_log_has_many_names(settings, ok, message):
     (finding,) = findings_of(MYSQL84, settings, "_binlog_expiry")
     assert (finding.ok, message in finding.message) == (ok, True)
     name = next(iter(settings))

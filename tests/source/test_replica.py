@@ -15,7 +15,7 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 @given(seed=st.integers(0, 2**32 - 1), taken=st.sets(st.integers(2**31, 2**31 + 50)))
-def test_a_server_id_is_nobody_elses_and_in_the_upper_half(seed, taken):
+def test_a_server_id_is_unique_and_in_the_upper_half(seed, taken):
     chosen = free_id(seed, taken)
     assert chosen not in taken
     assert 2**31 <= chosen < 2**32 - 1

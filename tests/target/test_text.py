@@ -51,7 +51,7 @@ def test_times_of_day_go_far_beyond_a_day():
     ]
 
 
-def test_dates_that_no_calendar_has_look_as_the_server_shows_them():
+def test_dates_that_no_calendar_has_are_shown_as_by_the_server():
     days = [
         calendar.days(0, 0, 0),
         calendar.days(2023, 2, 31),

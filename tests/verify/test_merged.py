@@ -245,7 +245,7 @@ def test_a_row_too_many_is_reported_with_the_table_that_ought_to_have_deleted_it
     assert (file.load("x").done, file.load("x").examples) == (report.tables, report.examples)
 
 
-def test_where_nothing_or_too_little_is_extracted_nobody_says_whose_a_row_is() -> None:
+def test_without_enough_extracted_columns_the_shard_of_a_row_is_unknown() -> None:
     rows = pa.table({"b": ["0", "1", None]})
     assert RowOwners.of([{}, {}]).find(rows) == [ANYBODY] * 3
     assert RowOwners.of([{"b": "0"}, {}]).find(rows) == [ANYBODY] * 3

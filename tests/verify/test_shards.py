@@ -148,7 +148,7 @@ def test_rows_with_equal_keys_side_by_side(shards_of: MakeShards, target: str) -
 @pytest.mark.usefixtures("postgres")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_lost_delete_is_distinguished_from_what_a_shard_that_is_gone_has_left(
+def test_a_lost_delete_is_distinguished_from_rows_of_a_dropped_shard(
     shards_of: MakeShards, target: str, capsys: pytest.CaptureFixture[str], *, keyed: bool
 ) -> None:
     shards = shards_of(target, extracts=SOURCE_TOO)
@@ -270,7 +270,7 @@ def test_keys_of_text_and_a_key_that_two_tables_have(shards_of: MakeShards) -> N
     assert differences_of(compare_task(*shards.parts)) == left
 
 
-def test_rows_of_a_table_that_the_account_may_not_see_are_left_alone(shards_of: MakeShards) -> None:
+def test_rows_of_a_table_that_the_account_may_not_see_are_not_repaired(shards_of: MakeShards) -> None:
     shards = shards_of("other_mariadb", extracts=SOURCE_TOO)
     filled(shards, "INT", lambda *about: str(apart(*about)))
     shards.copy(keyed=True)

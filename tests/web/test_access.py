@@ -187,7 +187,7 @@ def test_the_page_may_be_behind_something_that_encrypts(policy: Policy, origin: 
     assert statuses == [status]
 
 
-def test_guessing_tokens_keeps_nobody_from_work() -> None:
+def test_guessed_tokens_do_not_block_requests_with_the_right_token() -> None:
     headers = [(b"host", b"localhost"), (b"x-pidts", b"1"), (b"authorization", f"Bearer {TOKEN}".encode())]
     statuses: list[int] = []
     guard = guard_of(Policy("127.0.0.1", TOKEN))

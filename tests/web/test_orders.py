@@ -78,7 +78,7 @@ def test_a_connection_that_asks_for_nothing_is_closed(web: Web, monkeypatch: pyt
     assert web.call("GET", "/healthz")[0] == 200
 
 
-def test_values_of_a_locked_row_are_in_nobodys_arguments(
+def test_values_of_a_locked_row_are_in_no_arguments_of_a_process(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that takes Python's place records its arguments."""

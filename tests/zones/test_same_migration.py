@@ -153,7 +153,7 @@ def test_a_column_that_is_created_anew_is_not_taken_for_made(zone: Zone) -> None
     assert [one["event"] for one in logs if one["log_level"] == "warning"] == [NOT_SHOWN]
 
 
-def test_tables_that_are_alike_are_exchanged_with_a_warning(zone: Zone) -> None:
+def test_tables_with_equal_structures_are_exchanged_with_a_warning(zone: Zone) -> None:
     zone.sql("CREATE TABLE other LIKE t")
     other = TableName(zone.world.name.schema, "other")
     zone.world.known[other] = zone.world.known[zone.world.name].renamed(other)

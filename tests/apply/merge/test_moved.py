@@ -72,7 +72,7 @@ class Destination:
         return {(one.member.name, one.key): one.lsn.offset - 100 for one in found}
 
 
-def test_who_has_got_a_key_is_noted_and_who_has_it_no_more_is_not():
+def test_the_table_that_has_got_a_key_is_recorded_and_a_table_that_lost_it_is_not():
     destination = Destination(row(1), row(2), row(3))
     destination.write(of(M, 10, insert(5), update(1, 7), update(2, 8, to=6), insert(7), delete(7)))
     assert destination.record == {("t_m", "5|"): 10, ("t_m", "6|"): 12}

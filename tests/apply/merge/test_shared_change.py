@@ -237,7 +237,7 @@ def test_no_result_is_reported_for_a_source_that_begins_anew(world: World) -> No
     assert world.done() == set(SOURCES)
 
 
-def test_a_leader_that_was_replaced_records_done_for_nobody(world: World) -> None:
+def test_a_replaced_leader_records_the_change_as_done_for_no_source(world: World) -> None:
     runner, change = world.runner("a"), world.change("a", "b", "c")
     world.claim("a")
     with pytest.raises(Fenced):
@@ -358,7 +358,7 @@ def test_no_other_shard_waits_for_a_change_that_the_target_has_refused(world: Wo
     assert (world.done(), world.columns()) == ({"a", "b"}, ["id", "c", "d"])
 
 
-def test_what_somebody_has_made_by_hand_after_it_was_refused_counts() -> None:
+def test_a_refused_change_that_was_then_made_by_hand_counts() -> None:
     world = World(transactional=False)
     refuses(world, "a", "b")
     with closing(world.target.connect()) as session:

@@ -158,7 +158,7 @@ def test_a_shard_that_comes_several_versions_ahead(story: MakeStory) -> None:
     assert world.waiting() == []
 
 
-def test_rows_of_who_waits_and_who_does_not_in_one_transaction(story: MakeStory) -> None:
+def test_one_transaction_has_rows_of_a_waiting_shard_and_of_another_shard(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C)
     world.alter("two: shard_1.t_1")

@@ -52,7 +52,7 @@ def test_no_shard_waits_for_one_that_joined_with_a_later_structure(story: MakeSt
     assert world.waiting() == []
 
 
-def test_a_shard_that_came_far_ahead_keeps_nobody_waiting(story: MakeStory) -> None:
+def test_no_shard_waits_for_a_shard_that_joined_far_ahead(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C, "ALTER TABLE {t} DROP COLUMN c", "ALTER TABLE {t} ADD INDEX k (v)")
     world.alter(A, A, A)
@@ -67,7 +67,7 @@ def test_a_shard_that_came_far_ahead_keeps_nobody_waiting(story: MakeStory) -> N
     assert world.waiting() == []
 
 
-def test_who_waits_is_reported(story: MakeStory) -> None:
+def test_waiting_shards_are_reported(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C)
     world.alter(A, B)
@@ -162,7 +162,7 @@ def test_other_tables_continue_while_shards_disagree(story: MakeStory) -> None:
     assert world.columns() == ["id", "v", "u", "c"]
 
 
-def test_nobody_waits_for_a_shard_that_is_gone(story: MakeStory) -> None:
+def test_no_shard_waits_for_a_dropped_shard(story: MakeStory) -> None:
     world = story(BOTH)
     world.plan(C, D)
     world.alter(A, B, "one: shard_2.t_1")

@@ -219,7 +219,7 @@ def test_who_takes_another_name_still_owes_it(story: MakeStory) -> None:
     world.finish_and_check()
 
 
-def test_nobody_waits_for_one_who_is_gone(story: MakeStory) -> None:
+def test_no_shard_waits_for_a_dropped_shard(story: MakeStory) -> None:
     world = story(THREE)
     world.plan(C, GONE, INDEX)
     world.alter(A, A, A)

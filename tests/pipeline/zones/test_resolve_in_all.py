@@ -465,7 +465,7 @@ def test_a_command_with_another_choice_does_not_end_a_killed_command() -> None:
     assert refused
 
 
-def test_a_lock_that_is_gone_meanwhile_is_left_out() -> None:
+def test_a_lock_that_was_removed_meanwhile_is_left_out() -> None:
     world = World("ab")
     world.zones["a"].write([], [{"id": key, "value": 1} for key in (1, 2)], [])
     world.settle()

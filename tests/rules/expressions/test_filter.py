@@ -78,7 +78,7 @@ def test_ops_besides_each_other():
     ],
 )
 @pytest.mark.parametrize("ops", ["DIID", "IDI", "DIDI", "UII", "IIU"])
-def test_rows_amid_others_are_asked_alike(text, ops):
+def test_rows_between_others_give_the_same_result(text, ops):
     alone = iter(ask(ExpressionFilter((rule(insert=text),)), batch(Op.INSERT, [None] * 2, [ROW, OTHER])))
     rows = iter([ROW, OTHER])
     kinds = [{"I": Op.INSERT, "U": Op.UPDATE, "D": Op.DELETE}[op] for op in ops]

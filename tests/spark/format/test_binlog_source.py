@@ -364,7 +364,7 @@ def test_a_first_batch_is_replayed_from_where_it_began(
         assert records(again.reader, again.reader.partitions(again.at, end)) == rows
 
 
-def test_structures_of_the_offset_outlive_a_change_that_came_while_nobody_read(
+def test_structures_of_the_offset_outlive_a_change_that_came_while_no_query_ran(
     orders: dict[str, str], mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     with streaming(**orders, startingPosition="earliest") as stream:
@@ -438,9 +438,7 @@ def test_a_typed_stream_stops_at_a_change_of_the_table_and_continues_anew(
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
-def test_xa_rows_stand_at_their_commit(
-    kind: str, request: pytest.FixtureRequest, database: str, run_sql: RunSql
-) -> None:
+def test_xa_rows_are_at_their_commit(kind: str, request: pytest.FixtureRequest, database: str, run_sql: RunSql) -> None:
     server = request.getfixturevalue(kind)
     run_sql(server, f"CREATE DATABASE IF NOT EXISTS {database}")
     run_sql(server, f"CREATE TABLE {database}.orders (id INT PRIMARY KEY)")

@@ -47,7 +47,7 @@ def test_a_task_copies_and_follows(busy: float) -> None:
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(LONGEST)
-def test_a_stream_in_somebodys_own_session_begins(mariadb: Server, run_sql, busy: float) -> None:
+def test_a_stream_in_a_users_own_session_begins(mariadb: Server, run_sql, busy: float) -> None:
     run_sql(mariadb, "CREATE DATABASE busy")
     run_sql(mariadb, "CREATE TABLE busy.t (id INT PRIMARY KEY)")
     run_sql(mariadb, "INSERT INTO busy.t VALUES (1), (2), (3)")

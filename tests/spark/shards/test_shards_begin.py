@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.ma
 PLACES = ("{1}.orders_1", "{1}.orders_2", "{2}.orders_3")
 
 
-def test_who_waits_is_reported_from_one_run_to_the_next(make_shards: Callable[..., Shards]) -> None:
+def test_waiting_shards_are_reported_from_one_run_to_the_next(make_shards: Callable[..., Shards]) -> None:
     """While a shard waits before its change, no status says that nothing waits."""
     shards = make_shards("postgres")
     run = shards.task.start()

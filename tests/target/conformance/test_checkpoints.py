@@ -44,7 +44,7 @@ def test_each_claim_raises_the_epoch_and_keeps_the_place(target: Target, task: s
     assert [(row.lsn, row.epoch) for row in rows] == [(lsn(100), 2)] * 2
 
 
-def test_the_number_of_workers_may_change_where_all_stand_together(target: Target, task: str) -> None:
+def test_the_number_of_workers_may_change_if_all_are_at_one_place(target: Target, task: str) -> None:
     claim(target, task, 2, checkpoint(100))
     assert [(row.worker, row.lsn, row.epoch) for row in claim(target, task, 3, checkpoint(0))] == [
         (0, lsn(100), 2),

@@ -215,7 +215,7 @@ def test_a_connection_that_is_killed_in_the_middle_leaves_nothing(
 
 
 @pytest.mark.parametrize("cut", ["request", "answer"])
-def test_a_chunk_whose_commit_nobody_answered_is_loaded_again_or_conflicts(
+def test_a_chunk_whose_commit_had_no_answer_is_loaded_again_or_conflicts(
     session: TargetSession, target: Target, task: str, structure: Table, cut: str
 ) -> None:
     if isinstance(target, IcebergTarget):

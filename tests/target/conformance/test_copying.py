@@ -44,7 +44,9 @@ def test_all_rows_go_and_others_come_in_one_transaction(
     other.close()
 
 
-def test_many_hold_the_checkpoints_and_nobody_moves_one(target: Target, task: str, impatient: None) -> None:
+def test_many_sessions_share_the_lock_of_the_checkpoints_and_none_moves_one(
+    target: Target, task: str, impatient: None
+) -> None:
     first, second, mover, claimer = (target.connect() for _ in range(4))
     first.begin()
     assert first.meta.checkpoints.lock_shared(task, "s") == []

@@ -35,7 +35,7 @@ def committed(session: TargetSession, task: str) -> None:
     session.commit()
 
 
-def test_a_transaction_sees_what_it_has_noted_and_nobody_else_does(target: Target, task: str) -> None:
+def test_only_the_transaction_itself_sees_what_it_has_recorded(target: Target, task: str) -> None:
     session, other = target.connect(), target.connect()
     assert not session.meta.moves.any(task, "s", LANDED)
     session.begin()

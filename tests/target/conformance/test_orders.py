@@ -138,7 +138,7 @@ def test_trouble_with_the_journal_names_no_table(desk: Desk) -> None:
     assert caught.value.where.table == ""
 
 
-def test_an_order_that_does_not_stand_any_more_is_not_begun(desk: Desk) -> None:
+def test_a_command_that_was_replaced_is_not_begun(desk: Desk) -> None:
     desk.give(OrderKind.REPLACE, instead(desk))
     made = replace(schema_change(desk.sql, desk.known, desk.name), order=desk.order())
     desk.give(OrderKind.SKIP)

@@ -384,7 +384,7 @@ def test_a_filter_with_a_short_event_name_has_no_effect_as_in_dm(load: Load) -> 
     )
 
 
-def test_settings_that_nobody_uses_are_refused_as_in_dm(load: Load) -> None:
+def test_settings_that_no_part_uses_are_refused_as_in_dm(load: Load) -> None:
     error = refused(load, replaced("{global:", "{spare: {worker-count: 2}, global:"))
     assert (error.code, error.where.line) == ("unused-name", 10)
     assert "syncers.spare" in error.what

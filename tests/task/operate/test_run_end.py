@@ -61,7 +61,7 @@ def test_a_run_that_was_taken_over_has_not_ended_the_task(tmp_path: Path) -> Non
     assert last_end(config(tmp_path), 0, {}) is None
 
 
-def test_a_file_that_nobody_understands_says_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_file_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "shop.ended").write_text("[]")
     assert last_end(config(tmp_path), 0, {}) is None
 

@@ -38,7 +38,7 @@ def names(standing: list[BlockedChange]) -> list[str]:
         ("ALTER TABLE a ADD c INT", "ALTER TABLE b ADD c BIGINT", False),
     ],
 )
-def test_statements_are_alike_but_for_the_table(one: str, other: str, alike: bool) -> None:
+def test_statements_are_equal_except_for_the_table(one: str, other: str, alike: bool) -> None:
     assert (len(by_statement([shard("a", one), shard("b", other)])) == 1) is alike
 
 

@@ -287,13 +287,13 @@ def test_the_error_that_ends_a_run_is_reported_and_over_when_a_later_one_carries
     assert [state for state, _ in webhook.reported()] == ["firing", "resolved"]
 
 
-def test_a_cutover_wakes_nobody(tmp_path: Path, webhook: Webhook) -> None:
+def test_a_cutover_sends_no_alert(tmp_path: Path, webhook: Webhook) -> None:
     with pytest.raises(CutOver), alerting(Alerts(tmp_path, "t"), webhook.receiver):
         raise BeingCutOver("being-cut-over", "task t is being cut over")
     assert webhook.taken == []
 
 
-def test_a_task_that_names_nobody_keeps_no_file(tmp_path: Path) -> None:
+def test_a_task_without_receivers_keeps_no_file(tmp_path: Path) -> None:
     alerts = Alerts(tmp_path, "t")
     alerts.begin(None)
     alerts.look(progress(halted=(halt("a"),)))

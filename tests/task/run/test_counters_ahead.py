@@ -68,7 +68,7 @@ def session(config: TaskConfig) -> Iterator[PostgresSession]:
         yield made
 
 
-def test_the_next_number_is_behind_the_rows(config: TaskConfig, session: PostgresSession) -> None:
+def test_the_next_number_is_above_those_of_the_rows(config: TaskConfig, session: PostgresSession) -> None:
     move_counters(config, session, threading.Event(), set())
     for table in ("whole", "large"):
         session.execute(f"INSERT INTO shop.{table} DEFAULT VALUES")

@@ -99,7 +99,7 @@ def test_a_halt_is_removed_when_its_table_has_passed_it(target: TargetSession) -
     assert recorded(target) == []
 
 
-def test_a_table_that_is_gone_is_nobody_s(target: TargetSession) -> None:
+def test_a_halt_of_a_missing_table_is_removed(target: TargetSession) -> None:
     recall = begun(target, waits(B, 200))
     recall.drop_past_records(SERVER, STATE.at, [A])
     assert recorded(target) == []

@@ -37,7 +37,7 @@ def _loaded(tmp_path: Path, at: str, standby: str) -> TaskConfig:
     return load_task(path, {})
 
 
-def test_an_old_primary_with_transactions_that_nobody_received_does_not_take_over(
+def test_an_old_primary_with_transactions_that_were_not_received_does_not_take_over(
     tmp_path: Path, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with replicated_pair("mariadb", tmp_path, run_sql) as (old, new):

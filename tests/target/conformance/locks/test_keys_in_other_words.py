@@ -104,7 +104,7 @@ def test_a_change_of_words_removes_no_row_that_differs(
 
 @pytest.mark.parametrize("kind", MYSQL)
 @pytest.mark.parametrize("take", list(Take))
-def test_a_row_that_somebody_has_given_other_words_is_resolved(
+def test_a_row_whose_key_another_program_has_respelled_is_resolved(
     session: TargetSession, target: Target, task: str, structure: Table, words: tuple[str, ...], take: Take
 ) -> None:
     _, one, two, three = words
@@ -397,7 +397,7 @@ def test_a_lock_that_an_earlier_version_made_is_found_in_other_words(
 
 
 @pytest.mark.parametrize("kind", MYSQL)
-def test_somebody_alters_the_collation_of_a_key_while_rows_are_locked(
+def test_the_collation_of_a_key_is_altered_while_rows_are_locked(
     session: TargetSession, target: Target, task: str, name: TableName
 ) -> None:
     """Ada and ADA are one row from then on: ADA would be written, and then removed by the held changes of Ada."""
