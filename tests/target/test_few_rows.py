@@ -44,7 +44,7 @@ def test_a_value_has_one_text(kind, data):
     column = Column("c", kind)
     values = data.draw(st.lists(st.none() | VALUES[kind], min_size=1, max_size=4))
     many = literals(column, array(values * (FEW_ROWS + 1), kind.arrow)).to_pylist()
-    few = few_literals(column, pa.chunked_array([array([None, *values], kind.arrow)[1:]]))
+    few = few_literals(column)(array([None, *values], kind.arrow)[1:])
     assert few == [b"NULL" if one is None else one for one in many[: len(values)]]
 
 
@@ -54,7 +54,8 @@ def test_a_row_has_one_text(rows):
     table = Table(TableName("d", "t"), columns, (Key("PRIMARY", ("id",), unique=True, primary=True),))
     found = pa.table([pa.array(each) for each in zip(*rows * (FEW_ROWS + 1), strict=True)], schema=table.arrow)
     many = tuples([literals(column, found[column.name]) for column in columns], b",DEFAULT),").to_pylist()
-    assert few_tuples(columns, found.slice(0, len(rows)), b",DEFAULT),") == many[: len(rows)]
+    texts = [(place, few_literals(column)) for place, column in enumerate(columns)]
+    assert few_tuples(texts, found.slice(0, len(rows)), b",DEFAULT),") == many[: len(rows)]
 
 
 @given(st.lists(st.binary(max_size=9), max_size=9), st.integers(1, 5), st.integers(0, 40))

@@ -77,6 +77,8 @@ class Committer:
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
         self._sleep = sleep
+        self.comparing = replace(self.rules, expects=True, inserts=True)
+        """The rules for changes that the target may compare itself, while it writes them."""
         self._session: TargetSession | None = None
         self._left: dict[int, Checkpoint] = {}
         """The row of each worker as this committer has left it; none after an error."""

@@ -64,7 +64,7 @@ from pidts.model import (
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
-from pidts.reduce.identity import identities
+from pidts.reduce.identity import FEW, identities
 from pidts.rules import Owners, Rules
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
@@ -227,7 +227,7 @@ def prepared(
     verdicts = images.verdicts
     safe = _is_safe(batches, rules)
     is_plain = not safe and not absent
-    looks = replace(rules, expects=rules.expects and is_plain, inserts=rules.inserts and is_plain)
+    looks = rules if is_plain else replace(rules, expects=False, inserts=False)
     free = _without_locked(session, images, looks, unfinished, copied, from_zone)
     whole = [*absent, *free.batches]
     changes = []
@@ -459,6 +459,9 @@ def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[Cha
     """Returns two lists: keys that a repair has not found on the source, and changes with images."""
     absent, others = [], []
     for batch in batches:
+        if len(batch) <= FEW and Op.ABSENT not in batch.rows.column("op").to_pylist():
+            others.append(batch)
+            continue
         gone = batch.rows.column("op").to_numpy() == Op.ABSENT
         if gone.any():
             absent.append(replace(batch, rows=batch.rows.filter(pa.array(gone))))

@@ -50,6 +50,9 @@ from pidts.reduce import Counts, NetChange
 _ORDINARY_BYTES = 64 << 20
 """The bytes of one part if the whole batch is in memory anyway: long sorted parts are written faster."""
 
+_LARGE_BYTES = 1 << 20
+"""The size of a part above which freed memory is given back, which takes as long as decoding a few rows."""
+
 _FEW = 64
 """The most rows that are handled one by one: for so few rows, calls of Arrow take longer."""
 
@@ -79,9 +82,10 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
     newer = [Stretch([_after_floor(floor, batch) for batch in stretch.changes]) for stretch in stretches]
     lagging = lagging_in(committer.rules, commit, worker)
     copied = _copied(before, after)
+    read_first = committer.expecting.next_batch()
     work = _Work(
         lambda: newer,
-        replace(committer.rules, expects=True, inserts=True, read_first=committer.expecting.next_batch()),
+        replace(committer.comparing, read_first=read_first) if read_first else committer.comparing,
         _copying(after),
         part_bytes=_ORDINARY_BYTES,
         lagging=lagging,
@@ -273,11 +277,14 @@ class _Work:
             # The copy has made the rows of these tables equal to the source's rows, so their locks end.
             for table in filter(None, map(self._rules.filters.target_name, self._copied)):
                 session.meta.row_locks.forget(self._rules.task, self._rules.source, table)
+        is_large = False
         for part in parts(self.newer(), self._part_bytes):
+            is_large = is_large or part.size > _LARGE_BYTES
             yield from self._reduced(session, part)
             del part  # otherwise this part would stay in memory until the next one is complete
-            # Arrow keeps freed memory for arrays of the same size, but arrays of the next part have other sizes.
-            pa.default_memory_pool().release_unused()
+            if is_large:
+                # Arrow keeps freed memory for arrays of the same size, but arrays of the next part have other sizes.
+                pa.default_memory_pool().release_unused()
 
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
         lagging = self._cut if part.behind_cut else self._uneven

@@ -14,6 +14,7 @@ from pidts.model.table import Table, TableName
 _SMALL = 1 << 16
 
 CHANGE_FIELDS = ("lsn", "op", "before", "after", "partial")
+_PARTIAL = CHANGE_FIELDS.index("partial")
 
 
 @lru_cache(maxsize=1024)
@@ -104,4 +105,4 @@ class ChangeBatch:
     @property
     def is_partial(self) -> bool:
         """Whether some image lacks columns."""
-        return bool(self.rows.column("partial").null_count < len(self))
+        return bool(self.rows.column(_PARTIAL).null_count < len(self))

@@ -32,6 +32,8 @@ class CheckpointRecord:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._saved: tuple[Checkpoint, tuple[Any, ...]] | None = None
+        """The checkpoint that was saved last, with its values: the next batch of a run begins with the same object."""
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
         """Returns the checkpoints of a task's workers without locking them."""
@@ -69,6 +71,15 @@ class CheckpointRecord:
                 where=Where(source=new.source),
                 todo="Another run has taken the task over. See: pidts status TASK",
             )
+
+    def _advancing(self, left: Checkpoint, new: Checkpoint) -> tuple[Any, ...]:
+        """Returns the values for a statement that writes `new` over `left`: new values, key, former values, epoch."""
+        if self._saved is not None and self._saved[0] is left:
+            former = self._saved[1]
+        else:
+            former = saved_values(left)
+        self._saved = new, (values := saved_values(new))
+        return (*values, left.task, left.source, left.worker, *former, left.epoch)
 
     def _claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
         """Claims the task inside the caller's transaction, which also makes a second claim wait."""

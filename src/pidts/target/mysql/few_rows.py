@@ -5,7 +5,9 @@ The texts are the same bytes as those of `encode`, which converts a whole column
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -20,26 +22,38 @@ _CONVERTED = frozenset(
 """Types whose values become text by a rule of their own."""
 
 
-def few_literals(column: Column, values: pa.ChunkedArray | pa.Array) -> list[bytes]:
-    """Returns each value as a literal."""
-    data = combined(values)
+FewLiterals: TypeAlias = Callable[[pa.Array], list[bytes]]
+"""Returns each value as a literal."""
+
+
+def few_literals(column: Column) -> FewLiterals:
+    """Returns the function for a column, which does not depend on the values."""
     kind = column.type.kind
     if column.type.is_integer or kind is Kind.BIT:
-        return [b"NULL" if one is None else b"%d" % one for one in data.to_pylist()]
+        return _numbers
     if kind in _CONVERTED:
-        return [b"NULL" if one is None else one for one in literals(column, data).to_pylist()]
-    if pa.types.is_string(data.type):
-        data = data.view(pa.binary())  # otherwise each text would be decoded here and encoded again
-    elif pa.types.is_large_string(data.type):
-        data = data.view(pa.large_binary())
-    quote = b"_binary'" if column.type.is_bytes else b"'"
-    return [b"NULL" if one is None else quote + _escaped(one) + b"'" for one in data.to_pylist()]
+        return partial(_converted, column)
+    return partial(_quoted, b"_binary'" if column.type.is_bytes else b"'")
 
 
-def few_tuples(columns: Sequence[Column], rows: pa.Table, ending: bytes = b"),") -> list[bytes]:
-    """Returns `(1,'a',NULL),` for each row."""
-    texts = [few_literals(column, rows.column(column.name)) for column in columns]
-    return [b"(" + b",".join(row) + ending for row in zip(*texts, strict=True)]
+def few_tuples(texts: Sequence[tuple[int, FewLiterals]], rows: pa.Table, ending: bytes = b"),") -> list[bytes]:
+    """Returns `(1,'a',NULL),` for each row. `texts` has places of columns."""
+    columns = [text(combined(rows.column(place))) for place, text in texts]
+    return [b"(" + b",".join(row) + ending for row in zip(*columns, strict=True)]
+
+
+def _numbers(values: pa.Array) -> list[bytes]:
+    return [b"NULL" if one is None else b"%d" % one for one in values.to_pylist()]
+
+
+def _converted(column: Column, values: pa.Array) -> list[bytes]:
+    return [b"NULL" if one is None else one for one in literals(column, values).to_pylist()]
+
+
+def _quoted(quote: bytes, values: pa.Array) -> list[bytes]:
+    if pa.types.is_string(values.type):
+        values = values.view(pa.binary())  # otherwise each text would be decoded here and encoded again
+    return [b"NULL" if one is None else quote + _escaped(one) + b"'" for one in values.to_pylist()]
 
 
 def few_statements(

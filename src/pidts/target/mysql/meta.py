@@ -8,7 +8,7 @@ from hashlib import sha1
 
 from pidts.model import Checkpoint, Halted, TableName, Transient
 from pidts.model.zone import mark_table
-from pidts.target.checkpoints import CheckpointRecord, other_checkpoint, saved_values
+from pidts.target.checkpoints import CheckpointRecord, other_checkpoint
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, MARK, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
@@ -128,8 +128,7 @@ class MySqlCheckpoints(CheckpointRecord):
         if self._connection.server.tidb:  # it computes subqueries first, also the one that fails
             return False
         exchange = self._connection.exchange
-        values = (*saved_values(new), left.task, left.source, left.worker, *saved_values(left), left.epoch)
-        exchange.later(exchange.text(self._connection.named(_ADVANCE), values))
+        exchange.later(exchange.text(self._connection.named(_ADVANCE), self._advancing(left, new)))
         exchange.later(_DEMAND_ONE, explain=lambda error: other_checkpoint(left) if error.number == TWO_ROWS else None)
         return True
 

@@ -11,6 +11,7 @@ from pidts.model import Column, Halted, Kind, Table, TableName, Where
 from pidts.target.fit import gone, unfit
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.exact import is_collated
+from pidts.target.mysql.few_rows import FewLiterals, few_literals
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable
 
@@ -29,6 +30,8 @@ class Plan:
     update: bytes
     """The end of an INSERT that overwrites existing rows; empty for a table without a key: its rows are only added.
     """
+    texts: tuple[tuple[int, FewLiterals], ...]
+    """How the values of a few rows become text: for each written column its place in the table, and the function."""
     is_loose: bool
     """Whether the target may treat keys as equal that differ on the source, because it has another collation."""
     never_null: tuple[str, ...]
@@ -86,6 +89,7 @@ class Plans:
             f"INSERT INTO {qualified(table.name)} ({', '.join(names)}) VALUES ".encode(),
             b",DEFAULT" * len(named) + b"),",
             self._on_duplicate(table, written, found).encode() if table.identity else b"",
+            tuple((number, few_literals(column)) for number, column in enumerate(table.columns) if column in written),
             any(_is_looser(table.column(name), found.column(name)) for name in table.identity),
             tuple(column.name for column in written if _fills_null(found.column(column.name))),
         )

@@ -43,6 +43,7 @@ from pidts.target.mysql.few_rows import FEW_ROWS, few_literals, few_statements, 
 from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.server import TargetServer
+from pidts.target.text import combined
 
 _NOT_NULL = 1048
 _OUT_OF_RANGE = 1264
@@ -102,11 +103,11 @@ class Writer:
         if change.safe and plan.rivalled:
             self._upsert_safely(plan, rows)
         else:
-            self._upsert(plan, rows)
+            self._upsert(plan, rows, plan.update)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Inserts new rows. A row that already exists is an error."""
-        self._upsert(replace(self._plans.of(table), update=b""), rows)
+        self._upsert(self._plans.of(table), rows, b"")
 
     def _upsert_safely(self, plan: Plan, rows: pa.Table) -> None:
         """Writes rows in safe mode.
@@ -116,7 +117,7 @@ class Writer:
         if not self._server.tidb:  # TiDB may have refused the row for another reason than a collision.
             self._exchange.later(b"SAVEPOINT pidts_upsert")
             try:
-                self._upsert(plan, rows)
+                self._upsert(plan, rows, plan.update)
                 self._exchange.flush()
             except (Refused, _Collision) as error:
                 if isinstance(error, Refused) and error.number not in DUPLICATE:
@@ -126,7 +127,7 @@ class Writer:
                 return
         for texts in each(partial(_rivals, plan), rows):
             self._run(plan, texts)
-        self._upsert(plan, rows)
+        self._upsert(plan, rows, plan.update)
 
     def _remove_copies(self, plan: Plan, rows: pa.Table, times: pa.Int64Array) -> None:
         name, first = str(plan.table.name), 0
@@ -137,19 +138,20 @@ class Writer:
             remover.remove(part, times.slice(first, part.num_rows))
             first += part.num_rows
 
-    def _upsert(self, plan: Plan, rows: pa.Table) -> None:
+    def _upsert(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
+        """Writes rows. `update` is the end of the statement: `plan.update`, or nothing for new rows."""
         if not rows.num_rows:
             return
         plan.demand_values(rows)
         odd = invalid_labels(plan, rows)
         if odd is not None:
-            self._upsert_invalid_labels(plan, rows.filter(odd))
+            self._upsert_invalid_labels(plan, rows.filter(odd), update)
             rows = rows.filter(pc.invert(odd))
-        for text in each(partial(_rows, plan), rows):
+        for text in each(partial(_rows, plan, update), rows):
             for sql in self._statements(text):
-                self._upsert_later(plan, sql)
+                self._upsert_later(plan, sql, update)
 
-    def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table) -> None:
+    def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
         """Writes the few rows with an enum's index 0 without strict mode, which refuses it, and reads every warning."""
         name = str(plan.table.name)
         self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
@@ -157,19 +159,19 @@ class Writer:
             b"SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'", name
         )
         try:
-            self._each_label_watched(plan, rows)
+            self._each_label_watched(plan, rows, update)
         except Refused:
             self._exchange.drop()
             self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # the caller may continue from a savepoint
             raise
         self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # a rollback drops queued statements
 
-    def _each_label_watched(self, plan: Plan, rows: pa.Table) -> None:
+    def _each_label_watched(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]
         warned: list[int] = []
-        for sql in self._statements(replace(_rows(plan, rows), most=_ROWS // 10)):
+        for sql in self._statements(replace(_rows(plan, update, rows), most=_ROWS // 10)):
             warned.clear()
-            self._upsert_later(plan, sql, check=lambda done: warned.append(done.warnings))
+            self._upsert_later(plan, sql, update, check=lambda done: warned.append(done.warnings))
             self._exchange.flush()
             if any(warned):
                 for number, text in self._warnings():
@@ -187,29 +189,28 @@ class Writer:
                 self._exchange.later(sql, str(plan.table.name))
 
     def _statements(self, text: _Text) -> Iterator[bytes]:
-        limits = replace(self._limits, rows=text.most)
+        limits = StatementLimits(text.most, self._limits.size, self._limits.packet)
         if isinstance(text.rows, list):
             yield from few_statements(text.head, text.rows, text.tail, limits, cut=text.cut)
             return
         for sql, _, _ in statements(text.head, text.rows, text.tail, limits, cut=text.cut):
             yield sql
 
-    def _upsert_later(self, plan: Plan, sql: bytes, check: Check | None = None) -> None:
+    def _upsert_later(self, plan: Plan, sql: bytes, update: bytes, check: Check | None = None) -> None:
         def explain(error: Refused) -> Halted | None:
             signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
-            if not plan.update or error.number not in signs:
+            if not update or error.number not in signs:
                 return None
             return _collision(plan, error, sure=not self._server.tidb)
 
         self._exchange.later(sql, str(plan.table.name), check=check, explain=explain)
 
 
-def _rows(plan: Plan, rows: pa.Table) -> _Text:
+def _rows(plan: Plan, update: bytes, rows: pa.Table) -> _Text:
     if rows.num_rows <= FEW_ROWS:
-        few = few_tuples(plan.written, rows, plan.row_end)
-        return _Text(plan.insert, few, plan.update, cut=1, most=_ROWS)
+        return _Text(plan.insert, few_tuples(plan.texts, rows, plan.row_end), update, cut=1, most=_ROWS)
     values = tuples([literals(column, rows[column.name]) for column in plan.written], plan.row_end)
-    return _Text(plan.insert, values, plan.update, cut=1, most=_ROWS)
+    return _Text(plan.insert, values, update, cut=1, most=_ROWS)
 
 
 def _removal(plan: Plan, keys: pa.Table) -> _Text:
@@ -225,7 +226,7 @@ def _removal(plan: Plan, keys: pa.Table) -> _Text:
         return _Text(head.encode(), wrapped(same, b"(", b") OR "), b"", cut=4, most=_COMPOSITE_KEYS)
     if len(table.identity) == 1 and keys.num_rows <= FEW_ROWS:
         (name,) = table.identity
-        few = [value + b"," for value in few_literals(table.column(name), keys[name])]
+        few = [value + b"," for value in few_literals(table.column(name))(combined(keys[name]))]
         return _Text(f"{head}{identifier(name)} IN (".encode(), few, b")", cut=1, most=_KEYS)
     values = [literals(table.column(name), keys[name]) for name in table.identity]
     if len(values) == 1:

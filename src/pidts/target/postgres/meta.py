@@ -122,10 +122,9 @@ class PostgresCheckpoints(CheckpointRecord):
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
         """Queues a statement that fails if it does not find the row."""
-        values = (*saved_values(new), left.task, left.source, left.worker, *saved_values(left), left.epoch)
         self._connection.exchange.later(
             self._connection.named(_ADVANCE),
-            values,
+            self._advancing(left, new),
             explain=lambda error: other_checkpoint(left) if error.sqlstate == _DIVISION_BY_ZERO else None,
         )
         return True
