@@ -288,7 +288,10 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
     names = list(table.identity)
 
     def images(side: str, orders: Iterable[int]) -> pa.Table:
-        taken = batch.rows.column(side).take(pa.array([(order >> 1) % size for order in orders], pa.int64()))
+        places, whole = [(order >> 1) % size for order in orders], batch.rows.column(side)
+        first = places[0] if places else 0
+        is_slice = places == list(range(first, first + len(places)))  # as of inserted rows
+        taken = whole.slice(first, len(places)) if is_slice else whole.take(pa.array(places, pa.int64()))
         return pa.Table.from_arrays(taken.flatten(), schema=table.arrow)
 
     def listed(found: Iterable[tuple[Any, ...]]) -> pa.Table:
