@@ -47,11 +47,15 @@ need_environment() {
     say 'installing Python packages (Spark alone is 400 MB: 2 to 5 minutes, the first time)'
   fi
   pinned -r requirements/build.txt
-  pinned --no-build-isolation "${lists[@]}"
+  # Compiling takes one core for more than a minute, and needs no Spark, which comes meanwhile.
+  awk '/^[^ #]/ { is_spark = /^(pyspark|py4j)==/ } !is_spark' requirements/run.txt >.venv/without-spark.txt
+  pinned --no-build-isolation -r .venv/without-spark.txt
   pip_install --no-deps --no-build-isolation --editable .
-  say 'compiling what decodes the log (a minute or two, the first time); starting Spark once and keeping what it loads'
+  say 'compiling what decodes the log (a minute or two, the first time); then starting Spark once and keeping what it loads'
   .venv/bin/python -m pidts.replicate.warm &
-  .venv/bin/python -m pidts.spark.class_data 2>/dev/null || true
+  pinned --no-build-isolation "${lists[@]}"
+  # Spark's session would load the compiled decoder, and so compile it a second time.
+  PIDTS_KERNEL=python .venv/bin/python -m pidts.spark.class_data 2>/dev/null || true
   # Python compiles the tests when they are loaded for the first time; later, the workers would wait for that.
   [ "$1" != test ] || .venv/bin/pytest --collect-only --quiet >/dev/null 2>&1 || true
   wait $! || true
