@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forked_programs import LoadedPrograms
 
 from pidts.sandbox import Server, start_mariadb, start_postgres
 
@@ -149,28 +151,39 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
         assert {event["table"] for event in events} == {"orders"}
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", ["docs/start/to-iceberg.md", "docs/start/to-hive.md"])
-def test_the_page_on_a_warehouse(page: str, tmp_path: Path, run_sql: RunSql) -> None:
+@pytest.mark.parametrize(
+    "page", ["docs/start/to-iceberg.md", pytest.param("docs/start/to-hive.md", marks=pytest.mark.long)]
+)
+def test_the_page_on_a_warehouse(
+    page: str,
+    tmp_path: Path,
+    mariadb: Server,
+    run_sql: RunSql,
+    programs: LoadedPrograms,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Tests the task, its two commands and the program that reads; the demo has a test of its own."""
-    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    monkeypatch.chdir(tmp_path)
     text = blocks(page)[0].text
     install, show, both = commands(page)
     assert (install, show) == ("./demo --target iceberg --seconds 30", "cat task.yaml")
     task = text.partition("$ cat task.yaml\n")[2].partition("$ ")[0]
     program = next(block.text for block in blocks(page) if block.language == "python")
-    with start_mariadb() as source:
-        run_sql(source, "CREATE DATABASE shop")
-        run_sql(source, "CREATE TABLE shop.orders (id INT PRIMARY KEY, state VARCHAR(10))")
-        run_sql(source, "INSERT INTO shop.orders VALUES (1, 'new'), (2, 'paid')")
-        (tmp_path / "password").write_text(source.password)
-        (tmp_path / "password").chmod(0o600)
-        task = task.replace("db.example", source.host).replace("3306", str(source.port))
-        task = task.replace("user: pidts", f"user: {source.user}").replace("/srv/warehouse", f"{tmp_path}/warehouse")
-        (tmp_path / "task.yaml").write_text(task)
-        done = run(f"{both} --until-synced", 200, tmp_path)
+    run_sql(mariadb, "DROP DATABASE IF EXISTS shop")  # other tests on this server may have left theirs
+    run_sql(mariadb, "CREATE DATABASE shop")
+    run_sql(mariadb, "CREATE TABLE shop.orders (id INT PRIMARY KEY, state VARCHAR(10))")
+    run_sql(mariadb, "INSERT INTO shop.orders VALUES (1, 'new'), (2, 'paid')")
+    Path("password").write_text(mariadb.password)
+    Path("password").chmod(0o600)
+    task = task.replace("db.example", mariadb.host).replace("3306", str(mariadb.port))
+    task = task.replace("user: pidts", f"user: {mariadb.user}").replace("/srv/warehouse", f"{tmp_path}/warehouse")
+    Path("task.yaml").write_text(task)
+    for command in f"{both} --until-synced".split(" && "):
+        name, *words = command.split()
+        assert name == ".venv/bin/pidts"
+        done = programs.text(words, 200)
         assert done.returncode == 0, done.stdout + done.stderr
-    (tmp_path / "read.py").write_text(program.replace("/srv/warehouse", f"{tmp_path}/warehouse"))
-    read = run(".venv/bin/python read.py", 200, tmp_path)
+    Path("read.py").write_text(program.replace("/srv/warehouse", f"{tmp_path}/warehouse"))
+    read = run(f"{sys.executable} read.py", 200, tmp_path)
     assert "paid" in read.stdout, read.stderr

@@ -46,7 +46,6 @@ def changes(world: World) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["pidts_lsn"], row["pidts_op"]))
 
 
-@pytest.mark.long
 def test_each_change_of_the_shards_is_there_once(world: World, in_one_session: Callable[..., None]) -> None:
     for shard, offset in ((1, 0), (2, 100_000)):
         world.sql(f"CREATE TABLE orders_{shard} (id INT PRIMARY KEY, v INT, note VARCHAR(20) NOT NULL DEFAULT '')")

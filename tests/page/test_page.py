@@ -271,13 +271,17 @@ def test_a_comparison_shows_its_result_and_the_repair(browser: Browser, synced: 
     browser.sees("Equal", ".run")
 
 
-@pytest.mark.long
-def test_the_log_is_followed_and_filtered(browser: Browser, synced: Shop) -> None:
-    browser.open(f"tasks/{SCHEMA}/log", synced.service.url)
+def test_the_views_of_a_task_show_its_stages_its_log_and_its_file(browser: Browser, synced: Shop) -> None:
+    browser.open(f"tasks/{SCHEMA}", synced.service.url)
+    browser.sees("Target", ".stages")
+    assert browser.text(".stages h3").split() == ["Source", "Relay", "Plan", "Apply", "Target"]
+    browser.go(f"tasks/{SCHEMA}/log")
     browser.sees("the task begins", ".log-box")
     browser.picture("log")
     browser.write(".filter", "no line has this")
     browser.sees_no("the task begins", ".log-box")
+    browser.go(f"tasks/{SCHEMA}/file")
+    browser.sees("on-divergence: lock", ".source-text")
 
 
 @pytest.mark.long

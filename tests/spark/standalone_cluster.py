@@ -1,4 +1,4 @@
-"""Spark's own standalone cluster: one master, two workers, all on loopback."""
+"""Spark's own standalone cluster: one master and its workers, all on loopback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def standalone_cluster(tmp_path: Path) -> Iterator[Cluster]:
+def standalone_cluster(tmp_path: Path, workers: int = 2) -> Iterator[Cluster]:
     environment = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -63,12 +63,12 @@ def standalone_cluster(tmp_path: Path) -> Iterator[Cluster]:
         host = ("--host", "127.0.0.1", "--webui-port", "0")
         log = start("master", "org.apache.spark.deploy.master.Master", "--port", str(port), *host)
         url = f"spark://127.0.0.1:{port}"
-        for number in (1, 2):
+        for number in range(1, workers + 1):
             folder = tmp_path / f"worker-{number}"
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder))
             start(f"worker{number}", "org.apache.spark.deploy.worker.Worker", *host, *size, url)
         deadline = time.monotonic() + 90
-        while len(re.findall(r"Registering worker", log.read_text())) < 2:
+        while len(re.findall(r"Registering worker", log.read_text())) < workers:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         yield Cluster(url, tmp_path)

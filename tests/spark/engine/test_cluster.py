@@ -1,4 +1,4 @@
-"""The same job on a Spark standalone cluster: one master, two workers, all on loopback."""
+"""The same job on a Spark standalone cluster: one master and one or two workers, all on loopback."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ ROWS = 20_000
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with standalone_cluster(tmp_path) as started:
+def cluster(tmp_path: Path, workers: int) -> Iterator[Cluster]:
+    with standalone_cluster(tmp_path, workers) as started:
         yield started
 
 
-@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_cluster_copies_and_follows_like_a_local_master(
-    cluster, mariadb, database, make_task, target_server, open_session
+    workers, cluster, mariadb, database, make_task, target_server, open_session
 ):
     source = open_session(mariadb)
     cursor = source.cursor()
@@ -33,7 +33,7 @@ def test_a_cluster_copies_and_follows_like_a_local_master(
     conf = {
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
-        "spark.cores.max": "2",
+        "spark.cores.max": str(workers),
         "spark.executor.extraJavaOptions": FOR_A_SHORT_LIFE,
     }
     task = make_task(
@@ -55,4 +55,4 @@ def test_a_cluster_copies_and_follows_like_a_local_master(
     cursor.execute(query)
     copied = open_session(target).execute(query).fetchall()
     assert [tuple(row) for row in copied] == [tuple(row) for row in cursor.fetchall()]
-    assert cluster.executors() == {"worker-1", "worker-2"}
+    assert cluster.executors() == {f"worker-{number}" for number in range(1, workers + 1)}

@@ -77,7 +77,6 @@ def start(spark: SparkSession, options: dict[str, str], sink: Sink, checkpoint: 
     return (writer.trigger(availableNow=True) if once else writer).start()
 
 
-@pytest.mark.long
 def test_the_documented_job(spark: SparkSession, mariadb: Server, run_sql: RunSql, tmp_path: Path) -> None:
     run_sql(mariadb, "DROP DATABASE IF EXISTS shop")
     run_sql(mariadb, "CREATE DATABASE shop")
