@@ -44,7 +44,12 @@ class FilesInMemory:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         if self._folder is None or exitstatus == pytest.ExitCode.OK:
             return
-        if left := list(self._folder.glob("pytest-of-*/pytest-*")):
+        left = [
+            folder
+            for folder in self._folder.glob("pytest-of-*/pytest-[0-9]*")
+            if any(path.is_file() for path in folder.rglob("*"))
+        ]
+        if left:
             kept = tempfile.mkdtemp(prefix="pidts-failed-tests-", dir=self._usual)
             subprocess.run(["cp", "-a", "--sparse=always", *map(str, left), kept], check=False)
             terminalreporter.write_line(f"The files of failed tests were in {left[0].parent} and are now in {kept}")
