@@ -47,7 +47,7 @@ def _plan(*log: LogSlice) -> BatchPlan:
 
 
 def _records(context: JobContext, *log: LogSlice) -> Records:
-    """Returns the records of a schema change, which need no log."""
+    """Returns the records of a schema change. No log is read for them."""
     entry = LogEntry(Transaction(lsn=END, prev_lsn=PLACE, begin=PLACE), Extent(0, 0, 0))
     first = of_schema_change([SchemaRecord("TRUNCATE", "d", name, "") for name in ("t", "u")], Lsn(0, 1, 250), 10)
     relay = RelayReader(context.relay, "s")

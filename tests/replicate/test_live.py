@@ -319,8 +319,8 @@ def test_another_server_takes_over_by_gtid(
         write(run_sql, first, "d", 5)
         first.stop()
         shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("auto.cnf", "s.sock"))
-        # The server's log names files by their former paths. So it begins a log of its own, with all that its origin
-        # had executed.
+        # The copied list of log files has the former paths. So the copied server begins a log of its own, and has
+        # executed all that the first server had executed.
         first.start()
         with following(ReplicatorConfig(source_of(first), relay, Position("bin.000001", 4))) as run:
             run.until_received(first)

@@ -126,7 +126,7 @@ def test_a_reset_under_a_live_stream_halts_it(
 def test_a_storm_of_rotations_and_a_purge_are_no_reset(
     server: Server, run_sql: RunSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log never seems to end before the received log. On a busy machine, the stream may seem to stop."""
+    """The source's log never seems to end before the received place, even if a busy machine delays the stream."""
     for name in ("_EVERY", "_SHARE"):
         monkeypatch.setattr(watch, name, 0.01)
     seen = []

@@ -169,8 +169,8 @@ def test_a_lost_delete_is_distinguished_from_rows_of_a_dropped_shard(
     show_report("task", report, as_json=False)
     assert "rows  3 extra (1 of no existing shard)" in capsys.readouterr().out
     assert said(shards, capsys) == [
-        "-- 2 extra rows of merged tables left: --remove-extra deletes them",
-        f"-- 1 row of no existing shard left: {PURPOSE}",
+        "-- 2 extra rows of merged tables are left: --remove-extra deletes them",
+        f"-- 1 row of no existing shard is left: {PURPOSE}",
         f"{name}: 3 rows are not equal; --apply would not change them",
     ]
     assert said(shards, capsys, removes=True) == [

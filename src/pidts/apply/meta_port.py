@@ -37,8 +37,8 @@ class CheckpointRecord(Protocol):
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
         """Takes the task over: after this, every run with an older epoch is refused. Called outside of transactions.
 
-        Missing rows begin at `start`. A number of workers that has changed is accepted only if all rows are at the same
-        place in the log; else Halted "worker-count-changed".
+        If the task has no checkpoint yet, all workers' rows begin at `start`. Another number of workers is accepted
+        only if all rows are at the same place in the log; else Halted "worker-count-changed".
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
@@ -285,7 +285,10 @@ class RowLockRecord(Protocol):
         """Returns the locks whose keys have these forms."""
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the ids of locks whose form does not begin with `start`; only for tables whose keys have text."""
+        """Returns the ids of locks whose `form` does not begin with `start`.
+
+        It may be called only for tables whose keys have text: other locks have no form.
+        """
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Overwrites locks of one table, which this transaction has locked and given a form."""

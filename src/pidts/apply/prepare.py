@@ -268,8 +268,8 @@ class _FullImages:
     presence: list[Presence]
     """The columns that the log has of changes that are compared with the target."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
-    """Partial changes of tables with locks, with their completion. Changes of rows that are set aside need no row of
-    the target.
+    """Partial changes of tables with locked rows, with the completion of their images. Changes of rows that are set
+    aside need no row of the target.
     """
     logged: list[ChangeBatch]
     """All changes, including changes that were set aside. A value that is neither in the log nor needed is NULL."""

@@ -117,7 +117,7 @@ def decode_log(context: JobContext, piece: LogSlice, slices: SliceReader | None 
 
 
 def decode_raw(context: JobContext, slices: SliceReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
-    """Yields the same changes before mappings and routes are applied, without changes that the filters leave out."""
+    """Yields a slice's changes before mappings and routes are applied, without changes that the filters leave out."""
     extent, facts = piece.extent, log_facts(context, slices.relay, piece)
     if extent.size <= AT_ONCE:
         yield slices.rows(context, piece, facts)

@@ -97,7 +97,8 @@ class Meaning:
     def _statement(self, text: str, schema: str) -> Statement:
         """Parses a statement without its SQL modes, which the index does not have.
 
-        Only ANSI_QUOTES could hide names.
+        Of these modes, only ANSI_QUOTES could hide names. So a statement that cannot be parsed is parsed once more with
+        this mode.
         """
         statement = classify(text, schema, dialect=self.dialect)
         if isinstance(statement, Unknown):

@@ -34,7 +34,7 @@ def owner(row: RefusedRow, batches: Iterable[ChangeBatch]) -> TableName | None:
 
 
 class _LastChange(NamedTuple):
-    """A table's last change of a row in a batch."""
+    """The last change that one source table makes to a row in a batch."""
 
     place: bytes = b""
     leaves: bool = False

@@ -170,13 +170,17 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
 
 def _left(left: ExtraRows) -> Iterator[str]:
     if left.of_shards:
-        yield f"{plural('extra row', left.of_shards)} of merged tables left: --remove-extra deletes them"
+        yield f"{_are_left('extra row', left.of_shards, 'of merged tables')}: --remove-extra deletes them"
     if left.of_no_shard:
         todo = "rows of dropped tables stay on purpose; --remove-extra deletes them, too"
-        yield f"{plural('row', left.of_no_shard)} of no existing shard left: {todo}"
+        yield f"{_are_left('row', left.of_no_shard, 'of no existing shard')}: {todo}"
     if left.unattributed:
         todo = "rows of dropped or emptied tables stay on purpose; --remove-extra deletes all of these rows"
-        yield f"{plural('row', left.unattributed)} left that no shard has: {todo}"
+        yield f"{_are_left('row', left.unattributed, 'that no shard has')}: {todo}"
+
+
+def _are_left(noun: str, count: int, what: str) -> str:
+    return plural(noun, count, f"{what} is left", f"{what} are left")
 
 
 def _removing(work: Repairs) -> Iterator[str]:

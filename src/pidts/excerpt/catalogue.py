@@ -1,7 +1,7 @@
 """Reads a server's catalogue, and computes its state at an earlier place in the log.
 
 A catalogue shows the *present* tables. The log between the earlier place and the present is searched for schema
-changes. The structures of tables that these changes concern are not known before the changes.
+changes. If a change concerns a table, the table's structure before the change is not known.
 """
 
 from __future__ import annotations

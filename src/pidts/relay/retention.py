@@ -63,7 +63,7 @@ def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: 
         stored = catalogue is None or _is_stored(folder, catalogue)
         removed = {segment.number for segment in purge(relay, source_id, start)}
         if catalogue is not None and not stored and not _is_stored(folder, catalogue):
-            _logger.warning("structures not carried over a purge", source=source_id, code="relay-full")
+            _logger.warning("structures not moved to the relay's new start", source=source_id, code="relay-full")
         drop_catalogues(relay, source_id)
     return replace(decided, gone=tuple(segment for segment in decided.gone if segment.number in removed))
 
@@ -108,7 +108,9 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue 
     try:
         return moved_catalogue(relay, source_id, start)
     except Halted as error:
-        _logger.warning("structures not carried over a purge", source=source_id, code=error.code, what=error.what)
+        _logger.warning(
+            "structures not moved to the relay's new start", source=source_id, code=error.code, what=error.what
+        )
         return None
 
 

@@ -134,7 +134,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class RunDecision:
-    """The decision to run the leader's statement for these members, which gives the group another structure."""
+    """The decision to run the leader's statement for these members. After it, the group has another structure."""
 
     leader: Arrival
     arrivals: tuple[Arrival, ...]

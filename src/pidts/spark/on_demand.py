@@ -67,7 +67,8 @@ class SparkOnDemand:
         self._is_given_back = False
         """Whether this run has given the session back.
 
-        It is False at first, since the previous run may have used the session.
+        It is False at first: a session of the previous run may still exist, so this run gives it back even if it has
+        not used it.
         """
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()

@@ -31,7 +31,7 @@ class Planner:
         self._received: Lsn | None = None
         """The end of the relay when it was last asked for."""
         self._whole: PlanState | None = None
-        """The last planned state, if nothing is left to do after it until the relay or the staging folder changes."""
+        """The last planned state, if there is nothing to do after it before the relay or the staging folder changes."""
         self._stamp: tuple[tuple[int, int], int] = (_NEVER, _NEVER), _NEVER
         self._planned = 0.0
         self._read: tuple[Lsn, list[LogEntry], Signature] | None = None

@@ -59,7 +59,7 @@ class Settled:
     """The causes for which rows wait."""
 
     def extras(self) -> list[int]:
-        """Returns the owner of each extra row."""
+        """Returns the entry of `owners` for each extra row."""
         return [owner for owner, (kind, _) in zip(self.owners, self.found, strict=True) if kind is DifferenceKind.EXTRA]
 
     def only(self, places: Sequence[int]) -> Settled:

@@ -1,4 +1,4 @@
-"""The meaning of a statement in the log for the planner."""
+"""What a statement in the log means to the planner."""
 
 import pytest
 

@@ -145,6 +145,6 @@ def _keys(table: Table) -> Mapping[str, tuple[Any, ...]]:
 
 
 def _definition(key: Key) -> tuple[Any, ...]:
-    """Returns the parts of a key that decide which rows it accepts; keys that count as equal may differ in them."""
+    """Returns the parts of a key that decide which rows it accepts. `==` of two keys does not compare all of them."""
     prefixes = key.prefixes if any(key.prefixes) else ()
     return tuple(name.lower() for name in key.columns), key.declared_unique, key.primary, prefixes, key.fulltext

@@ -160,11 +160,11 @@ class Compared:
     goes_on: Mask
     """Whether the events of each key may be applied."""
     begins: Numbers
-    """For each key the first event that found another row than the event expects; the key's first event if none did."""
+    """For each key, the first event that found another row than it expects; the key's first event if none did."""
     differs: Mask
-    """For each key the columns that differ; all columns if the source or the target has no row."""
+    """For each key, the columns that differ; all columns if the source or the target has no row."""
     made: Mask
-    """For each key whether its first event found the row as the event leaves it, and not as the source had it before.
+    """For each key, whether its first event found the row as the event leaves it, and not as the source had it before.
     """
 
     def divergence(self, foreign: Mapping[int, str] | None = None) -> Divergence | None:

@@ -13,7 +13,7 @@ _LONGEST = 64
 
 
 class Expecting:
-    """Decides for one committer. Tables have their names on the target."""
+    """Decides for one committer. The names of tables are those on the target."""
 
     def __init__(self) -> None:
         self._pauses: dict[str, int] = {}

@@ -60,7 +60,7 @@ class GuardedBatch:
 
     batch: ChangeBatch
     stale: int
-    """The number of changes that were set aside, or of which one half (the DELETE or the INSERT of an UPDATE) was."""
+    """The number of changes that were set aside, as a whole or in part (the DELETE or the INSERT of an UPDATE)."""
     tombstones: list[Tombstone]
     irregular: bool
     """Whether some row of the target differs from the before image of the first applied change of its key."""

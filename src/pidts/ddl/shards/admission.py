@@ -1,4 +1,4 @@
-"""Asks a table's shard group whether a schema change may be made now, is made already, or has to wait.
+"""Asks a table's shard group whether a schema change may be made now, has been made, or has to wait.
 
 The coordinator (`pidts.ddl.shards.coordinator`) has the state of all groups. This module announces an interpreted
 change to its group, adapts the change to the group's decision, and reports the change's end to the group.

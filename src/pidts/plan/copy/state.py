@@ -35,11 +35,11 @@ rows that the source does not have (`Phase.EXTRAS`). If other sources have rows 
 are not examined, and are never removed.
 
 A batch may record keys whose rows the log does not have completely (`pidts.apply.rows.partial_images`). Before a table
-is finished, the target is asked for these records. If there are any, their keys are read like a chunk (`Phase.REREAD`),
-from the first record up to the Lsn of the present state: all workers have written their records up to this Lsn. A
-request names the places in the log between which records are read. A worker that was ahead in an earlier run may
-already have written later records, and other workers may still write records before these. Then the target is asked
-again.
+is finished, the target is asked for these records. If there are any, their keys are read like a chunk (`Phase.REREAD`).
+A request names two places in the log, and is for the records between them. The first request begins at the first
+record, and each ends at the Lsn that all workers have reached, since they have written all their records up to it. A
+worker that was ahead in an earlier run may already have written later records, and other workers may still write
+records before these. Then the target is asked again.
 
 If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a window, before a change of
 another zone. While two zones write, no batch after a reading covers its whole window. From the first such batch on, the

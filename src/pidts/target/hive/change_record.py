@@ -51,7 +51,7 @@ class Chosen:
     table: TableName
     name: str
     columns: tuple[tuple[str, str], ...]
-    """Names and types of the columns that all of them have."""
+    """Names and types of the columns. All of these files have the same ones."""
     files: tuple[str, ...] = field(repr=False)
 
 

@@ -80,7 +80,7 @@ class IcebergCheckpoints(CheckpointRecord):
         """The checkpoint that the open transaction last saved: the snapshots of its tables name it."""
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Claims the task after it has waited for workers that have locks, and for a schema change."""
+        """Waits for a schema change, and for workers that have locks; then claims the task."""
         with self._connection.locked("ddl", task, source), self._connection.transaction():
             for row in self._rows(task, source):
                 self._connection.lock("checkpoint", task, source, row.worker)

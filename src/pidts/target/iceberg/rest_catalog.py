@@ -17,8 +17,8 @@ had before), the table is removed and registered anew. A server does not check t
 a removal comes directly after the state was read. If a server completes the removal of a killed publisher late, a new
 table of this name is missing until its next change.
 
-A server changes one table at a time. Removals come first, since servers may refuse a second table with the same files:
-a table that was renamed is missing for a moment.
+A server changes one table at a time. Removals come first, since servers may refuse a second table with the same files.
+So a table that was renamed is missing for a moment.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
 
 
 def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
-    """Returns the number as the column stores it: rounded, and cut to the limit, as without strict mode."""
+    """Returns the number as the column stores it: rounded, and cut to the limit, as in MySQL without strict mode."""
     scale = kind.scale or 0
     if kind.chosen == "boolean":
         if number.most > 1 or number.negative or number.scale:

@@ -240,7 +240,7 @@ def _fit(
 ) -> list[Finding]:
     """Returns findings about the target's tables: about all tables at the first start, and about joining tables later.
 
-    The source may be ahead of the target, so tables that have begun are not compared.
+    The source may be ahead of the target, so tables that the task already carries are not compared.
     """
     copies = config.mode != "incremental"
     rules, new = config.rules, list(tables.values())

@@ -133,7 +133,7 @@ def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Fi
 
 
 def _decides(conflict: str) -> str:
-    """Returns a text about the rule that a task's note `CONFLICT` has."""
+    """Returns the rule of a task in words; `conflict` is the task's note `CONFLICT`."""
     if conflict.startswith(OWNERS):
         return f"its owner decides ({conflict.removeprefix(OWNERS)})"
     return f"versions decide (column {conflict})" if conflict else "rows are locked"

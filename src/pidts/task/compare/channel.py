@@ -195,7 +195,7 @@ class _Comparison:
     def _walk(self, upto: int) -> tuple[TableReport, Lineage]:
         """Reads all records backwards.
 
-        Returns the report about their numbers, and the tables' names at the first record.
+        Returns the report about the records' numbers, and the tables' names at the first record.
         """
         numbers, lineage = _NumberCheck(upto, first_id(self.config, self.target)), self.present
         for page in self.datacenter.pages(0, upto, backwards=True):

@@ -135,7 +135,7 @@ def metric_families(progress: Progress) -> list[Metric]:
 
 
 def _halted(progress: Progress) -> dict[Labels, float]:
-    """Returns the time at which each table halted; of two halts with the same code, the time of the earlier one."""
+    """Returns the time of each table's halt. If a table has several halts with the same code, the earliest counts."""
     found: dict[Labels, float] = {}
     for one in progress.sources:
         for halt in one.halted:

@@ -87,7 +87,7 @@ class StartRequest:
     unknown: frozenset[str] = frozenset()
     """Tables with rows in the log that the last attempt could not read."""
     renames: bool = False
-    """Whether a schema change in the log did not fit, perhaps because a table has joined under another name."""
+    """Whether the log did not fit the tables that are known, perhaps because a table has joined under another name."""
     lost: LogLoss | None = None
     """The loss of log that the last attempt has found."""
 
