@@ -20,10 +20,11 @@ first worker would seem to be the slowest.
 A worker that is ahead stores the copy progress of a batch that ended before its own place. Between the end of that
 batch and the worker's place, a table may have been renamed or dropped, and the stored progress does not show this yet.
 So the row says at which place that batch ended (`copied_at`), and a run that uses this row's progress begins there. An
-example: two of three workers have a RENAME, and the run crashes; the next run begins before the RENAME, and crashes in
-the first batch after it. Then all three are at the RENAME, but the progress in the third worker's row still has the old
-name. The row's GTID set and position are as of the end of that batch, too. If no table is being copied, a run begins at
-the earliest of these places, whose GTID set is known.
+example: two of three workers are after a RENAME, and the run crashes. The next run begins before the RENAME. Its first
+batch ends before the RENAME, too, so all workers store progress with the old name. The batch with the RENAME follows,
+and the run crashes when only the third worker has committed it. Now the places of all three are after the RENAME, but
+the progress in two of their rows still has the old name. The row's GTID set and position are as of the end of that
+batch, too. If no table is being copied, a run begins at the earliest of these places, whose GTID set is known.
 """
 
 from __future__ import annotations
