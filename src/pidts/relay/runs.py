@@ -13,7 +13,7 @@ irregularity.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from pidts.binlog.blocks.gtid_text import before_number
 from pidts.binlog.blocks.ordinary import same
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
-from pidts.model import Extent, LogEntry, Lsn
+from pidts.model import Extent, LogEntry, Lsn, Transaction
 from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey, decode_entry, payloads
 
 _MOST = 1000
@@ -68,8 +68,14 @@ class Joined:
             prefix = first[: len(first) - len(str(self.numbers[0]))]
             # A MariaDB GTID set names only the last transaction, which stands for all earlier ones, too.
             gtid = f"{first}-{self.numbers[1]}" if ":" in first else f"{prefix}{self.numbers[1]}"
-        transaction = replace(
-            what, lsn=Lsn(*self.key), gtid=gtid, timestamp=self.timestamp or what.timestamp, row_events=self.row_events
+        transaction = Transaction(
+            lsn=Lsn(*self.key),
+            prev_lsn=what.prev_lsn,
+            begin=what.begin,
+            gtid=gtid,
+            timestamp=self.timestamp or what.timestamp,
+            row_events=self.row_events,
+            tables=what.tables,
         )
         extent = Extent(segment, entry.extent.offset, self.size)
         return LogEntry(transaction, extent, count=self.count, ends=self.ends, first_timestamp=what.timestamp)

@@ -442,7 +442,9 @@ class TaskStream:
     def _carry_out(
         self, slices: DataFrame | None, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int
     ) -> Counts:
-        context = replace(self._context, copying=plan.end.unfinished)
+        context, copying = self._context, plan.end.unfinished
+        if context.copying != copying:
+            context = replace(context, copying=copying)
         if slices is not None:
             from pidts.spark.job import run_job
 
