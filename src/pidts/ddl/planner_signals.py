@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Collection
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from pidts.model import Lsn, TableName
@@ -55,9 +56,14 @@ def kept_of(staging: Path) -> frozenset[TableName]:
 def stamp_of(staging: Path) -> int:
     """Returns a number that changes with each signal. Two signals within milliseconds may change it only once."""
     try:
-        return os.stat(staging / "ddl").st_mtime_ns  # noqa: PTH116 - in every poll
+        return os.stat(_signals(staging)).st_mtime_ns  # noqa: PTH116 - in every poll
     except FileNotFoundError:
         return 0
+
+
+@lru_cache(maxsize=256)
+def _signals(staging: Path) -> str:
+    return str(staging / "ddl")
 
 
 def _touch(path: Path) -> None:
