@@ -18,6 +18,9 @@ from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entrie
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The smallest size of a record, which has neither a GTID nor tables."""
 
+_FEW = 64
+"""The number of transactions for which the encoder uses one array of stretches again and again."""
+
 # The indexes of the numbers that the encoder gets in addition to the numbers of the `Run`.
 (_CHANGE_NO, _LOG_INDEX, _EXTENT, _BASE, _PREV_CHANGE_NO, _PREV_LOG_INDEX, _PREV_OFFSET) = range(7)
 
@@ -28,7 +31,15 @@ class EntryEncoder:
     def __init__(self) -> None:
         self._names: Sequence[TableName] = ()
         self._encoded = bytearray()
-        self._ends = np.zeros(1, np.int64)
+        self._ends, self._sizes = np.zeros(1, np.int64), np.zeros(0, np.int64)
+        self._names_at = 0, 0
+        """The addresses of the encoded names and of their ends."""
+        self._texts: Any = None
+        self._lists: Any = None
+        self._texts_at = 0, 0
+        """The addresses of the two arrays of the last `Run`, which the next one mostly uses, too."""
+        self._stretches = np.empty((_FEW, 4), np.int64)
+        self._stretches_at = self._stretches.ctypes.data
 
     def encode(self, run: Run, begin: int, base: int) -> Entries:
         """Returns the records of a `Run` of at least one transaction.
@@ -37,12 +48,17 @@ class EntryEncoder:
         the segment.
         """
         self._learn(run.names)
+        if run.texts is not self._texts or run.lists is not self._lists:
+            self._texts, self._lists = run.texts, run.lists
+            self._texts_at = run.texts.ctypes.data, run.lists.ctypes.data
         lines, change_no = run.lines, run.change_no
-        last = lines[-1]
+        last = lines[-1].tolist()
         listed = run.lists[: last[o.L_TABLES] + last[o.L_TABLE_COUNT]]
-        room = len(lines) * _LEAST + int(last[o.L_GTID] + last[o.L_GTID_SIZE])
-        room += int((self._ends[1:] - self._ends[:-1])[listed].sum())
-        frames, stretches = np.empty(room, np.uint8), np.empty((len(lines), 4), np.int64)
+        room = len(lines) * _LEAST + last[o.L_GTID] + last[o.L_GTID_SIZE] + int(self._sizes[listed].sum())
+        frames, stretches, stretches_at = np.empty(room, np.uint8), self._stretches, self._stretches_at
+        if len(lines) > _FEW:
+            stretches = np.empty((len(lines), 4), np.int64)
+            stretches_at = stretches.ctypes.data
         previous = run.previous
         numbers = np.array(
             [change_no, run.log_index, begin, base, previous.change_no, previous.log_index, previous.offset], np.int64
@@ -50,14 +66,14 @@ class EntryEncoder:
         count = _encode(
             numbers,
             (address(lines), len(lines)),
-            (run.texts.ctypes.data, run.lists.ctypes.data),
-            (address(self._encoded), self._ends.ctypes.data),
-            (frames.ctypes.data, stretches.ctypes.data),
+            self._texts_at,
+            self._names_at,
+            (frames.ctypes.data, stretches_at),
         )
         return Entries(
             frames.data,
-            Lsn(change_no, run.log_index, int(last[o.L_END])),
-            base + int(last[o.L_BLOCK_END]),
+            Lsn(change_no, run.log_index, last[o.L_END]),
+            base + last[o.L_BLOCK_END],
             tuple(_texts(run.texts, stretches[:count])),
         )
 
@@ -72,6 +88,8 @@ class EntryEncoder:
             self._encoded += encode_name(name)
             ends.append(len(self._encoded))
         self._ends = np.concatenate([self._ends, np.array(ends, np.int64)])
+        self._sizes = self._ends[1:] - self._ends[:-1]
+        self._names_at = address(self._encoded), self._ends.ctypes.data
 
 
 def _texts(texts: Any, stretches: Any) -> Iterator[tuple[str, int, int]]:

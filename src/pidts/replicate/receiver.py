@@ -41,6 +41,7 @@ class Receiver:
         """`lag` returns the facts that are recorded with each arrival. Without `arrivals`, no arrival is recorded."""
         self._writer, self._resume, self._where = writer, resume, where
         self._arrivals, self._lag = arrivals, lag
+        self._is_compiled = compiled()
         start = resume.start
         self._walker = LogWalker(start.file, start.offset) if isinstance(start, Position) else LogWalker()
         self._scanner: TransactionScanner | None = None
@@ -72,7 +73,7 @@ class Receiver:
     def receive(self, stream: BinlogStream, timeout: float) -> None:
         """Stores the events that arrive within this time."""
         began = monotonic()
-        if not compiled():
+        if not self._is_compiled:
             burst = stream.read_burst(timeout)
             self.waited += monotonic() - began
             self.take(burst)

@@ -32,6 +32,7 @@ class BlockReader(PacketReader):
     def __init__(self, sock: socket.socket, where: Where) -> None:
         super().__init__(sock, where)
         self._block = np.empty(BUFFER_SIZE, np.uint8)
+        self._block_at = self._block.ctypes.data
         self._found = np.zeros(4, np.int64)
         self._left: int | None = None
         """The bytes of a long event's current packet that have not arrived yet."""
@@ -67,12 +68,11 @@ class BlockReader(PacketReader):
             return self._take_piece()
         if self._end - self._begin < _PACKET_HEAD:
             return None
-        found, source = self._found, address(self._buffer)
-        _strip(source, self._begin, self._end, self._block.ctypes.data, found)
-        begin = self._begin
-        self._begin = int(found[_READ_TO])
+        _strip(address(self._buffer), self._begin, self._end, self._block_at, self._found)
+        begin, found = self._begin, self._found.tolist()
+        self._begin = found[_READ_TO]
         if self._begin > begin:
-            return Block(BlockShape.EVENTS, self._block.data[: found[_WRITTEN]], int(found[_EVENTS]))
+            return Block(BlockShape.EVENTS, self._block.data[: found[_WRITTEN]], found[_EVENTS])
         if found[_ODD]:
             return self._take_odd()
         return self._begin_long()
