@@ -48,16 +48,18 @@ from pidts.plan import CopyState, PlanState
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
-"""The bytes of one part if the whole batch is in memory anyway: long sorted parts are written faster."""
+"""The size of one part in bytes, if the whole batch is in memory anyway: long sorted parts are written faster."""
 
 _LARGE_BYTES = 1 << 20
-"""The size of a part above which freed memory is given back, which takes as long as decoding a few rows."""
+"""Above this size of a part, freed memory is given back to the system. This takes as long as decoding a few rows."""
 
 _FEW = 64
 """The most rows that are handled one by one: for so few rows, calls of Arrow take longer."""
 
 _TRIES_AFTER_REFUSAL = 3
-"""How often changes are prepared again after a refusal: each time, a program may have taken another unique value."""
+"""How often changes that the target has refused are prepared again: each time, a program may have taken another unique
+value.
+"""
 
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""
@@ -67,12 +69,13 @@ Stretches: TypeAlias = Callable[[], Iterable[Stretch]]
 
 
 def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blob]) -> Counts:
-    """Writes one worker's part of a batch to the target, with the worker's checkpoint, in one transaction."""
+    """Writes one worker's changes of a batch to the target, with the worker's checkpoint, in one transaction."""
     ordered = sorted(blobs, key=lambda blob: blob.order)
     before, after = commit.before[worker], commit.after[worker]
     if (ordered and ordered[0].order == Blob.COPIED) or _settles(before, after):
         # A copied row must be reduced together with all its changes in the log. Rows that were loaded ahead of the log
-        # already have the unique values of the batch's end. No earlier part of the batch may collide with these values.
+        # already have the unique values of the batch's end. If the batch were cut, an earlier part could collide with
+        # these values.
         stretches = [Stretch([blob.changes for blob in ordered])]
     else:
         stretches = [
@@ -184,7 +187,7 @@ def _floor(before: Checkpoint) -> Floor:
 
 
 def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
-    """Returns the source tables whose full copy is not complete after this batch, keyed by the source's names."""
+    """Returns the progress of the full copies that are not complete after this batch, by the source table's name."""
     copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
     return {name: state for name, state in copies.items() if not state.done}
 
@@ -224,8 +227,8 @@ class _Work:
         self._copied, self._origin = copied, origin
         self._refusals = 0
         self.expected: set[str] = set()
-        """The tables whose rows the target compares in this attempt, or of which it refuses new rows with existing
-        keys.
+        """The tables for which the target checks rows in this attempt: it compares rows, or refuses a new row whose key
+        exists.
         """
         self._sum, self._by_table = Counts(), Counter[str]()
 

@@ -12,14 +12,13 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""A number above that of the blobs in one slice: a blob's `order` is its slice's number times this, plus its own
-number.
+"""More than the number of blobs in one slice: a blob's `order` is its slice's number times this, plus its own number.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Changes of one table for one worker. `order` sorts the blobs of a batch by the log."""
+    """Changes of one table for one worker. Sorted by `order`, the blobs of a batch are in log order."""
 
     worker: int
     order: int

@@ -81,7 +81,7 @@ class JobContext:
     def committer(self) -> Committer:
         """Returns a committer with its own connection to the target.
 
-        It may be used only while this context is valid.
+        It has this context's rules: after a change of the context, another committer is needed.
         """
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
@@ -93,7 +93,7 @@ class JobContext:
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
-    """Returns `JobContext.watched`. If there is one worker, this is empty: it asks the target when it writes.
+    """Returns `JobContext.watched`. With one worker, this is empty: that worker asks the target for its keys.
 
     Tables whose own unique keys already assign all rows to one worker are left out, too. The target gets these keys
     only after the full copy, but rows are assigned by them from the beginning.

@@ -1,4 +1,6 @@
-"""Decodes the part of a batch that a pointer names. The results are blobs: each has one table's changes for one worker.
+"""Decodes the part of a batch that a pointer (`pidts.batch.pointers`) names.
+
+The results are blobs: each has one table's changes for one worker.
 
 The driver and a Spark job use the same function. A long batch is never in memory as a whole: each attempt of each
 worker reads it from the log. Decoding is many times faster than writing to any target. So no worker gets decoded

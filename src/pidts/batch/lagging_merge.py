@@ -1,4 +1,4 @@
-"""Determines which merged tables have lagging members in a batch, and when the record of their keys is removed.
+"""Determines which merged tables have lagging members in a batch, and when the record of their moved keys is removed.
 
 A merged table is *lagging* while one of its source tables is held at an earlier place on any worker
 (`pidts.apply.merge.moved_rows`). A merged table is also lagging, for the rest of a batch, if one of its transactions

@@ -109,7 +109,8 @@ class Meaning:
         """Returns the work of a statement. A statement that cannot be parsed counts as DDL, and ends the batch.
 
         A statement about the shadow table of a table counts as a statement about the table. When the shadow table gets
-        the table's name, the statements that have altered it are not known here, so the key may have changed.
+        the table's name, the statements that have altered the shadow table are not known here. So the table's key may
+        have changed.
         """
         parts = online_of(self.allow).parted(statement)
         work = self._of_real(parts.rest) if parts.rest is not None else _NOTHING

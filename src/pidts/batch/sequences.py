@@ -34,7 +34,7 @@ class SequencesOfRelay:
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
         """Whether rows with this table name between two places are the state of a sequence.
 
-        No table has this name between them, since CREATE TABLE ends a batch.
+        It is False if the record has a table of this name at the first place, or after a schema change between the two.
         """
         history, dialect = self._at(after)
         found = history.is_sequence(name)

@@ -22,7 +22,8 @@ from pidts.source.rows import stream_rows
 from pidts.source.structures import quoted_table
 
 _LOCK_SECONDS = 2
-"""The time limit for the lock: while it waits for earlier transactions, later writers wait for the lock."""
+"""The longest wait for the table's lock: while the statement waits for earlier transactions, later writers wait, too.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ class LogSlice:
     commit: Lsn | None = None
     """The event that committed a prepared group; the group's rows get the Lsn of this event."""
     only: frozenset[TableName] | None = None
-    """The tables whose rows are taken from the slice: these tables catch up, and other tables have no rows to get.
-    None: all tables.
+    """The tables whose rows are taken from the slice. These tables catch up with the others, which already have their
+    rows. None: all tables.
     """
     without: frozenset[TableName] = frozenset()
     """Tables whose rows are not taken from the slice: they are held, have their own slices, or `plan_between` leaves
@@ -47,7 +47,8 @@ class LogSlice:
     is_returned: bool = False
     """Whether only removed rows are taken from the slice, because its changes came from the target's zone."""
     has_notes: bool = False
-    """Whether only notes are taken from the slice, from the table that `only` names."""
+    """Whether only notes (`pidts.apply.locks.left_out`) are taken from the slice; `only` has the name of their table.
+    """
     gaps: tuple[tuple[int, int], ...] = ()
     """The stretches inside the extent that are not read, such as changes that came from the target's zone.
 
@@ -111,7 +112,7 @@ class BatchPlan:
 
     @property
     def moves_held(self) -> bool:
-        """Whether tables are held, released or moved: then no single Lsn within the batch describes what is applied."""
+        """Whether tables become held, are released, or catch up: then no single Lsn describes what is applied."""
         return self.start.exceptions != self.end.exceptions
 
 
@@ -129,7 +130,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
         if start.at(name) < end.at(name):
             ranges.setdefault((start.at(name), end.at(name)), set()).add(name)
     slices: list[LogSlice] = []
-    cut = False  # whether rows were left out since the last slice that a longer slice would contain
+    cut = False  # whether rows after the last slice were left out, which an extended slice would contain
     carried: set[TableName] = set()
     origins: set[str] = set()
     row_events = 0

@@ -19,9 +19,9 @@ held tables have caught up.
 
 A schema change that names held and other tables waits until the held ones have caught up. A schema change whose tables
 are not known waits for all held tables, and all other tables wait, too. The exception is a schema change that only
-creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables is run in
-the same way when they reach it. If these tables are in several groups, the first group to reach it waits for the other
-groups, and they continue as one group.
+creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables takes the
+steps above when these tables reach it. If these tables are in several groups, the first group to reach it waits for the
+other groups, and they continue as one group.
 
 A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
 rows (`Held.halted`). It is not known how long this takes, so other tables do not wait until the table has caught up. If

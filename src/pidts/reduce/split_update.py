@@ -45,8 +45,8 @@ def halved_bitmaps(
 
     An INSERT half that lacks some columns keeps both bitmaps: this marks it as a half. Its missing values are in the
     row with the old key. This row is not available here, so the half can never be completed. If `lack` is given, such a
-    half raises Halted. Only generated columns may be missing (MariaDB leaves them out of every update), since the
-    target computes them. `row` is the index of each change in the batch.
+    half raises Halted. The exception are generated columns, which MariaDB leaves out of every update: they may be
+    missing, since the target computes them. `row` is the index of each change in the batch.
     """
     bitmaps = batch.rows.column("partial").take(row)
     if not batch.is_partial:

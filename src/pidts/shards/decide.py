@@ -155,7 +155,7 @@ class RunDecision:
 
     @property
     def is_step(self) -> bool:
-        """Whether the run leads the group to the structure that the leader has afterwards."""
+        """Whether the decision leads the group to the structure that the leader has after its statement."""
         one = self.leader
         is_alone = self.passes or self.rest or one.order is OrderKind.SKIP
         return not (is_alone or (one.runs and same_version(one.before, one.after)))
@@ -241,7 +241,7 @@ def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
-    """Returns the columns that other members have, or that are in structures that other members still have to reach."""
+    """Returns the columns that members have or still have to reach. Members of arrivals in `but` do not count."""
     others = group.members.keys() - {one.member for one in but}
     missed = [step for member in others for step in group.missed.get(member, ())]
     return names_of(*(group.members[member] for member in others), *missed)
@@ -268,7 +268,8 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
         for one in waiting
         if one.runs and one not in alike and (group.missed_by(one) or not _has_place(group, one.before, goal))
     ]
-    # A member whose change leads only to this change's beginning will still reach this change: it does not disagree.
+    # A member whose change leads to the structure before this change will still reach this change: it does not
+    # disagree.
     earlier = {one.member for one in others if same_version(one.after, mine.before) or group.settles(one)}
     disagree = [one for one in others if one.member not in earlier]
     here = {one.member for one in (*alike, *disagree)}
@@ -408,11 +409,11 @@ def _runs_alone(group: ShardGroup, mine: Arrival, effect: Effect) -> RunDecision
 
 
 def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
-    """Returns the run of the steps that lead to the union, if the statement cannot be run unchanged; otherwise None.
+    """Returns the decision to run only the steps that lead to the union; None if the statement can be run unchanged.
 
-    There are two reasons: either the target already has a part of the change, because other members have made it, or
-    other members still have columns that the change drops. A dropped and an added column may be one renamed column,
-    unless the statement says that the added column is new.
+    There are two reasons why it cannot: either the target already has a part of the change, because other members have
+    made it, or other members still have columns that the change drops. A dropped and an added column may be one renamed
+    column, unless the statement says that the added column is new.
     """
     _, after = _wholes(group, mine)
     if after is None or not mine.runs or not mine.revalues <= taking_alike(mine.after, group.agreed):

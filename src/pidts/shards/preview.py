@@ -54,7 +54,7 @@ def lacking_if_skipped(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
 
 
 def takes(there: ColumnType, here: ColumnType) -> bool:
-    """Whether each value of the second type is also a value of the first type."""
+    """Whether a column of the type `there` can hold each value of the type `here`."""
     if here.is_integer or here.kind is Kind.DECIMAL:
         return _takes_number(there, here)
     if here.kind in {Kind.ENUM, Kind.SET}:

@@ -124,7 +124,7 @@ def clashing(before: Table, after: Table, into: Table) -> list[str]:
 
 
 def fits(table: Table, into: Table) -> bool:
-    """Whether rows of one structure can be written to a table with the other structure."""
+    """Whether rows of `table` can be written to a table with the structure `into`."""
     return not misfitting(table, into)
 
 

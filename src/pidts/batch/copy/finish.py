@@ -124,7 +124,7 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
 def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
     """Runs all statements in one transaction, or under a lock for which other runs wait.
 
-    Returns the statements for later.
+    Returns the statements that may run later.
     """
     with closing(context.target.connect()) as session:
         if session.schema.transactional_ddl:

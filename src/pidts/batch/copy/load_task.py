@@ -91,7 +91,7 @@ class Fetched:
     """The seconds that the whole piece took, without the time that does not depend on its size."""
     altered: bool = False
     last_key: str = ""
-    """The last of the target's keys, or of its records, that was read; empty if there are no more."""
+    """The last key that was read on the target, or the place of the last recorded key; empty if there are no more."""
 
     def to_json(self) -> str:
         """Returns the result as one text, which the Spark task returns to the driver."""
@@ -179,7 +179,7 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
 
 
 def _load(context: JobContext, piece: RequestedChunk, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:
-    """Returns whether the rows are on the target now, and the seconds this took without connecting."""
+    """Returns whether the rows are on the target now, and how many seconds loading took, without connecting."""
     rules = context.rules
     with _session(context, rules.target_table(table)) as session:
         began = time.monotonic()
@@ -212,7 +212,7 @@ class _Kept(threading.local):
 
 
 _kept = _Kept()
-"""The session of this thread, if it has one. In one process, several sources of a task may copy at the same time."""
+"""Each thread has a session of its own: several sources of a task may copy in one process at the same time."""
 
 
 @contextmanager

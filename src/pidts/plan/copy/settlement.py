@@ -61,7 +61,7 @@ class Settling:
             self.copy[name] = replace(state, ahead=self._is_ahead(name, state))
 
     def _keep(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
-        """Keeps a request if this batch does not reach the end of its window, or drops it."""
+        """Keeps a request whose window ends after this batch, or drops it if it could not be settled later."""
         request, low = chunk.request, chunk.low
         if not request.may_be_kept:
             self.copy[name] = replace(before, waits=True)

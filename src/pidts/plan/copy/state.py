@@ -62,8 +62,8 @@ the request needs the highest key (`upto`), and does not leave the moved row to 
 
 Even then, a table without a key is loaded at once, since no batch changes it until it is settled.
 
-Every table ends with `Phase.FINISH`. The state after the batch that ended a table's copy has the table once more, as
-done; later states do not have it. So a task with thousands of tables pays only for those that it is copying.
+Every table's copy ends with `Phase.FINISH`. The state after the batch that ended a table's copy has the table once
+more, as done; later states do not have it. So a task with thousands of tables pays only for those that it is copying.
 """
 
 from __future__ import annotations
@@ -217,9 +217,12 @@ class CopyState:
     keyless: bool = False
     """Whether the table has no key: then it is copied as a whole, and its changes are carried only after that copy."""
     settled: int = 0
-    """Each request with a lower number is settled, or a settled request overwrites the rows that it may have loaded."""
+    """Each request with a lower number is settled, or was dropped. The rows that a dropped request may have loaded are
+    overwritten by a settled request.
+    """
     ahead: bool = False
-    """Whether the target's rows may contain changes after the batch's end, while the batch is written or later."""
+    """Whether, while the batch is written or later, the target's rows may contain changes from after the batch's end.
+    """
     parts: int = 0
     """The largest number of chunks in a request, so that waiting rows fit into memory; 0: any number."""
     row_bytes: int = 0
@@ -231,7 +234,7 @@ class CopyState:
     def is_read(self) -> bool:
         """Whether all rows, except rows of recorded keys, were read before the batch that led to this state.
 
-        In a phase after `ROWS` that has no key yet, the batch may have settled the last rows.
+        Directly after `ROWS` (`after` is None), it is False: the batch itself may have settled the last rows.
         """
         return self.phase is Phase.REREAD or (self.phase is not Phase.ROWS and self.after is not None)
 
