@@ -78,7 +78,7 @@ class Committer:
         self._retry = retry or Retry()
         self._sleep = sleep
         self.comparing = replace(self.rules, expects=True, inserts=True)
-        """The rules for changes that the target may compare itself, while it writes them."""
+        """The rules under which the target may itself compare rows, while it writes them."""
         self._session: TargetSession | None = None
         self._left: dict[int, Checkpoint] = {}
         """The row of each worker as this committer has left it; none after an error."""
@@ -180,7 +180,7 @@ class Committer:
                 raise located from (error if located is not error else error.__cause__)
 
     def _locked(self, session: TargetSession, worker: int) -> Checkpoint:
-        """Locks the worker's row and returns it. Asks for locked rows in the same round trip."""
+        """Locks the worker's row and returns it. The same round trip asks which tables have locked rows."""
         if self.rules.looks_for_locks:
             session.meta.row_locks.ask(self._task, self._source)
         return session.meta.checkpoints.lock(self._task, self._source, worker)
@@ -188,7 +188,7 @@ class Committer:
     def _may_advance(self, left: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> bool:
         """Whether the batch has to be written if the row is as it was left.
 
-        If rows may be locked, the target has to be asked for them anyway before anything is written, and the checkpoint
+        False if rows may be locked: the target has to be asked for them before anything is written, and the checkpoint
         is read in the same round trip.
         """
         if self.rules.looks_for_locks or left.lsn != expected:

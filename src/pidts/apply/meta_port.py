@@ -51,7 +51,7 @@ class CheckpointRecord(Protocol):
         """
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Lock the worker's row as `lock` does, and overwrite it with `new`, if it equals `left`.
+        """Locks the worker's row as `lock` does, and overwrites it with `new`, if it equals `left`.
 
         If it does not, this call or a later one, `commit` at the latest, raises `OtherCheckpoint`, and nothing that the
         transaction does takes effect. `left` was saved and committed before. Returns False, and does nothing, if the
@@ -134,7 +134,7 @@ class HaltRecord(Protocol):
         """Returns all halts, in log order."""
 
     def save(self, task: str, source: str, halt: Halt) -> None:
-        """Insert or overwrite."""
+        """Inserts or overwrites a halt."""
 
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
         """Removes the halts at these places; without `places`, all halts."""
@@ -185,7 +185,7 @@ class MoveRecord(Protocol):
         """Returns the members that have got one of these keys."""
 
     def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
-        """Insert or overwrite."""
+        """Inserts or overwrites entries."""
 
     def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
         """Removes the entries of keys that this member does not have any more."""
@@ -245,7 +245,7 @@ class RangeOwnerRecord(Protocol):
         """Returns the record of a range; nobody else changes it before the transaction ends."""
 
     def save(self, owner: RangeOwner) -> None:
-        """Insert or overwrite."""
+        """Inserts or overwrites the record of a range."""
 
 
 class RowLockRecord(Protocol):

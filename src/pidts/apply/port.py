@@ -182,7 +182,7 @@ class Target(Protocol):
 
     @property
     def piece_rows(self) -> int:
-        """Returns the smallest number of copied rows for which a commit is made while the copy has more rows."""
+        """Returns the fewest rows that a copy reads and commits at once; only a table's last rows may be fewer."""
 
     def connect(self) -> TargetSession:
         """Returns a new session."""

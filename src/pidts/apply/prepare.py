@@ -141,7 +141,7 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        It may not if a table is guarded, since the guard may remove more rows than the changes do.
+        It may not if versions decide about a table (`guards`): then more rows may be removed than the changes say.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)
@@ -149,7 +149,7 @@ class ApplyRules:
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may refuse new rows of these changes if it already has them.
 
-        It may not if a table is guarded.
+        It may not if versions decide about a table (`guards`).
         """
         return self.inserts and not self._guards_any(batches)
 
@@ -165,7 +165,8 @@ class ApplyRules:
     def after_refusal(self, refusal: Halted) -> ApplyRules | None:
         """Returns the rules under which refused changes are prepared again; None if the rules would be the same.
 
-        Between zones, a program in the target's zone may have given a unique value to another row.
+        Between zones, a program in the target's zone may have given a unique value to another row: such rows are
+        searched.
         """
         is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
         if not self.zone or not is_locking or refusal.code != "target-refused":
@@ -424,9 +425,9 @@ def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.
 def _target_tables(
     copying: Mapping[TableName, CopyState], batches: Iterable[ChangeBatch]
 ) -> dict[TableName, CopyState]:
-    """Returns the copies, keyed by the target's table names.
+    """Returns the progress of each copy, keyed by the target's table names.
 
-    For a merged table, returns the copy that needs the most care.
+    For a merged table, returns that of the copy that needs the most care.
     """
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))

@@ -85,7 +85,8 @@ class Search:
     def _to_write(self, session: TargetSession) -> list[NetChange]:
         """Returns the changes. Writes each before the next is made: a later change may depend on earlier rows.
 
-        The tries run in other transactions, which have no locks on rows. So the changes are written there as a whole.
+        The returned changes are without the conditions and the knowledge about existing rows (`NetChange.expected`,
+        `is_new`, `there`), which hold only while this transaction locks the rows: the tries are other transactions.
         """
         changes: list[NetChange] = []
         size = 0

@@ -252,13 +252,15 @@ class _Work:
         return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
 
     def made_anew(self, refusal: Halted, expecting: Expecting) -> bool:
-        """Whether the next attempt prepares the changes with other rules, after the target has refused a row.
+        """Whether the changes are prepared once more, with other rules, after the target has refused them.
 
-        If the target has compared rows, one of them differs, or a change is refused because another row differs. If the
-        target has refused a new row, but had no such row when rows were read, another program has inserted this row
-        since then: rows are read once more. If the target refuses such a row again, the last attempt overwrites the
-        target's row. The error may also come before an attempt has prepared anything: then `expected` is the set of the
-        previous attempt.
+        First case: the target has compared rows itself. One of them differs, or a row that differs is in the way of a
+        change, so the next attempt reads and compares the rows. Second case: the target was to refuse new rows whose
+        keys exist. Another program has inserted such a row since rows were read, so rows are read once more. This last
+        attempt overwrites a row that is inserted after the reading. Third case: see `ApplyRules.after_refusal`.
+
+        The error may also come before an attempt has prepared anything: then `expected` is the set of the previous
+        attempt.
         """
         if self.expected and self._rules.expects:
             expecting.refused(refusal.where.table if refusal.where.table in self.expected else "")

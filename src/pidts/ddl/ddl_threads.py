@@ -9,24 +9,24 @@ or finds in the journal that it is done. If the process ends while a change runs
 completes it.
 
 A change that fails permanently *halts* its tables, if they are known. They stay before the change, all other tables
-continue, and the thread of the change waits for an operator's order. If the tables are not known, the run fails with
-the change's error. These cases are covered:
+continue, and the thread of the change waits for a ddl command. If the tables are not known, the run fails with the
+change's error. These cases are covered:
 
 1. The change fails, and the process dies before the failure is reported: the next run reaches the change again, and the
    change fails again.
 2. The change has failed, and its tables are held in the checkpoint: the next run finds the tables before the change and
    runs it again, since the reason for the failure may be gone. If not, the change halts again.
-3. An order is given while no run is active: it is read before the change begins. An order that is given while the
-   change is halted is read within a second. An order that is given while the change runs is read when the change fails
-   or is tried again. If the change succeeds, the order is never read.
-4. An order is read, and another one is given before the first one is begun: the commit that would begin the first order
-   notices this, and the newer order is read (`pidts.apply.ddl.runner`, also about a crash while an order is carried
+3. A ddl command is given while no run is active: it is read before the change begins. A command that is given while the
+   change is halted is read within a second. A command that is given while the change runs is read when the change fails
+   or is tried again. If the change succeeds, the command is never read.
+4. A ddl command is read, and another one is given before the first one is begun: the commit that would begin the first
+   one notices this, and the newer one is read (`pidts.apply.ddl.runner`, also about a crash while a command is carried
    out).
-5. The ordered statement fails, too: whether the order was taken or not, nothing happens until another order is given.
+5. The command's statement fails, too: whether the command was taken or not, nothing happens until another one is given.
 
 A change that **waits for other shards** halts in the same way, but at once: other changes have three seconds to finish.
-It continues by itself when its shard group allows it (`pidts.ddl.shards.coordinator`, `pidts.shards.decide`), or by an
-order.
+It continues by itself when its shard group allows it (`pidts.ddl.shards.coordinator`, `pidts.shards.decide`), or by a
+ddl command.
 
 6. The process dies while some changes wait: the checkpoints hold their tables before these changes. The next run
    reaches the changes again, and they arrive at their groups again. Only one other thing was in memory: the structure
@@ -73,7 +73,7 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.1
 _ORDER_SECONDS = 1.0
-"""The interval, in seconds, of looking for an order after a change has failed."""
+"""The interval, in seconds, of looking for a ddl command after a change has failed."""
 _LEADER_SECONDS = 3.0
 """The seconds that shards wait for a change of another shard before this is reported as a halt."""
 _REPORT_SECONDS = 2.0
@@ -270,7 +270,7 @@ class DdlThreads:
     def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[], bool]) -> None:
         """Waits until the group allows the change to continue, or until there is another ddl command.
 
-        When the group's state has changed, the change is tried again, but never without a pause. Without it, two
+        When the group's state has changed, the change is tried again, but never without a pause. Without the pause, two
         contradicting answers could cause an endless loop that nobody notices.
         """
         began = looked = time.monotonic()

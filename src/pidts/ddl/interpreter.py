@@ -44,7 +44,7 @@ from pidts.shards.decide import Wait
 
 @dataclass(frozen=True, slots=True)
 class DueStatement:
-    """A schema change to make, even if it is only recorded."""
+    """A schema change that is to be made, or only to be recorded."""
 
     change: SchemaChange
     statement: Statement | None = None

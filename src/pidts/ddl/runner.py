@@ -158,7 +158,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:
-    """Returns the altered objects if the change is made already. Not all of them may be recorded on the target."""
+    """Returns the result if the change is made already, with structures that this run does not have yet; else None."""
     is_done = runner.is_done(due.lsn)
     if not again:
         return Changed() if is_done else None  # this run has read the structures after the change was made

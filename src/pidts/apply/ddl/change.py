@@ -98,10 +98,10 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The attempt has recorded nothing: its ddl command, or the attempt of a source, was replaced meanwhile."""
+    """Nothing was recorded: meanwhile another ddl command was given, or another attempt of a source has begun."""
 
     source: str = ""
-    """The source whose attempt was replaced: its member reaches the change again. Empty: a ddl command was replaced."""
+    """The source with another attempt: its member reaches the change again. Empty: another ddl command was given."""
 
 
 @dataclass(frozen=True, slots=True)

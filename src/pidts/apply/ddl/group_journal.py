@@ -58,7 +58,7 @@ def is_emptied(journal: DdlJournal) -> bool:
 
 
 def _noted(session: TargetSession, task: str, table: TableName) -> tuple[DdlJournal | None, bool]:
-    """Returns the journal, if it is open, and whether it was refused."""
+    """Returns the table's open journal, or None, and whether the target has refused that journal's first statement."""
     noted = session.meta.notes.read(task, OfGroups(), table)
     if not noted:
         return None, False

@@ -23,7 +23,7 @@ run that was replaced. So:
    before the commit: nothing happened. After: the journal says that the next attempt continues with step 3.
 3. Run the statement. Crash before, during or after: the journal says "intent". The attempt that continues holds the
    lock, so the statement is not running any more. A statement is atomic by itself, so there are two cases. If the
-   tables look as before, run it: either it was not executed, or it changes no structure, as TRUNCATE, and may be
+   tables look as before, run it: either it was not executed, or it changes no structure, like TRUNCATE, and may be
    executed twice. If they look different, the statement was executed, and the tables must then fit the structure on the
    source; otherwise the change halts for an operator.
 4. If there are more statements, the journal moves to the next one with new fingerprints, in one commit. Crash before
@@ -31,12 +31,13 @@ run that was replaced. So:
 5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made, and step
    5 is repeated. After: the journal says "done".
 
-**An order of an operator** about the change is given before the change runs or while it fails, and is stored in a table
-of the target. The commit that begins the journal with the ordered statements marks the order as taken, if it is still
-in force. Crash before: nothing happened, and the next attempt reads the order that is in force then. After: the journal
-says which step is next. An order that was not taken yet begins a new journal in place of the one that was begun without
-it. Steps that the old journal has completed are not undone. The structure after ordered statements cannot be foreseen.
-So when one of them is interrupted, it counts as made if the tables have changed, and is run again if they have not.
+**A ddl command** about the change is given before the change runs or while it fails, and is stored in a table of the
+target. The commit that begins the journal with the command's statements marks the command as taken, if it is still in
+force. Crash before: nothing happened, and the next attempt reads the command that is in force then. After: the journal
+says which step is next. A command that was not taken yet begins a new journal in place of the one that was begun
+without it. Steps that the old journal has completed are not undone. The structure after the command's statements cannot
+be foreseen. So when one of them is interrupted, it counts as made if the tables have changed, and is run again if they
+have not.
 
 **For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
 last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the order
@@ -156,7 +157,8 @@ class DdlRunner:
             with session.meta.ddl_lock(self._task, place):
                 ended = self._journaled(session, change, lsn)
         if ended is Outcome.ALREADY and change.others:
-            # A member that missed the answer to its commit may have arrived again, together with more members.
+            # The commit of an earlier attempt may have succeeded without an answer. Members that have arrived since
+            # then are not in its record.
             session.begin()
             if left := self._lock_epochs(session, change):
                 return left
@@ -244,7 +246,7 @@ class DdlRunner:
         return self._finish(session, change, journal, lsn)
 
     def _known_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended | None:
-        """Returns the journal that was begun and not ended; None if there is none."""
+        """Returns the journal that was begun and not ended, how the attempt ends, or None if nothing was begun."""
         session.begin()
         if left := self._lock_epochs(session, change):
             return left

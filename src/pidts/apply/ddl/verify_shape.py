@@ -86,7 +86,7 @@ def must_fit(session: TargetSession, change: SchemaChange) -> None:
 def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
     """Halts if the target would compute a column in another way than the source does after the change.
 
-    An operator's order may have kept the old expression, or made a different one.
+    A ddl command may have kept the old expression, or made a different one.
     """
     for name, table in change.after.items():
         if table is not None and (problems := session.schema.computed_otherwise(table)):

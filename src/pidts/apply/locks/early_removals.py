@@ -142,7 +142,7 @@ def removed_before(session: TargetSession, task: str, source: str, met: KeyRows,
 
 
 def is_later(made: int, removed: int) -> bool:
-    """Whether a change was made so late after a noted removal that it cannot be of the removed row."""
+    """Whether a change was made so long after a noted removal that it cannot concern the removed row."""
     return bool(made and removed and made > removed + LATER_SECONDS)
 
 

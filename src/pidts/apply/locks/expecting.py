@@ -20,7 +20,7 @@ class Expecting:
         self._left: dict[str, int] = {}
 
     def next_batch(self) -> frozenset[str]:
-        """Returns the tables whose rows are read in the next batch; an empty name is all tables."""
+        """Returns the tables whose rows are read before the next batch writes them; an empty name means all tables."""
         paused = frozenset(self._left)
         self._left = {table: left - 1 for table, left in self._left.items() if left > 1}
         return paused

@@ -125,7 +125,7 @@ def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
 
 
 def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
-    """Returns a message if an added column has the name of another column of the held changes; otherwise None."""
+    """Returns a message if an added column has the name of an earlier column of the held changes; otherwise None."""
     again = (set(_lower(after.arrow.names)) - set(_lower(before.arrow.names))) & set(lock.gone)
     return f"column {min(again)} was a different column when the changes were stored" if again else None
 

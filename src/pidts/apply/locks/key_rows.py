@@ -43,7 +43,7 @@ def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
 
 
 def known_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
-    """Does the same, but reads no rows of new keys (`KeyEvents.is_new`): the target is assumed to have none."""
+    """Does what `key_rows` does, but reads no rows of new keys (`KeyEvents.is_new`): it assumes that none exist."""
     events = key_events(batch)
     read = np.nonzero(~events.is_new)[0]
     rows, found = target_rows(session, batch.table, events.keys.take(pa.array(read)))

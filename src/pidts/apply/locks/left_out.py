@@ -33,9 +33,9 @@ before the note in c's log.
     break                                    then
     c, before COMMIT of the change left out  neither the note nor the record nor the checkpoint
     c, after COMMIT                          all three; c's log has the note before any later change of the row
-    x, before COMMIT of the batch of notes   neither the record nor the worker's checkpoint: the notes are read again
-    x, one of several workers has committed  the next run begins with the batch of notes. No later batch has begun
-    x, after COMMIT of all workers           every later change of the row finds the record
+    a, before COMMIT of the batch of notes   neither the record nor the worker's checkpoint: the notes are read again
+    a, one of several workers has committed  the next run begins with the batch of notes. No later batch has begun
+    a, after COMMIT of all workers           every later change of the row finds the record
 """
 
 from __future__ import annotations

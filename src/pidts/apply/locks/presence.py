@@ -33,7 +33,7 @@ class KnownColumns:
 
     before: Mask
     after: Mask
-    """It lacks unchanged columns that only the before image has."""
+    """The columns of the after images. A column is missing if it did not change and only the before image has it."""
     halved: Mask
     """INSERTs that are half of an UPDATE whose other half belongs to another worker."""
     partial: Mask

@@ -17,7 +17,7 @@ The outcome for a row depends on the row to which its held changes are applied:
     target      the row that the target has         an UPDATE writes only the columns it changes; an INSERT finds its
                                                     row; a DELETE removes it
     keep        the row that the target has         nothing: the held changes are dropped, and no row is written
-    set         as with source, and then these columns get other values
+    set         as with source, and then the columns that `--set` names get its values
 
 Where the log has partial images (MINIMAL, NOBLOB), the row before the held changes has the target's values in the
 columns that the log leaves out. If the target has no row, these columns have no value, and the operator has to set
@@ -80,7 +80,7 @@ class Take(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The commands that write one zone's row to all zones, and that another command may end.
+    """The unfinished commands that this command may end. Each of them writes one zone's row to all zones.
 
     A command that was killed is ended by a command with the same choice. Another choice may leave zones that differ
     without a lock, since some zones may have the row of the first choice already. So another choice is accepted only
@@ -267,7 +267,7 @@ def resolve(
 ) -> list[Outlook]:
     """Resolves some locks of one table, and the locks that wait for these; returns the outcome for each row.
 
-    Without `awaited`, no other lock waits for these.
+    `awaited` is False if no other lock waits for these.
     """
     session.begin()
     try:

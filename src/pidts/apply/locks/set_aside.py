@@ -219,7 +219,7 @@ class SetAside:
             )
 
     def _demand_whole(self, events: KeyEvents, held: Mask, known: KnownColumns | None) -> None:
-        """Halts if a row had a locked key before, and the log has some of its columns only in images of that key."""
+        """Halts if a row comes from a locked key, and the log has some of its columns only in images of that key."""
         if known is None:
             return
         batch = events.batch

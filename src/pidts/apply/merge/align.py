@@ -26,7 +26,7 @@ from pidts.shards.structures import joined, names_of
 
 
 def aligned(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the same changes; all changes of a target table have one structure."""
+    """Returns these changes, converted: all changes of a target table have one structure."""
     structures: dict[TableName, list[Table]] = {}
     for batch in batches:
         known = structures.setdefault(batch.table.name, [])

@@ -17,7 +17,7 @@ from pidts.rules import Rules
 def keyed_targets(
     session: TargetSession, rules: Rules, tables: Iterable[Table], shared: Collection[TableName] = ()
 ) -> frozenset[TableName]:
-    """Returns the target tables with such a key, and those tables of `shared` that will be created with one."""
+    """Returns the target tables whose key has extracted columns, and those of `shared` that will get such a key."""
     found = set()
     for table in tables:
         destination = rules.routes.destination(table.name)

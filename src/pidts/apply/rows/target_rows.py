@@ -39,7 +39,7 @@ def target_rows(
 def _asked_again(
     session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers, *, lock: bool
 ) -> tuple[pa.Table, Numbers]:
-    """Returns the same, plus the rows that the target has under another spelling of a key without a row."""
+    """Returns `rows` and `at`, and adds the rows that the target has for other spellings of keys without a row."""
     found: list[tuple[int, pa.Table]] = []
     alone = np.nonzero(at < 0)[0]
     if len(alone):
@@ -77,7 +77,7 @@ def _matched(table: Table, keys: pa.Table, rows: pa.Table) -> Numbers:
 
 
 def _has_others(at: Numbers, rows: int) -> bool:
-    """Whether some of this many rows belong to no key."""
+    """Whether some of the rows that were read belong to no key; `rows` is their number."""
     met = np.zeros(rows, np.bool_)
     met[at[at >= 0]] = True
     return not met.all()

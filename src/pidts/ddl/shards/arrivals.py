@@ -51,7 +51,7 @@ class GroupState:
         self.running, self.member_changes = run, tuple(self.entries[member].change for member in others)
 
     def end(self, run: RunDecision) -> None:
-        """Notes that the statement was run, and is recorded for these attempts. A later attempt reads the record."""
+        """Notes that the statement was run, and is recorded for the arrived members: their later attempts read it."""
         self.running = None
         made = {(change.source, change.epoch, change.lsn) for change in self.member_changes}
         for one in run.arrivals:

@@ -108,7 +108,7 @@ class ShardGroups:
             return self.known.next_read()
 
     def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> None:
-        """Takes the members of a part that has not begun from the target's record.
+        """Takes, from the target's record, the members of a part that has not begun.
 
         Other members wait only for those tables of the part that have rows on the target.
         """
@@ -350,7 +350,7 @@ class ShardGroups:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the columns for `note_dropped` if this member has arrived and the group has this structure."""
+        """Returns what `note_dropped` gets once this member has arrived and the group's structure is `agreed`."""
         with self._moved:
             return self.known.dropped_after(arrival, agreed, origins, was)
 

@@ -131,7 +131,7 @@ class Members:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the entries of `dropped` that change if this member has arrived and the group has this structure.
+        """Returns the entries of `dropped` that change once this member has arrived and the structure is `agreed`.
 
         `origins` has the earlier names of columns that keep their values under new names. `was` is the earlier
         structure: if a default is not as in `was`, members that lack the column have older values in it, too.

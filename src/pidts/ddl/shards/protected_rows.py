@@ -53,7 +53,7 @@ class Sharing:
         return True
 
     def new_records(self, known: Mapping[TableName, Table]) -> dict[TableName, Table]:
-        """Returns the merged target tables that keep rows although the source's statement drops or empties them.
+        """Returns the merged target tables that keep rows of a source table although the statement drops or empties it.
 
         Tables that are already recorded as shared are left out.
         """

@@ -79,7 +79,7 @@ def dropped_under(
 def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
     """Returns records that clear the dropped columns of former members.
 
-    A new table with the same name has its own rows.
+    Otherwise they would also apply to a new table with the same name, which has only its own rows.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
     return {DroppedBy(source): {name: None for name in gone if known.get(Member(source, name))}}
