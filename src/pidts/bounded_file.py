@@ -12,10 +12,10 @@ _MOST_BYTES: Final = 16 << 20
 
 
 def read_small(path: Path, most: int = _MOST_BYTES) -> str:
-    """Returns the text of a file or pipe; OSError if it is too long, UnicodeDecodeError if it is no text."""
+    """Returns the text of a file or pipe. Raises OSError if it is too long, UnicodeDecodeError if it is no text."""
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: it has more than {most >> 20} MiB", str(path))
-    # Python's text mode does the same: every line then ends with one character.
+    # Every line ends with one character, as in Python's text mode.
     return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

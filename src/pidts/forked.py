@@ -183,17 +183,17 @@ class Forker:
                 answer = None
             self.is_lost = not isinstance(answer, dict)
             if self.is_lost:
-                # The forker ends, and so do processes that it has forked since: no caller would know them.
+                # The forker has to end: no caller would know a process that it forks after this.
                 self.close()
             return answer if isinstance(answer, dict) else None
 
 
 def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
-    """Forks a process that forks others (the forker) and ends with this process, which must have no other threads now.
+    """Forks the forker: a process that forks others, and that ends with this process.
 
-    Each child of the forker calls `run` with the forker's process id, so that it can end with the forker
-    (`end_with_parent`). The children read nothing from this process's standard input. Everything that this process has
-    loaded so far stays in memory.
+    This process must have no other threads now. Each child of the forker calls `run` with the forker's process id, so
+    that it can end with the forker (`end_with_parent`). The children read nothing from this process's standard input.
+    Everything that this process has loaded so far stays in memory.
     """
     ours, theirs = channel()
     parent = os.getpid()
@@ -229,8 +229,8 @@ def end_with_parent(parent: int) -> None:
 def name_process(title: str) -> None:
     """Sets this process's name in `top` and its arguments in `ps`: a forked process begins with those of its parent.
 
-    The first word of the title is the name, of up to 15 letters. The arguments are cut to the length of the parent's
-    arguments, since they are written over these in this process's memory, where the kernel reads them for `ps`.
+    The first word of the title is the name, of up to 15 letters. `ps` shows the arguments that the kernel reads in this
+    process's memory. The title is written there over the parent's arguments, so it is cut to their length.
     """
     ctypes.CDLL(None).prctl(_PR_SET_NAME, title.split(maxsplit=1)[0].encode(), 0, 0, 0)
     try:

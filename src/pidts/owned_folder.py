@@ -28,7 +28,7 @@ _own: dict[int, Path] = {}
 def owned_folder(name: str) -> Iterator[Path]:
     """Creates a folder that only this user can read, and removes it at the end.
 
-    First removes those of killed processes.
+    First removes the folders of killed processes.
     """
     _remove_abandoned(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
@@ -45,7 +45,7 @@ def owned_folder(name: str) -> Iterator[Path]:
 
 
 def process_folder() -> Path:
-    """Returns the folder that exists as long as this process, for files that outlive a single run in it."""
+    """Returns the folder that exists as long as this process, for files that outlive a run in this process."""
     with _making:
         mine = _own.get(os.getpid())
         if mine is None:
@@ -56,7 +56,7 @@ def process_folder() -> Path:
 
 
 def _close(owner: int, stack: ExitStack) -> None:
-    """Removes the folder, but not in a process that was forked from the owner: the folder is not its own."""
+    """Removes the folder, but not in a process that was forked from the owner: the owner still needs it."""
     if os.getpid() == owner:
         stack.close()
 

@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 def ahead(items: Iterable[_T]) -> Iterator[_T]:
-    """Yields the same items; another thread produces the next one in advance."""
+    """Yields the items in their order; another thread produces the next one in advance."""
     making = iter(items)
 
     def made() -> list[_T]:

@@ -51,7 +51,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class CommitTime:
-    """The cost of commits: the seconds, the processor's part of them, and the round trips to the target."""
+    """The cost of commits: their seconds, the seconds of computing among these, and the round trips to the target."""
 
     seconds: float = 0.0
     cpu: float = 0.0
@@ -85,7 +85,7 @@ class CommitTime:
 
 
 class CommitTimes:
-    """The time of all commits of one committer, which only one thread uses at a time."""
+    """The time of all commits of one committer. Only one thread at a time commits with it; any thread may read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

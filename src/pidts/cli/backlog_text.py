@@ -27,7 +27,7 @@ def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], 
 
 
 def backlog_size(backlog: Backlog) -> str:
-    """Returns a text about the log that cannot be applied before a schema change or refused rows are."""
+    """Returns a text about the log that waits until a schema change or refused rows are applied."""
     count = plural("transaction", backlog.transactions)
     least = "" if backlog.is_whole else "at least "
     if not backlog.transactions:

@@ -179,7 +179,7 @@ def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfi
 class _DemoControl:
     """Controls the run: alters a table halfway, stops the writes, and ends the run when the target has all writes.
 
-    The time begins when the first rows can be applied, so the start of Spark does not count.
+    `seconds` are counted from the moment when the first rows can be applied, so the start of Spark does not count.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class _DemoControl:
         self._goal: Position | None = None
         self._given_up = False
         self.ended = threading.Event()
-        """Ends the run. The user's stop is another event: after it, the last rows are still applied."""
+        """Ends the run. The user's stop is another event: after it, the run still applies the last rows."""
 
     def __call__(self, progress: Progress) -> None:
         self._show(progress)

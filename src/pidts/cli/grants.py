@@ -89,7 +89,7 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
 def _looked_at(config: TaskConfig, address: Address) -> Target:
     """Returns the target to look at.
 
-    PostgreSQL's privileges belong to a database, so the URL must name the task's one.
+    PostgreSQL's privileges belong to a database, so the URL must name the task's database.
     """
     spec = config.target
     wanted = ("mysql", "") if spec.is_datacenter else (spec.type, spec.database)

@@ -10,7 +10,7 @@ _LENGTH = 30
 
 
 class LagHistory:
-    """The highest lag of each of the last intervals; an interval in which it was unknown is empty."""
+    """The highest lag of each of the last intervals; an interval in which the lag was unknown is empty."""
 
     def __init__(self) -> None:
         self._lags: deque[float | None] = deque(maxlen=_LENGTH)

@@ -70,7 +70,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
 def _published_json(
     published: Mapping[TableName, Publication], changes: Mapping[TableName, ChangeTable]
 ) -> list[dict[str, Any]]:
-    """Returns the published tables; `read_at` is the time of their state, in seconds since 1970."""
+    """Returns the published tables; `read_at` is the time of a published state, in seconds since 1970."""
     return [
         {
             "table": str(name),

@@ -81,10 +81,10 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 
 
 def account_of(ask: Ask, user: str, host: str = "") -> str:
-    """Returns the account for a GRANT: the user's only account, otherwise the user's account for any host (`%`).
+    """Returns the account for a GRANT: the user's only account.
 
-    If the user has several accounts, and the server's `host` is this machine, returns the account that a login from
-    this machine uses.
+    If the user has several accounts, it is the account that a login from this machine uses, provided that the server's
+    `host` is this machine. Otherwise it is the user's account for any host (`%`).
     """
     hosts = hosts_of(ask, user)
     here = [name for name in _HERE if name in hosts] if host in _HERE else []
@@ -125,7 +125,7 @@ def account_name(user: str, host: str) -> str:
 
 
 def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[str]:
-    """Yields one GRANT statement for the same objects, in the order of the first privileges."""
+    """Yields one GRANT statement for all privileges on the same objects; objects keep the order of `privileges`."""
     wanted = list(dict.fromkeys(privileges))
     places = {place: number for number, place in reversed(list(enumerate(one.place for one in wanted)))}
     for place, of_place in groupby(sorted(wanted, key=lambda one: places[one.place]), key=lambda one: one.place):

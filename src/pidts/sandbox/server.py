@@ -53,7 +53,7 @@ class Launch:
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
     quick_signal: signal.Signals = signal.SIGKILL
-    """The signal that ends a server at once. The server may leave nothing but its folder."""
+    """The signal that ends a server at once. After it, nothing but the server's folder may be left."""
     as_user: str | None = None
     owns_directory: bool = False
 
@@ -201,7 +201,10 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 def _reasons(log: Path) -> str:
-    """Returns the lines with errors: MariaDB prints a page of advice after them."""
+    """Returns the last lines with errors, otherwise the log's last lines.
+
+    After an error, MariaDB prints a page of advice, so the log's last lines would not show the error.
+    """
     named = [line for line in _read(log) if re.search(r"\b(?:ERROR|FATAL|error)\b", line)]
     return "\n".join(named[-15:]) or tail(log)
 

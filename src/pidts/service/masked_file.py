@@ -23,7 +23,7 @@ _IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
 _COMMENT: Final = re.compile(r"#.*")
 
 _NAMES: Final = ("source-id", "name", "id")
-"""The keys of which one identifies an item of a list, even if it is not the item's first key."""
+"""The keys that name an item of a list. The first of these keys that an item has identifies the item."""
 _COMMAND: Final = ("alerts", "command")
 """The key of a command. Any word of the command may be a secret."""
 
@@ -31,7 +31,7 @@ Place = tuple[Hashable, ...]
 
 
 def masked(text: str) -> str:
-    """Returns the text with `***` in place of each password, token or similar value. Values from the environment stay.
+    """Returns the text with `***` in place of each password, token or similar value; `${NAME}` stays.
 
     The text itself is edited, so order, comments and layout stay. A comment that mentions a secret is removed, since it
     may contain the secret.

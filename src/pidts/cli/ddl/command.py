@@ -150,7 +150,7 @@ def retry(
 
 
 def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
-    """Returns the command that gives this order; `says` is its help text."""
+    """Returns the function of the command line for ddl commands of this kind; `says` is its help text."""
 
     def command(
         task: TaskFile,
@@ -168,7 +168,7 @@ def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
 
 
 def _with_statements(kind: OrderKind, says: str) -> Callable[..., None]:
-    """Returns the command that gives this order with SQL statements; `says` is its help text."""
+    """Returns the function of the command line for ddl commands of this kind, with SQL; `says` is its help text."""
 
     def command(
         task: TaskFile,
@@ -195,7 +195,10 @@ _COMMANDS = {
 
 
 def _as_dmctl(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with exit code 2 after a mere preview (without `--yes`), where dmctl's command would act."""
+    """Returns the command under dmctl's name: without `--yes`, it ends with exit code 2 after the preview.
+
+    dmctl's own command needs no `--yes`, so a script must not take the preview for a success.
+    """
 
     @wraps(command)
     def strict(*args: Any, **kwargs: Any) -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pidts.task.operate.shard_locks import OpenLock
 
 _ANY = ": *"
-"""The end of an awaited name that means all shards of a source. The source has not begun, so their number is not known.
+"""The end of an awaited name that stands for all shards of a source. The source has not begun, so their number is not
+known.
 """
 
 
@@ -65,7 +66,10 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
 
 
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
-    """Returns lines about the shards that continue when the target runs this change, and about different changes."""
+    """Returns lines about the other shards of the lock, for the case that the target runs this change.
+
+    Some of them continue then. Others wait at a different change, which the target does not run.
+    """
     alike, apart = split_by_agreement(lock, at)
     lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
     for group in by_statement(apart):
@@ -85,7 +89,7 @@ def _why_never(lock: OpenLock, name: str) -> str:
 
 
 def _count(lock: OpenLock) -> str:
-    """Returns a text with the number of shards that have reached the change, without shards that already had it."""
+    """Returns a text with the number of shards that wait at the change, out of these and the awaited shards."""
     arrived = sum(len(one.tables) for one in lock.arrived)
     some = "at least " if any(name.endswith(_ANY) for name in lock.awaited) else ""
     every = arrived + sum(not name.endswith(_ANY) for name in lock.awaited)

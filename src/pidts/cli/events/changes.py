@@ -66,7 +66,7 @@ def changes_of(
     )
     has_rows = any(map(tables, transaction.tables))
     rows = _rows(transaction, group, structures, commit=prepared is not None) if has_rows else iter(())
-    # The byte after the previous event, even if the server does not send an event in between.
+    # The transaction begins after the previous event, even if the server does not send that event.
     previous = transaction.begin
     for lsn, timestamp, what in heapq.merge(statements, rows, key=itemgetter(0)):
         if not wanted.holds(lsn):

@@ -34,7 +34,7 @@ class EventChunk:
 
     raw: bytes
     offset: int
-    """The byte of the log file where they begin."""
+    """The byte of the log file where these events begin."""
     times: dict[int, int]
     """The time at which the source executed each event, by the low 32 bits of the event's place in the log file."""
 
@@ -61,7 +61,7 @@ class TransactionEvents:
     _begin: int = -1
     _savepoints: dict[str, int] = field(default_factory=dict)
     _undone: list[tuple[int, int]] = field(default_factory=list)
-    """The parts of the raw events that the source rolled back: ordered, without overlap."""
+    """The ranges of bytes in `_raw` that the source rolled back: in order, without overlap."""
     _silent: bool = False
 
     def __post_init__(self) -> None:
@@ -91,7 +91,8 @@ class TransactionEvents:
 
         With `whole`, each chunk begins with a copy of the transaction's first event.
 
-        Rows need the TABLE_MAP before them, so a chunk that begins between a TABLE_MAP and its rows gets a copy of it.
+        Rows need the TABLE_MAP before them. So a chunk that begins between a TABLE_MAP and its rows gets a copy of that
+        TABLE_MAP.
         """
         maps: dict[int, bytes] = {}
         first = b""

@@ -175,7 +175,10 @@ def _directions(task: Path) -> Sequence[Direction]:
 
 
 def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets: bool) -> Begun:
-    """Returns the killed commands for all zones that this command, which resolves locks of one task, may end."""
+    """Returns the killed commands that this command may end.
+
+    Each of them was to resolve locks in all zones; this command resolves locks of one task only.
+    """
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here
 

@@ -106,8 +106,9 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
 
 
 class Resolved:
-    """The rows that a command resolves. Printing begins after all are resolved: a lost reader of stdout stops nothing.
+    """The rows that a command resolves.
 
+    They are printed after all of them are resolved, so a lost reader of stdout cannot stop the command halfway.
     The text of a million rows is in a file, not in memory.
     """
 

@@ -100,7 +100,10 @@ def _end(runs: Sequence[DirectionRun]) -> None:
 def _start_next(
     runs: Sequence[DirectionRun], waiting: list[DirectionRun], copied: set[str], is_copied: Callable[[Path], bool]
 ) -> list[DirectionRun]:
-    """Starts each direction that may start now, and returns the directions that still wait; adds to `copied`."""
+    """Starts each direction that may start now, and returns the directions that still wait.
+
+    `copied` has the zones whose copies are done; this function adds zones to it.
+    """
     if not waiting:
         return waiting
     for run in runs:

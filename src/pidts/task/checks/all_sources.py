@@ -33,7 +33,10 @@ def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns
 
 
 def _with_tables_elsewhere(finding: Finding) -> Finding:
-    """Returns the finding as passed if this source has no tables but another source of the task has some."""
+    """Returns the finding of a source that has no tables as passed; any other finding unchanged.
+
+    It is called only if another source of the task has tables.
+    """
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
     message = f"{finding.message}; tables that are created later join the task by the log"
@@ -41,7 +44,10 @@ def _with_tables_elsewhere(finding: Finding) -> Finding:
 
 
 def with_tables_from(finding: Finding, zone: str) -> Finding:
-    """Returns the finding as passed if the source is an empty zone, to which another task will copy the tables."""
+    """Returns the finding of an empty zone, to which another task will copy the tables, as passed.
+
+    Any other finding is returned unchanged.
+    """
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
     message = f"{finding.message} yet; they are copied from zone {zone} before this direction starts"

@@ -43,9 +43,9 @@ class KeyRange:
     """The table's next number, if it is known; otherwise its highest number."""
 
     def overlaps(self, other: KeyRange) -> bool:
-        """Whether the ranges overlap and at least one of the two tables joins.
+        """Whether the ranges overlap, and equal numbers would be one row on the target.
 
-        Two tables that have begun are not compared.
+        At least one of the two tables has not begun: two tables that have begun are not compared.
         """
         is_news = not (self.shard.begun and other.shard.begun)
         is_apart = self.shard.discriminators != other.shard.discriminators
@@ -75,7 +75,7 @@ class _Group:
     counted: Sequence[KeyRange]
     mode: str
     resumed: frozenset[str]
-    """The sources of these shards that have begun."""
+    """Those of the shards' sources that have begun."""
     diverged: str = ""
     """A message about shards that have begun and differ from their merged table."""
 
@@ -211,7 +211,11 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
 def _ranges(
     parts: Sequence[TaskConfig], groups: Mapping[TableName, Sequence[Shard]]
 ) -> dict[TableName, list[KeyRange]]:
-    """Returns the key ranges of shards with an own counter whose numbers reach the target unchanged."""
+    """Returns the key ranges of the shards whose rows could have equal keys on the target.
+
+    Such a shard numbers its rows by AUTO_INCREMENT, these numbers reach the target unchanged, and no extracted column
+    distinguishes its rows from those of another shard.
+    """
     found: dict[TableName, list[KeyRange]] = {}
     alike = Counter((target_name, one.discriminators) for target_name, members in groups.items() for one in members)
     for part in parts:

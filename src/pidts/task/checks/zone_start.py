@@ -27,9 +27,9 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
     """Halts if a task that has begun names another zone than before.
 
     The marks of the task's earlier writes name the former zone or none, so the task of the other direction would carry
-    these writes back. The first claim removes the notes of an earlier task; the zone is recorded after that, and before
-    the first batch. A run that dies between the two has written no rows. Nothing is written before the first batch or
-    schema change, so the zone may be corrected until then.
+    these writes back. Nothing is written before the first batch or schema change, so the zone may be corrected until
+    then. The first claim removes the notes of an earlier task. The zone is recorded after this claim, and before the
+    first batch: a run that dies before it has recorded the zone has written no rows.
     """
     zone = config.zone if config.is_between_zones else ""
     known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE_NOTE)

@@ -83,7 +83,10 @@ class TaskCatchUp:
         return self._config.relay / self._config.source.source_id
 
     def settled(self) -> Lsn:
-        """Returns an Lsn. On MariaDB, later reads get the rows as they are at this Lsn, until `place` is called."""
+        """Returns an Lsn: later reads get all changes before it.
+
+        On MariaDB they get the rows exactly as they are at this Lsn, until `place` is called.
+        """
         self._leave_snapshot()
         return Lsn.at(settled(self._source, self._server), self.change_no)
 

@@ -82,8 +82,8 @@ _LATER_RECORDS = 200
 
 Columns = tuple[str, ...]
 Group = tuple[TableName, Columns, bool]
-"""The key of facts that are compared together: a table, the comparable columns, and whether a difference proves
-nothing.
+"""What the rows have in common that are compared together: the table, the comparable columns, and whether a difference
+proves nothing.
 """
 Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None]
 """A row of `transfer_data`, without its time."""
@@ -99,7 +99,7 @@ class _Taken(NamedTuple):
     """The key's digest."""
     mark: int
     size: int
-    """The estimated bytes that it needs in memory."""
+    """The estimated bytes that this change needs in memory."""
 
 
 def compare_channel(

@@ -51,7 +51,7 @@ class KeyStore:
         return found
 
     def put(self, found: Mapping[bytes, Found]) -> None:
-        """Stores for each key the digest that its row must have after the row's previous record, with its mark.
+        """Stores for each key a digest and its mark: the row must have this digest after the row's previous record.
 
         Sorted keys need each page of the file only once.
         """

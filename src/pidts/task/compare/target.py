@@ -73,7 +73,7 @@ class TargetRows:
         return Order.LIKELY if texts and self._orders_text else Order.OTHER
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Returns the reasons why the target table does not fit.
+        """Returns the reasons why the target table does not fit; None if there is no such table.
 
         A table that fits may have or lack a column that only some shards have.
         """

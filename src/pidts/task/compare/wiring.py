@@ -91,7 +91,7 @@ class Comparison:
         callbacks: Callbacks | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> Report:
-        """Continues from `memory`.
+        """Compares all groups, or continues the interrupted comparison in `memory`.
 
         The report names a single table as its source does, and a merged table as the target does.
         """
@@ -157,7 +157,7 @@ def members_of(group: MergedTable) -> tuple[SourceTable, ...]:
 
 
 def display_name(groups: Mapping[TableName, MergedTable], name: TableName) -> TableName:
-    """Returns the name to show for a target table: if only one source table maps to it, that table's name."""
+    """Returns the name to show for a target table: its source table's name if it has only one, otherwise its own."""
     group = groups.get(name)
     return group.members[0].name if group is not None and len(group.members) == 1 else name
 

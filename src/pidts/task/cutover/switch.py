@@ -475,7 +475,7 @@ class TargetLogEnd:
 
 
 def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogEnd:
-    """Returns the end of the target's own log, with the structures of these of its tables."""
+    """Returns the end of the target's own log, with the structures that these tables of the target have there."""
     if part.target.type != "mysql":
         return TargetLogEnd()
     try:

@@ -76,7 +76,10 @@ def remakes(target: TargetSession) -> bool:
 
 
 def remake(target: TargetSession, wanted: RemadeColumn | RemadeTable) -> str:
-    """Gives a column, a key or partitions the source's definition. Returns the reason and the statement if it fails."""
+    """Gives a column, a key or partitions the source's definition.
+
+    Returns an empty text; if the target refuses, the reason and the statement.
+    """
     if not isinstance(target, MySqlSession):
         raise TypeError(target)
     if isinstance(wanted, GeneratedColumn | DeclaredType):

@@ -191,7 +191,7 @@ class TaskOrders:
             )
 
     def _require_no_other_order(self, at: BlockedChange) -> None:
-        """Raises if the lock already has a ddl command: a command for one shard's change applies to all its shards."""
+        """Raises if another shard of the target table has a ddl command: a command for one shard is for all of them."""
         for other in self.blocked_changes():
             order = other.order
             is_open = order is not None and not order.taken and order.kind not in _ALONE

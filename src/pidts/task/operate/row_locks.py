@@ -124,8 +124,8 @@ class TaskLocks:
     ) -> Iterator[Outlook]:
         """Resolves these locks; yields the locks that still existed.
 
-        `begun` are the commands on several zones that this call may complete. More than a thousand locks of a table end
-        in several transactions, if its rows have no other unique keys.
+        `begun` are the commands on several zones that this call may complete. If a table has no unique key besides its
+        identity, more than a thousand of its locks are resolved in several transactions.
         """
         for one in chosen:
             for part, awaited in self._steps(one):
@@ -133,7 +133,7 @@ class TaskLocks:
                 yield from resolve(self._target, self._task, *place, take, values, begun, awaited=awaited)
 
     def _steps(self, chosen: Chosen) -> Iterator[tuple[Chosen, bool]]:
-        """Yields the locks that end together, and whether other locks may wait for them."""
+        """Yields locks that are resolved in one transaction, and whether other locks may wait for them."""
         first = next(self.rows(chosen, _AT_ONCE), None) if len(chosen.ids) > _AT_ONCE else None
         if first is None or unique_keys(self._target, first.lock.structure):
             yield chosen, True

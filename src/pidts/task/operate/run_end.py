@@ -61,8 +61,8 @@ class RunEnd:
 def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     """Removes the record of the previous run's end, and records an error that ends this run.
 
-    The run enters the epochs of its claims into the yielded dictionary. An error of a run that was taken over is not
-    recorded, since another run continues the task.
+    The run enters the epochs of its claims into the yielded dictionary. If another run has taken the task over, the
+    error is not recorded, since that run continues the task.
     """
     epochs: dict[str, int] = {}
     path = _path(config)

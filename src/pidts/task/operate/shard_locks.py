@@ -114,7 +114,7 @@ def awaited_since(blocked: Iterable[BlockedChange]) -> dict[str, float]:
 def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
     """Returns the locks with this name: a table's name on the target or a source, or dmctl's lock id.
 
-    All if it is empty.
+    Without a name, returns all locks.
     """
     spelled = _LOCK_ID.fullmatch(name)
     wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
@@ -167,7 +167,7 @@ def by_statement(blocked: Iterable[BlockedChange]) -> list[tuple[BlockedChange, 
 def split_by_agreement(lock: OpenLock, at: BlockedChange) -> tuple[list[BlockedChange], list[BlockedChange]]:
     """Splits a lock's shards into those that continue if the target runs the change of `at`, and the others.
 
-    `at` is the first of the former.
+    `at` itself is the first of those that continue.
     """
     others = [one for one in lock.arrived if one.place != at.place]
     agreeing = [one for one in others if _agree(lock, at, one)]
@@ -205,8 +205,8 @@ def _position(one: BlockedChange) -> str:
 def _agree(lock: OpenLock, one: BlockedChange, other: BlockedChange) -> bool:
     if not (_awaits(one, other) or _awaits(other, one)):
         return True
-    # If no shard disagrees, an awaited shard that has arrived still has to make one more change, or its change is run
-    # for all shards.
+    # One of the two awaits the other, although both have arrived. If no shard disagrees, this has two causes: the other
+    # still has to make one more change, or its change is run for all shards.
     return not lock.disagrees and _without_own_names(one) == _without_own_names(other)
 
 

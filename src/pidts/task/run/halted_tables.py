@@ -1,7 +1,7 @@
 """The tables that halt while the rest of their task continues, over the attempts of one run.
 
 If the target refuses rows of one table, the attempt ends, and the target has nothing of the batch. (A faster worker may
-have committed its part, which its checkpoint records.) The next attempt begins as usual, but keeps that table at its
+have committed its rows; its checkpoint records this.) The next attempt begins as usual, but keeps that table at its
 Lsn, so the batch is planned again without the table. For merged tables, the error names the shard of the row, if that
 is known (`pidts.apply.refused_row`); otherwise all shards of the target table stay at their Lsns. Each attempt finds
 one table. Crash points:

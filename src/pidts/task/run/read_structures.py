@@ -80,7 +80,8 @@ class StructureReader:
     ) -> StructureReading:
         """Reads the structures at `lsn` or a later place; `place` and `gtids` are the position and GTID set of `lsn`.
 
-        `on_change` is called for a schema change between `lsn` and that place, and may refuse it. Only changes of
+        If the log has a schema change of these tables after `lsn`, and the structures may already show it, they are
+        read again at a later place. `on_change` is called before that, and may refuse the change. Only changes of
         tables in `only` count.
         """
         allow = self.config.allow

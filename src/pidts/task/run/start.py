@@ -205,7 +205,10 @@ def terms_of_relay(config: TaskConfig, needs: Lsn, absence: Transient) -> tuple[
 
 
 def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> None:
-    """Halts if tables would be copied again: a copy overwrites rows that were written on the target since."""
+    """Halts if a task between zones would copy tables again.
+
+    The copy would overwrite rows that programs have written in the target's zone.
+    """
     if config.is_between_zones and (wanted.resync is not None or wanted.lost is not None):
         raise Halted(
             "zone-copy",

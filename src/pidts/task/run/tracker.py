@@ -234,9 +234,9 @@ class Tracker:
     def _lag(self, *, caught_up: bool) -> float | None:
         """Returns the lag in seconds.
 
-        If the relay receives nothing, the source may have had changes since the relay stopped receiving. While a copy
-        is not done and this run has applied no change yet, the lag is not known, since the target lacks rows of any
-        age.
+        If the relay receives nothing, the lag counts from the moment when it stopped receiving: the source may have had
+        changes since. While a copy is not done and this run has applied no change yet, the lag is not known, since the
+        target lacks rows of any age.
         """
         if not self._batches and any(not one.done for one in self._copy.values()):
             return None

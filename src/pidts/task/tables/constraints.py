@@ -108,6 +108,8 @@ def fitting_on_update(
 ) -> OnUpdate | None:
     """Returns the automatic timestamp if it has the same effect on a target that also gets the foreign keys `keys`.
 
+    Otherwise returns None.
+
     On PostgreSQL, the timestamp is a trigger. A foreign key that changes rows would run it, and other triggers may
     change the row, too.
     """

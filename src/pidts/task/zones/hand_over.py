@@ -136,7 +136,7 @@ class HandOver:
 
         For example, a row that zone b has changed is locked in the seed, and is resolved there after the hand-over. The
         resolved row is marked as a change of b, so the seed's task skips it. The direct task does not carry the change
-        either, because it has begun after it.
+        either, because its place in the log is after the change.
         """
         asked = [(seed, self._joined.into_seed[zone]) for zone in zones] + [(target, self._joined.seed)]
         for session, one in asked:
