@@ -1,4 +1,7 @@
-"""DM's rules: which changes of a source a task takes, and where they go. Pure decisions over names and columns."""
+"""The rules of TiDB DM: which changes of a source a task takes, and where they go.
+
+Pure decisions over names and columns.
+"""
 
 from pidts.rules.allow_list import SYSTEM_SCHEMAS, AllowList
 from pidts.rules.column_mapping import ColumnMapping, mapping_of

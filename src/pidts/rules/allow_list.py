@@ -71,7 +71,7 @@ class AllowList:
         return not self.do_tables and not self._any_table(self.ignore_tables, table)
 
     def takes_schema(self, schema: str) -> bool:
-        """Returns the result of the first step alone, for statements on a schema, such as CREATE DATABASE."""
+        """Whether step 1 alone keeps a schema; for statements on a schema, such as CREATE DATABASE."""
         if schema.lower() in SYSTEM_SCHEMAS or (self.own and schema.lower() == self.own.lower()):
             return False
         if self.do_dbs:

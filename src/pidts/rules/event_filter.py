@@ -237,7 +237,7 @@ class EventFilter:
 def _order(rule: FilterRule) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
     """Returns a key that sorts rules in DM's order.
 
-    It matters only if one rule refuses a change that another rule drops.
+    The order matters only if one rule refuses a change that another rule drops.
     """
     return bool(rule.table_pattern), _generality(rule.schema_pattern), _generality(rule.table_pattern)
 

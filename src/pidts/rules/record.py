@@ -24,7 +24,7 @@ def to_text(rules: Rules) -> str:
 
 
 def from_text(text: str) -> Rules:
-    """Returns the inverse of `to_text`."""
+    """Returns the rules from a text that `to_text` has made."""
     about = json.loads(text)
     routes = Routes(tuple(map(_route, about["routes"])), about["source-id"], about["case-sensitive"])
     mappings = (ColumnMapping(**{**one, "arguments": tuple(one["arguments"])}) for one in about["mappings"])

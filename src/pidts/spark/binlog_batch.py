@@ -60,7 +60,7 @@ class BinlogReader(DataSourceReader):
         return dealt(store, view, stretches, options.partition_bytes) or [BinlogWork(store, view, ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Decodes a partition's rows in a worker."""
+        """Decodes a partition's rows in a Spark task."""
         return TaskReader().read(partition)
 
     def _of_relay(self, store: RelayStore) -> tuple[Store, QueryView, Iterator[DecodeRange]]:

@@ -59,7 +59,7 @@ class HostedRelay:
     def begin(self, start: Position | str | None) -> None:
         """Begins to receive at `start`.
 
-        If the user's relay already has log, it continues at the relay's end instead.
+        If the user's relay already has log, receiving continues at the relay's end instead.
         """
         if self.server is None or self._thread is not None:
             return
@@ -114,7 +114,7 @@ class HostedRelay:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """Returns the lag that a query reports: the received place, the source's end, and the bytes from `at` to it."""
+        """Returns what a query reports: the received place, the source's end of log, and the bytes from `at` to it."""
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}
         if self.server is None or at is None:
@@ -142,7 +142,7 @@ class HostedRelay:
 
 
 def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
-    """Returns the bytes of log from an Lsn to the end."""
+    """Returns the number of bytes of log from an Lsn to the end."""
     if at.log_index == end.log_index:
         return max(0, end.offset - at.offset)
     sizes = {Position(name, 0).log_index: size for name, size in logs}

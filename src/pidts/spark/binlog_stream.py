@@ -122,7 +122,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Decodes a partition's rows in a worker."""
+        """Decodes a partition's rows in a Spark task."""
         return TaskReader().read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:

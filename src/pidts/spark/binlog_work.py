@@ -30,7 +30,7 @@ class BinlogWork(InputPartition):
 
 
 class TaskReader:
-    """The part of a reader that a worker needs."""
+    """The part of a reader that a Spark task needs."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields one task's rows."""

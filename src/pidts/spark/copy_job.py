@@ -54,7 +54,9 @@ More threads would wait for the interpreter's lock: a thread has it for two fift
 of the time it waits for a server.
 """
 _MANY = 80
-"""Spark starts for this many times `direct-rows`: the driver copies them in about twice the time of Spark's start."""
+"""Spark starts if more rows than `direct-rows` times this are to be copied. The driver copies so many rows in about
+twice the time of Spark's start.
+"""
 _WHILE_SPARK_STARTS = 200_000
 """The most rows that the driver reads at once while Spark starts, so that Spark does not have to wait for long."""
 _MOST_PAUSE = 2.5
@@ -141,7 +143,7 @@ class CopyRunner:
             spark.begin()
             most = min(_WHILE_SPARK_STARTS, most or _WHILE_SPARK_STARTS)
         elif is_driver and any(request.mode is not CopyMode.NEW or request.waits for request in requests):
-            # The rows wait for the batch that settles the request, and a batch with too many rows is a Spark job.
+            # The rows wait for the batch that settles the request. If these are too many, that batch is a Spark job.
             waiting = max(1, self._direct_rows // 2)
             most = min(waiting, most or waiting)
         cuts = self._cutter.cut(context, requests, batch, most)

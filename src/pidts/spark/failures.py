@@ -65,7 +65,7 @@ def _kind(error: PidtsError) -> str:
 def restored(error: Exception) -> Exception:
     """Returns the error of PiDTS that is inside a Spark exception.
 
-    If there is none, returns an error with Spark's text for a retry.
+    If there is none, returns a `Transient` with Spark's text.
 
     An exception that comes neither from PiDTS nor from Spark is a fault of the program, and is returned unchanged.
     """

@@ -128,7 +128,7 @@ class SparkOnDemand:
         return error
 
     def used(self) -> None:
-        """Notes that something has used Spark until now, perhaps for longer than it is kept without use."""
+        """Notes that Spark was in use until now. Otherwise the duration of the use would count as time without use."""
         self._quiet_at = time.monotonic() + _QUIET_SECONDS
 
     def rest(self) -> None:

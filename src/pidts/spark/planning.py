@@ -66,7 +66,8 @@ class Planner:
     def _has_news(self) -> bool:
         """Whether the relay has other entries than at the last call.
 
-        Only this call finds a new segment that has no entries yet, whose growth `stamp` shows from then on.
+        This also makes the reader find a new segment of the relay, even one without entries. Only after that does
+        `stamp` show the growth of the segment.
         """
         before, self._received = self._received, self._relay.received
         return self._received != before

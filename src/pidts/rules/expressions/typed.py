@@ -1,4 +1,4 @@
-"""Adds the types of a table's columns to an expression. Refuses the expression if its value is not exact then."""
+"""Adds the types of a table's columns to an expression. Refuses it if its value would not be exact with them."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _is(*, wanted: bool) -> Callable[[Expr], Expr]:
 def _between(value: Expr, low: Expr, high: Expr) -> Expr:
     """Returns BETWEEN as two comparisons.
 
-    Servers compare all three values by one rule, so both must have the same rule.
+    Servers compare all three values by one rule, so both comparisons must have the same rule.
     """
     _must_not_be_json("BETWEEN", value, low, high)
     if Family.NULL not in (low.family, high.family, value.family) and (

@@ -179,7 +179,7 @@ class Weights:
         return replaced(values, self._first)
 
     def folded_text(self, text: str) -> str:
-        """Returns the same for one text."""
+        """Does for one text what `folded` does."""
         return "".join(chr(self._first[ord(sign)]) for sign in text)
 
     @cached_property
