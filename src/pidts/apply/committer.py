@@ -81,7 +81,7 @@ class Committer:
         """The rules under which the target may itself compare rows, while it writes them."""
         self._session: TargetSession | None = None
         self._left: dict[int, Checkpoint] = {}
-        """The row of each worker as this committer has left it; none after an error."""
+        """The checkpoint row of each worker as this committer has left it; none after an error."""
         self._trips = 0
         """The number of the session's round trips so far."""
         self.times = CommitTimes()

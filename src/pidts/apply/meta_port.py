@@ -85,7 +85,7 @@ class JournalRecord(Protocol):
     """The schema changes that were begun on this target."""
 
     def read(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
-        """Returns the schema change at `lsn`, if it was begun."""
+        """Returns the schema change at `lsn`; None if it was not begun."""
 
     def write(self, journal: DdlJournal) -> None:
         """Inserts or overwrites the entry of a schema change."""
@@ -147,7 +147,7 @@ class OrderRecord(Protocol):
         """Returns all ddl commands that were ever given, in log order."""
 
     def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
-        """Returns the ddl command for the change at this place."""
+        """Returns the ddl command for the change at this place; None if there is none."""
 
     def give(self, task: str, source: str, order: DdlOrder) -> None:
         """Saves a ddl command, which replaces an earlier one for the same change and gets the next number."""
@@ -242,7 +242,7 @@ class RangeOwnerRecord(Protocol):
         """Returns the same as `read`, also on a target where no task has run."""
 
     def lock(self, id_: str) -> RangeOwner | None:
-        """Returns the record of a range; nobody else changes it before the transaction ends."""
+        """Returns the record of a range, or None; nobody else changes it before the transaction ends."""
 
     def save(self, owner: RangeOwner) -> None:
         """Inserts or overwrites the record of a range."""

@@ -107,9 +107,10 @@ def apply_long(
     split_rows: int | None = None,
     tables: Collection[TableName] = (),
 ) -> Counts:
-    """Does the same as `apply` for changes that do not fit into memory. `split_rows` allows several transactions.
+    """Does what `apply` does, for changes that do not fit into memory.
 
-    `tables` are the tables with changes.
+    With `split_rows`, each part is a transaction of its own; large transactions of the log are cut into parts of so
+    many rows. `tables` are the tables with changes.
     """
     before, after = commit.before[worker], commit.after[worker]
     lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
@@ -162,7 +163,7 @@ def _committed(
     *,
     has_rows: bool,
 ) -> Counts:
-    """Commits one transaction's changes and returns their counts; no counts if it was committed before."""
+    """Commits one transaction's changes. Returns their counts; empty counts if they were committed before."""
     outcome = committer.commit(
         worker,
         expected,
@@ -193,7 +194,7 @@ def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
 
 
 def _copied(before: Checkpoint, after: Checkpoint) -> Collection[TableName]:
-    """Returns the source tables whose full copy is not complete before this batch, but complete after it."""
+    """Returns the source tables whose full copy is not complete before this batch, but is complete after it."""
     return _copying(before).keys() - _copying(after).keys()
 
 

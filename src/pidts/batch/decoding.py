@@ -48,7 +48,7 @@ _BLOB_BYTES = 8 << 20
 class SliceReader:
     """Reads slices of one relay and decodes them.
 
-    A decoder is kept from slice to slice. Only one thread may use it.
+    The decoder is kept from slice to slice. Only one thread may use a reader.
     """
 
     def __init__(self, relay: RelayReader) -> None:

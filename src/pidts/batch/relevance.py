@@ -70,7 +70,7 @@ class Meaning:
     """The work for rows of these tables. It is cached, since most transactions change the same tables."""
 
     def __call__(self, entry: LogEntry) -> Work:
-        """Returns the planner's description of an entry."""
+        """Returns what an entry of the log means for the planner."""
         transaction = entry.transaction
         if transaction.ddl is not None:
             work = self.of_statement(self._statement(transaction.ddl, transaction.ddl_schema))

@@ -62,7 +62,7 @@ class DueStatement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """Interprets a statement of the log for one attempt at it."""
+    """Interprets a statement of the log for one attempt to make its change."""
 
     due: DueChange
     order: DdlOrder | None
@@ -232,7 +232,8 @@ class Interpreter:
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
         """Returns the new structures on the target.
 
-        If there are several sources, each may compute a column of the same target table by a different expression.
+        With several sources, these are without expressions of columns: each source may compute a column of the same
+        target table by a different expression.
         """
         found = _target_tables(tables, rules)
         if len(self.sharing.groups.known.sources) > 1:

@@ -43,7 +43,7 @@ class Orders:
         return True
 
     def is_superseded(self, tried: DdlOrder | None) -> bool:
-        """Whether another ddl command can be read now: a command must take effect even while all attempts fail."""
+        """Whether a newer ddl command than `tried` can be read now; False if the target does not answer."""
         try:
             order = self._read()
         except Transient:

@@ -209,7 +209,7 @@ class _Main:
         return True
 
     def _keep(self) -> None:
-        """Makes the `kept` tables wait at this place.
+        """Makes the `kept` tables wait at the place that the walk has reached.
 
         If a due schema change has begun for all of its tables, these tables first pass it together.
         """

@@ -79,7 +79,7 @@ def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
 def _halved(
     batch: ChangeBatch, crossing: pa.UInt64Array, old: pa.UInt64Array, now: pa.UInt64Array, lack: Lacking | None
 ) -> tuple[pa.RecordBatch, pa.UInt64Array]:
-    """Returns the batch with each crossing update as a delete and an insert, and the bucket of each row."""
+    """Returns the batch with each update in `crossing` as a delete and an insert, and the bucket of each row."""
     crossing = crossing.cast(pa.int64())
     moments = pa.concat_arrays([pc.add(pc.multiply(pa.arange(0, len(batch), 1), 2), 1), pc.multiply(crossing, 2)])
     moments = moments.take(pc.sort_indices(moments))

@@ -29,7 +29,7 @@ SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema",
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """One list.
+    """One block-allow-list.
 
     Called with a table's name, it returns whether the table is replicated. An empty list takes every table.
     """

@@ -114,7 +114,7 @@ class HostedRelay:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """Returns what a query reports: the received place, the source's end of log, and the bytes from `at` to it."""
+        """Returns a query's report: the received place, the source log's end, and the bytes from `at` to that end."""
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}
         if self.server is None or at is None:

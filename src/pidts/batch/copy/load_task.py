@@ -127,7 +127,7 @@ class _Read:
 
 
 def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
-    """Returns the piece's rows; None if one transaction of the target reads and writes all of them."""
+    """Returns the piece's rows; None if they are read later, inside the target's transaction that writes them."""
     part = piece.range
     if part is None:
         return None

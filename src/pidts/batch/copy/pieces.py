@@ -27,7 +27,7 @@ _LOCK_SECONDS = 5
 _MOST_PER_THREAD = 4
 
 Ahead: TypeAlias = dict[tuple[Table, KeyValues | None, KeyValues | None], "Future[tuple[int, list[Range]]]"]
-"""The boundaries of ranges of about one size, which were found in advance."""
+"""The boundaries of ranges of about the same size, which were found in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class CutRequest:
     """The result of the request, if there is nothing to read."""
 
     def settled(self, context: JobContext, fetched: Sequence[Fetched]) -> None:
-        """Stores the results of the pieces for the planner."""
+        """Stores the result of the request, which sums up the results of its pieces, for the planner."""
         if self.result is not None:
             stage(context.staging, self.result)
             return
@@ -168,7 +168,7 @@ class _Lazy:
             self._session.close()
 
     def nothing(self, request: ChunkRequest, *, altered: bool = False) -> StagedChunk:
-        """Returns the result for a table that is empty, or has changed."""
+        """Returns the result if nothing is read: the table is empty or, with `altered`, its structure has changed."""
         here = log_end(self.session)
         (high,) = at(self._context, server_info(self.session).identity, here)
         return StagedChunk(request, high, 0, None, request.upto, is_last=not altered, altered=altered, low=high)
