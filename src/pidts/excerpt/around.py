@@ -109,7 +109,7 @@ class Around:
         return int.from_bytes(last.body[:8], "little", signed=True) if last.type == EventType.XID else None
 
     def statements(self, wanted: LogSelection, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
-        """Yields the statements in the range that the query shows."""
+        """Yields those statements in the range that the query shows."""
         for transaction in self._with_statements:
             commit = transaction.xa if transaction is self._stretch.commit else None
             begin = self._stretch.begin.offset if commit else transaction.begin.offset
@@ -168,14 +168,14 @@ class EventPlaces:
         return slice(int(self.at[first]), int(self.at[last]))
 
     def numbers(self, events: Numbers) -> Numbers:
-        """Returns the first eight bytes of these events' bodies: in an XID event, this is its number."""
+        """Returns the first eight bytes of these events' bodies: in an XID event, this is the XID."""
         places = np.minimum(self.at[events] + HEADER_SIZE, len(self._bytes) - 8)
         found: Numbers = self._bytes[places[:, None] + np.arange(8)].view("<i8")[:, 0]
         return found
 
 
 def _offsets(ends: Numbers, sizes: Numbers, begin: int) -> Numbers:
-    """Returns the places of events.
+    """Returns the place in the log file at which each event begins.
 
     An event's header has the low 32 bits of the place where the event ends. It has 0 if the event directly follows the
     previous event.

@@ -47,12 +47,12 @@ class LogInput(Protocol):
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Yields the present log again, from a place on, or from the beginning of the file that has this place."""
+        """Yields the log again up to its present end. It begins at the place, or at the beginning of its file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInput:
-    """A server's log, received as a replica does, up to its end or without an end."""
+    """A server's log, received as a replica receives it, up to the log's present end or without an end."""
 
     server: SourceConfig
     start: Point | None
@@ -64,7 +64,7 @@ class ServerInput:
         return self.server.source_id
 
     def blocks(self) -> Iterator[LogBlock]:
-        """Yields one burst after the other."""
+        """Yields what the server has sent, block by block."""
         if self.follow and self.start is None:
             with closing(connect(self.server)) as session:
                 begins = log_end(session)
@@ -95,7 +95,7 @@ class FileInput:
             yield from _of_file(path, self.say)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Reads the files again from a place. It reports no notes: the first reading has reported them."""
+        """Reads the files again from a place. Notes for the user are not repeated."""
         for path in self.paths[[log_name(path) for path in self.paths].index(place.file) :]:
             yield from _of_file(path, lambda _: None)
 
@@ -115,7 +115,7 @@ def server_blocks(
 
 
 def _whole(stream: BinlogStream) -> memoryview | None:
-    """Returns the next block. The pieces of a long event are joined."""
+    """Returns the next block; None if there is none now. The pieces of a long event are joined."""
     long = bytearray()
     while not stream.ended:
         if (block := stream.read_block()) is None:
@@ -143,8 +143,8 @@ def _of_file(path: Path, say: Callable[[str], None]) -> Iterator[LogBlock]:
 def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
     """Numbers the files that follow each other on standard input, since they have no names.
 
-    The end of a file may contain the next file's name (not after a crash). These names are not used: the first file's
-    name is not known, so they might not fit it.
+    The end of a file may contain the next file's name (not after a crash). These names are not used: the name of the
+    first file is not known, so its number might be larger than theirs.
     """
     number = 0
     for block in blocks:

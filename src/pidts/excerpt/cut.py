@@ -82,7 +82,7 @@ class LogSelection:
     def takes(self, transaction: Transaction) -> bool:
         """Whether the transaction has to be read.
 
-        This includes a statement that changed rows: it is reported as an error.
+        It has to be read, too, if a statement changed rows: this is reported as an error.
         """
         if transaction.ddl is None:
             return self.rows(transaction)

@@ -83,7 +83,7 @@ def is_packed(path: Path) -> bool:
 
 
 def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
-    """Returns files and the matches of patterns, in the order of their numbers."""
+    """Returns the files that the patterns name or match, in the order of the files' numbers."""
     return tuple(sorted({Path(name) for pattern in patterns for name in glob.glob(pattern) or [pattern]}, key=_order))  # noqa: PTH207 - may be absolute
 
 

@@ -74,7 +74,7 @@ class LogRange:
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change is in the range, if its transaction is: the start or the end may be the Lsn of one row."""
+        """Whether a change is in the range; its transaction is. The start or the end may be the Lsn of one row."""
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
         return not (isinstance(self.end, Lsn) and lsn > self.end)
@@ -132,7 +132,7 @@ class RangeFilter:
 
 
 def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
-    """Returns the goals that have not been reached with this transaction."""
+    """Returns the goals that are still to be reached after this transaction."""
     if not goals or not gtid:
         return goals
     came = parse_gtid(gtid)

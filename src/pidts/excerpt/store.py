@@ -1,4 +1,4 @@
-"""Fetches raw events of the log that is queried (the Spark source, `pidts events`), for each process that decodes them.
+"""Fetches raw events of a log that `pidts events` or the Spark source queries, for each process that decodes them.
 
 A log can be in a relay, in binary log files, or on the server. A `Span` names whole events in any of these three. The
 span is sent to a Spark task, and the task reads the bytes from the store.

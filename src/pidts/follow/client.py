@@ -80,7 +80,10 @@ class RelayClient:
         self._connection: HTTPConnection | None = None
 
     def more(self, has: IndexPrefix, wait: float) -> Answer:
-        """Returns the piece that follows the copy. The server waits up to `wait` seconds for log to send."""
+        """Returns the piece of the relay that follows what the copy has.
+
+        The server waits up to `wait` seconds for log to send.
+        """
         query = urlencode({**encode_prefix(has), "wait": wait})
         return self._answer(self._ask("GET", f"more?{query}"))
 

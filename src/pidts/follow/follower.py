@@ -46,7 +46,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _WAIT_SECONDS = 1.0
 _REPORT_SECONDS = 5.0
 _STRUCTURES_SECONDS = 2.0
-"""The interval, in seconds, of requesting structures that the server does not have yet."""
+"""The interval, in seconds, at which structures that the server did not have yet are requested again."""
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 

@@ -55,7 +55,7 @@ _LOG_BYTES = 16 << 20
 _INDEX_BYTES = 1 << 20
 _MOST_INDEX_BYTES = 64 << 20
 _BEGIN_SECONDS = 5.0
-"""The time that the server waits for a place of the log that a follower requests."""
+"""The time that the server waits until its relay has the place at which a follower wants to begin."""
 _BELL_SECONDS = 0.5
 _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "lag_seconds", "warning")
 """The fields of the replicator's status that followers can get only from the server."""
@@ -86,7 +86,7 @@ class ServedRelay:
         self._id = served.source.source_id
         self._folder = Folder.of(served.relay, self._id)
         self._prefixes: dict[tuple[int, int], int] = {}
-        """For each segment the checksum of its index up to the size that was sent last."""
+        """For each segment, the checksum of its index, up to the size that was sent last."""
         self._lock = threading.Lock()
         self._bell = threading.Condition()
         self._rings = 0
@@ -370,7 +370,8 @@ class ServedRelay:
         first = next(payloads(data), None)
         if first is None:
             return None
-        # Only the header is sent: so the copy's segment begins complete, however large its first entry is.
+        # Only the header is sent. So the follower can create the segment at once, even if its first entry is larger
+        # than a piece.
         return self._events(begin, len(MAGIC) + len(self._format(segment)), data[: first[0]])
 
     def _format(self, segment: int) -> bytes:

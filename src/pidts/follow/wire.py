@@ -99,7 +99,7 @@ def encode_prefix(has: IndexPrefix) -> dict[str, int | str]:
 
 
 def decode_prefix(parameters: Mapping[str, str]) -> IndexPrefix:
-    """Reads these parameters; raises ValueError or KeyError if they are wrong."""
+    """Reads the parameters that `encode_prefix` returns; raises ValueError or KeyError if they are wrong."""
     segment, log, index, crc = (int(parameters[name]) for name in ("segment", "log", "index", "crc"))
     if min(segment, log, index, crc) < 0 or max(segment, log, index, crc) >= 1 << 62:
         raise ValueError("a number is out of range")
@@ -112,7 +112,7 @@ def encode_error(error: PidtsError) -> dict[str, Any]:
 
 
 def decode_error(about: Any) -> PidtsError:
-    """Reads an error from this JSON; raises ValueError if the JSON is no error."""
+    """Reads an error from the JSON that `encode_error` returns; raises ValueError if the JSON is no error."""
     try:
         where = {name: value for name, value in dict(about["where"]).items() if name in Where.__slots__}
         kind = _KINDS[about["kind"]]

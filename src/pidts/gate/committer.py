@@ -43,9 +43,11 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 from pidts.time_spent import CommitTime, CommitTimes
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
-"""Returns rows of `transfer_data` in order, numbered after the given numbers: tables, each with its last numbers."""
+"""Yields rows of `transfer_data` in order, as tables, each with the numbers of its last row. The first row of all gets
+the numbers that follow the given ones.
+"""
 _ROWS, _BYTES = 20_000, 8 << 20
-"""The largest number of rows of one piece."""
+"""The most rows of one piece, and the most bytes."""
 _SHARED_ROWS = 2_500
 """Fewer rows than this are not divided between connections: to write them takes less time than the commit of each
 piece.
@@ -110,7 +112,7 @@ class ChannelCommitter:
         committer.
         """
         self.times = CommitTimes()
-        """The time of all commits so far."""
+        """The time that all commits so far have taken."""
 
     def commit(
         self,
@@ -209,7 +211,7 @@ class ChannelCommitter:
         return True
 
     def _wrote_ahead(self, own: Connected, expected: Lsn, make: Make) -> _Ahead | None:
-        """Writes the pieces of a large stretch on several connections; returns None if there is only one."""
+        """Writes the pieces of a large stretch on several connections; returns None if there is only one connection."""
         if self._channel.connections == 1:
             return None
         own.session.begin()

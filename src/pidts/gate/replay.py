@@ -196,7 +196,10 @@ def row_digest(row: Values | None) -> bytes:
 
 
 def follows(before: bytes, after: bytes) -> bool:
-    """Whether the image before a change may be the image after an earlier change. True if they have other columns."""
+    """Whether the image before a change may be the image after an earlier change.
+
+    True if the two have different columns: they cannot be compared then.
+    """
     if bool(before) is not bool(after):
         return False
     return before[:_SIZE] != after[:_SIZE] or before == after

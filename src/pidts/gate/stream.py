@@ -193,7 +193,10 @@ class ChannelStream:
         self._thread.start()
 
     def close(self) -> None:
-        """Lets the current commit finish, or leaves it to the server and the next run."""
+        """Lets the current commit finish.
+
+        If the process is going to end and the commit takes long, leaves it to the server and the next run.
+        """
         self._closed.set()
         patience = EndPatience(self._leaves, _LEAVE_SECONDS)
         while self._thread.is_alive() and not patience.is_over():

@@ -99,7 +99,10 @@ class Records:
         return replace(self, made=tuple(made))
 
     def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Yields the rows, numbered after these numbers: pieces, each with its last numbers."""
+        """Yields the rows in pieces, each with the numbers of its last row.
+
+        The first row gets the numbers that follow `last`.
+        """
         numbering, ends = Numbering(last), transaction_ends(self.entries)
         for records in self._unnumbered():
             rows, numbering = numbering.of(records, ends, self.instance_of)

@@ -235,7 +235,7 @@ class _Comparison:
 
 
 def _shard(owner: int, labels: Sequence[str]) -> str | None:
-    """Returns the owner's label: None if no such shard exists, empty if it is unknown or for a single table."""
+    """Returns the label of the shard with this number: None if none exists, empty if it is unknown or the only one."""
     if owner == NOBODY:
         return None
     return labels[owner] if owner >= 0 and len(labels) > 1 else ""

@@ -70,9 +70,9 @@ def compare_multisets(
 def _servers_sums(
     source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher
 ) -> tuple[Sum, Sum | None] | None:
-    """Returns the checksums of both servers; the target's checksum only if it has all changes.
+    """Returns the checksums of both servers; None in place of the target's checksum if the target lacks changes.
 
-    None if a server cannot compute one.
+    Returns only None if a server cannot compute a checksum.
     """
     table = matcher.table
     there = source.sum(table, _WHOLE) if target.has_sums else None
@@ -85,7 +85,7 @@ def _servers_sums(
 
 
 def _sums(source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher) -> tuple[Sum, Sum | None]:
-    """Reads both sides. Returns their checksums; the target's only if the target has all changes."""
+    """Reads both sides. Returns their checksums; None in place of the target's if the target lacks changes."""
     table = matcher.table
     there = _summed(matcher, source.all(table))
     if catch_up.behind(table.name, catch_up.place(table.name)):

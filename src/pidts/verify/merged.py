@@ -1,10 +1,10 @@
 """Tables of the target, each with the rows of one or more source tables: the members of its group.
 
-If `rank` and every server order the keys in the same way, as they order numbers, the members are compared together: a
-span has the rows of all members between two keys, and its checksum is the members' checksums added together. So the
-servers only compute checksums of equal rows, and send none of these rows, however many members there are. Each server
-orders keys of other types in its own way. Then one member is compared after the other, and each key is preceded by the
-member's number. No span of the target has the same rows as a member's span, so all rows are read.
+Some keys, such as numbers, have the same order on every server and in `rank`. With such keys, the members are compared
+together: a span has the rows of all members between two keys, and its checksum is the members' checksums added
+together. So the servers only compute checksums of equal rows, and send none of these rows, however many members there
+are. Each server orders keys of other types in its own way. Then one member is compared after the other, and each key is
+preceded by the member's number. No span of the target has the same rows as a member's span, so all rows are read.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class MergedCatchUp:
         self._groups = groups
 
     def settled(self, table: TableName) -> Mark:
-        """Returns the settled place of each source."""
+        """Returns a place in each source's log: rows that are read from now on contain all changes before it."""
         return tuple(catch_up.settled() for catch_up in self._groups()[table].catch_ups)
 
     def place(self, table: TableName) -> Mark:

@@ -3,7 +3,7 @@
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not arrive
                                                           part = '2': t_2 was dropped, and has left its rows
 
-If tables extract equal values, or different columns, the extracted columns do not distinguish these tables.
+The extracted columns do not distinguish tables whose values in them are equal, or tables that have different ones.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ NOBODY = -2
 
 @dataclass(frozen=True, slots=True)
 class RowOwners:
-    """The owners of the rows of one target table."""
+    """The rule that says to which member each row of one target table belongs."""
 
     columns: tuple[str, ...]
-    """The extracted columns; empty if they do not show the owner."""
+    """The extracted columns; empty if they do not show the member."""
     members: Mapping[tuple[str, ...], int]
 
     @classmethod
     def of(cls, extracted: Sequence[Mapping[str, str]]) -> RowOwners:
-        """Builds the owners from the values that each member's route extracts."""
+        """Returns the rule for the values that each member's route extracts."""
         columns = tuple(sorted(extracted[0])) if extracted else ()
         if any(tuple(sorted(one)) != columns for one in extracted):
             return cls((), {})
@@ -46,7 +46,7 @@ class RowOwners:
         return bool(self.columns) and set(self.columns) <= set(table.identity)
 
     def find(self, rows: pa.Table) -> list[int]:
-        """Returns the number of each row's member, or ANYBODY or NOBODY."""
+        """Returns the number of each row's member. It is ANYBODY if the member is unknown, NOBODY if none exists."""
         if not self.columns or not set(self.columns) <= set(rows.column_names):
             return [ANYBODY] * len(rows)
         extracted = zip(*(rows.column(name).to_pylist() for name in self.columns), strict=True)

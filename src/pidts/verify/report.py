@@ -40,7 +40,9 @@ class RowDifference:
     members: tuple[str, ...] = ()
     """In a merged table, the members that have the row."""
     shard: str | None = ""
-    """The table that, by its extracted columns, an extra row belongs to; None if no existing table has these values."""
+    """The source's table to which an extra row belongs, by the values of its extracted columns. None if no existing
+    table has these values.
+    """
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())

@@ -54,7 +54,8 @@ class Settled:
     members: tuple[tuple[int, ...], ...]
     """For each key, the numbers of the members that have it."""
     owners: tuple[int, ...]
-    """For each key that no member has, the number of the member that owns it (`RowOwners`); otherwise `ANYBODY`."""
+    """For each key that no member has, the number of the member to which it belongs (`RowOwners`); otherwise `ANYBODY`.
+    """
     waits: tuple[str, ...] = ()
     """The causes for which rows wait."""
 
@@ -162,7 +163,7 @@ def settle(
 
 
 def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> DifferenceKind | None:
-    """Returns the finding on a row if the comparison has stopped waiting for its pending changes.
+    """Returns the finding on a row if the comparison has stopped waiting for its pending changes; None if they came.
 
     A row that no member has may belong to any member, unless its key shows the member.
     """

@@ -132,7 +132,7 @@ class KeyedSource(Protocol):
         """Returns the name of each member, for people."""
 
     def owners(self, table: Table) -> RowOwners:
-        """Returns the rule that finds the owners of the target's rows."""
+        """Returns the rule that says to which member a row of the target belongs."""
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
         """Returns the rows of a member whose keys its server treats as equal to these, in any order."""
