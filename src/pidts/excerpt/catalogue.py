@@ -74,8 +74,9 @@ class Catalogue:
                 yield change
 
     def blocks_from(self, last: FileMark) -> Iterator[LogBlock]:
-        """Yields the server's log from the beginning of a file on; nothing if the file is purged, or is another
-        server's.
+        """Yields the server's log from the beginning of a file on.
+
+        Yields nothing if the file is purged, or is another server's.
         """
         if last.file not in self.files:
             return

@@ -39,7 +39,8 @@ def split(text: str, dialect: Dialect) -> list[str]:
     for token in tokens(text, dialect):
         ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
         if ends and start is not None:
-            # In a comment with code, `/*!40101 ... */`, the delimiters are no tokens, so they are kept as text.
+            # The delimiters of a comment with code, `/*!40101 ... */`, are no tokens. So each statement is a part of
+            # the text, which has them.
             parts.append(text[start : token.start])
         if ends:
             start, last = None, token.end

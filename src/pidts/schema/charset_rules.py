@@ -100,7 +100,7 @@ def _text_for(size: int, *, as_bytes: bool) -> Kind:
 
 
 def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
-    """Returns the type that MySQL 8.0 and later give a column if one statement redefines it as text and converts it.
+    """Returns the type that MySQL 8.0 and later give a column if one statement redefines it as text and has a CONVERT.
 
     Unless the statement says LONGTEXT, the result is the text type with room for the old column's characters.
     """

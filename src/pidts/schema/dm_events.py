@@ -1,4 +1,4 @@
-"""Names the kinds of change in a DDL as DM's event filters do.
+"""Names the kinds of change in a statement as DM's event filters do.
 
 DM splits a statement before it filters: each table of a DROP TABLE, each pair of a RENAME TABLE and each clause of an
 ALTER TABLE is a part with one kind. So a filter may remove some parts of a statement. Example: with `Ignore: [drop
@@ -220,7 +220,8 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
 def _column_event(table: Table | None, clause: _Definition, behind: Sequence[alter.Action], dialect: Dialect) -> str:
     """Returns the kind of a column's new definition.
 
-    `behind` has the clauses that follow it; the column's own keys are first.
+    `behind` has the clauses that follow the definition. The keys that the definition itself makes are the first of
+    them.
 
     If the structure before the statement is unknown, the kind is `alter table`, as in DM.
     """

@@ -1,4 +1,7 @@
-"""Targets that rows are written to: a picklable configuration whose `connect` returns a session of the port."""
+"""Targets that rows are written to.
+
+Each is a picklable configuration; its `connect` returns a session (`pidts.apply.port`).
+"""
 
 from pidts.target.hive import HiveTarget
 from pidts.target.iceberg import IcebergTarget

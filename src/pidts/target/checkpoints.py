@@ -33,7 +33,9 @@ class CheckpointRecord:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._saved: tuple[Checkpoint, tuple[Any, ...]] | None = None
-        """The checkpoint that was saved last, with its values: the next batch of a run begins with the same object."""
+        """The checkpoint that was saved last, with the values of its columns. They are kept, since the next batch of a
+        run begins with the same object.
+        """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
         """Returns the checkpoints of a task's workers without locking them."""
@@ -50,7 +52,7 @@ class CheckpointRecord:
         return _checkpoint(rows[0])
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:  # noqa: ARG002 - no row is advanced
-        """Returns False: the row is locked, read and saved."""
+        """Returns False, so the caller locks the row, reads it and saves it."""
         return False
 
     def save(self, checkpoint: Checkpoint) -> None:

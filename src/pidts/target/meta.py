@@ -63,7 +63,10 @@ class Rows:
 
 
 class SharedRecords:
-    """The records of all kinds of servers; the `meta` of each kind adds checkpoints, tombstones, moves and locks."""
+    """The records that are the same on all kinds of servers.
+
+    Each kind's `meta` adds checkpoints, tombstones, moves, locks.
+    """
 
     def __init__(self, run: Run, insert: Insert | None = None, behind: Behind | None = None) -> None:
         """`insert` is the server's fastest function for inserting many rows; None: statements with the rows' values.

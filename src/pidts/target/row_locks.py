@@ -142,7 +142,7 @@ class RowLockRecord:
         return found
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks of one table, which this transaction has locked and given a form."""
+        """Overwrites locks of one table. This transaction has locked them, and has given each a form."""
         for table in {one.table.name for one in locks}:
             old = self._some(task, source, table, [one.id for one in locks if one.table.name == table])
             self._remove_forms(task, source, old)
@@ -263,7 +263,7 @@ class RowLockRecord:
             self._run(sql, (task, source, *_pair(table), *part))
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the entries of other tasks for these keys."""
+        """Returns the early removals that other tasks have noted for these keys."""
         found = []
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):
             sql = (
@@ -274,7 +274,7 @@ class RowLockRecord:
         return [EarlyRemoval(key, other, int(at)) for key, other, at in found]
 
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the entries of all tasks for these keys."""
+        """Returns the early removals that any task has noted for these keys."""
         found = []
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):
             sql = (
@@ -285,8 +285,8 @@ class RowLockRecord:
         return [EarlyRemoval(key, task, int(at)) for key, task, at in found]
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks may have made an entry for the table with this time, a later time, or an unknown time."""
-        # No index has the times. If there are many records, only some are read, and the others count as recent.
+        """Whether a task may have noted an early removal in this table, at `since` or later, or at an unknown time."""
+        # No index has the times. If there are many early removals, only some are read, and the others count as recent.
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at = 0 THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
@@ -296,7 +296,7 @@ class RowLockRecord:
         return bool(int(recent)) or int(count) >= _MOST_LOOKED_THROUGH
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Removes the entries of all tasks for these keys."""
+        """Removes the early removals that any task has noted for these keys."""
         if not self._has_notes():
             return
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):

@@ -150,7 +150,7 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
 def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
     """Returns each table's name before and after the whole statement.
 
-    It renames pair by pair, and a swap has three pairs.
+    The statement renames pair by pair, and a swap has three pairs.
     """
     firsts: dict[TableName, TableName] = {}
     for old, new in pairs:
@@ -161,7 +161,7 @@ def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
 def _is_known(was: Role, becomes: Role) -> bool:
     """Whether a rename belongs to the part on real tables.
 
-    If a real table becomes trash, the rename does not belong to it.
+    If a real table becomes trash, the rename does not belong to this part.
     """
     if was is Role.REAL:
         return becomes is not Role.TRASH

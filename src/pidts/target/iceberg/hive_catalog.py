@@ -208,7 +208,7 @@ def _columns(metadata: TableMetadata) -> list[Any]:
 
 @contextmanager
 def _mapped(table: TableName | None) -> Iterator[None]:
-    """Converts errors: the outcome of a call is unknown, or another program was faster."""
+    """Converts errors to the product's own: after them, another attempt may help."""
     try:
         yield
     except (TTransportException, OSError) as error:

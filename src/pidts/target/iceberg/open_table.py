@@ -62,7 +62,9 @@ class OpenTable:
         self.prepared: list[DataFile] = []
         """Data files that this transaction has already written; their rows are not read before the transaction ends."""
         self.loaded: list[Written] = []
-        """The rows of `prepared`, if the table has a key: other sessions may load rows with the same keys meanwhile."""
+        """The rows of `prepared`, if the table has a key: they are compared with rows that other sessions load
+        meanwhile.
+        """
         self._is_cleared = False
         """Whether all rows of `base` are removed, including rows that other sessions add meanwhile."""
 
@@ -127,8 +129,8 @@ class OpenTable:
     def rebased(self, base: Snapshot) -> OpenTable:
         """Returns the loaded rows on top of another snapshot of the same structure.
 
-        Raises if that snapshot has one of these rows. If the transaction has removed all rows, it also removes the rows
-        of the other snapshot.
+        Raises if a row that the other snapshot has gained has the same key as one of these rows. If the transaction has
+        removed all rows, it also removes the rows of the other snapshot.
         """
         table = OpenTable(base, self._on_unreal)
         if self._is_cleared:

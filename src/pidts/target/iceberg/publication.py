@@ -50,7 +50,10 @@ _log = structlog.get_logger(__name__)
 
 
 def publish(session: IcebergSession, server: ServerCatalog, *, whole: bool = False) -> bool:
-    """Publishes what has changed, or compares all tables with the server; returns whether no table has a problem."""
+    """Publishes the tables whose state has changed; returns whether no table has a problem.
+
+    With `whole`, all published tables are compared with the server.
+    """
     record = ServerRecord(session)
     with session.locked("publish", server.place, everywhere=True):
         if any(one.next for one in record.entries(server.place).values()):

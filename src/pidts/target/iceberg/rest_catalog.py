@@ -302,7 +302,7 @@ def _remove(client: _Client, name: TableName) -> None:
 
 @contextmanager
 def _mapped(table: TableName | None) -> Iterator[None]:
-    """Converts errors: the outcome of a call is unknown, or another program was faster."""
+    """Converts errors to the product's own: after them, another attempt may help."""
     try:
         yield
     except RequestException as error:

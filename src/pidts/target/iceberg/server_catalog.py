@@ -1,6 +1,6 @@
 """The catalog of a server, to which the tables of a warehouse are published.
 
-`ServerCatalog` is the port. This module decides for all servers what they should know of a table.
+Each kind of server implements `ServerCatalog`. What such a catalog should know of a table is decided here for all.
 """
 
 from __future__ import annotations

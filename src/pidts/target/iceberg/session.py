@@ -1,4 +1,4 @@
-"""One connection to a warehouse, which implements the port."""
+"""One connection to a warehouse, as a session of a target (`pidts.apply.port`)."""
 
 from __future__ import annotations
 
@@ -211,7 +211,10 @@ class IcebergSession(CatalogConnection):
         self._open.clear()
 
     def _notes(self, table: OpenTable) -> dict[str, str]:
-        """Returns the task's place for a snapshot's summary: its own checkpoint, or the one before."""
+        """Returns the task's place for a snapshot's summary.
+
+        It is that of the checkpoint which the transaction saves, or else that of the table's previous snapshot.
+        """
         saved = self.meta.checkpoints.saved
         if saved is None:
             current = table.base.metadata.current_snapshot()

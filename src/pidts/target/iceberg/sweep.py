@@ -178,7 +178,7 @@ def _remove_orphans(session: CatalogConnection, place: str, needed: Needed) -> i
 def _add_current(session: CatalogConnection, folder: str, needed: Needed) -> None:
     """Adds the files that the tables in a folder need now.
 
-    There are several if another catalog name also has a table there.
+    A folder has several tables if another catalog name also has a table there.
     """
     for location, metadata in _tables(session, folder):
         needed.add(location, metadata)

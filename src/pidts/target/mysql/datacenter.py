@@ -154,7 +154,7 @@ class Datacenter:
             after, upto = (after, last - 1) if backwards else (last, upto)
 
     def records(self, ids: Sequence[int]) -> Sequence[tuple[Any, ...]]:
-        """Returns the records with these ids, in the same form."""
+        """Returns the records with these ids, in the form of `pages`."""
         marks = ", ".join(["%s"] * len(ids))
         return self._session.rows(
             f"SELECT id, tid, dbname, tablename, instance_name, optype, data FROM {self._data} WHERE id IN ({marks})",

@@ -28,7 +28,9 @@ perhaps a text.
 _ENDING = bytes(32)
 """Put after a packet, so that no number in it can reach beyond the end."""
 _WIDTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
-"""For the first byte of a length-encoded number the number of bytes after it; other first bytes are the number."""
+"""The first byte of a length-encoded number, with the number of bytes after it. Any other first byte is the number
+itself.
+"""
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 

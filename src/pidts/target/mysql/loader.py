@@ -114,7 +114,10 @@ class Loader:
         return sum(sizes) <= self._largest
 
     def _judge(self, plan: Plan, sent: int, added: int) -> None:
-        """Decides by the server's warnings about skipped rows; MySQL 5.6 skips rows without a warning."""
+        """Raises `_There` if rows were skipped, and `Halted` if a warning has another cause.
+
+        MySQL 5.6 skips without a warning.
+        """
         said = self._warnings()
         others = [(number, text) for number, text in said if number not in DUPLICATE]
         if added < sent and not others:

@@ -50,7 +50,9 @@ class Reader:
         only: Mapping[str, str] | None,
         by_key: bool = False,
     ) -> pa.Table:
-        """Reads the rows with these identities, or the next rows after an identity. `only` restricts the rows.
+        """Reads the rows with these identities, or the next rows after an identity.
+
+        `only` has values that columns of the rows must have.
 
         `lock` locks these rows until the transaction ends. `by_key`: the identity is the primary key, and its index has
         to be used. Otherwise MySQL scans a small table for a long list of keys, and locks all rows that it scans: two
@@ -191,7 +193,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _sent(column: Column) -> str:
-    """Returns an expression that the session sends as UTF-8 if it is text; otherwise as `_selected` does."""
+    """Returns an expression that the session sends as UTF-8 if it is text; otherwise the expression of `_selected`."""
     kind = column.type.kind
     is_plain = column.type.is_text or kind in _PARSERS or kind is Kind.DECIMAL
     return identifier(column.name) if is_plain else _selected(column)

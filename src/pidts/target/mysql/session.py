@@ -1,4 +1,4 @@
-"""One connection to MySQL, MariaDB or TiDB, which implements the port."""
+"""One connection to MySQL, MariaDB or TiDB, as a session of a target (`pidts.apply.port`)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class MySqlSession(MySqlConnection):
 
         Some transactions of TiDB check keys only later.
 
-        A table with an identity has a unique key over it; other tables are not written.
+        On the target, an identity always has a unique key: a table without one is refused as a misfit.
         """
         return not self.server.tidb
 

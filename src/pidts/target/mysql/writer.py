@@ -152,7 +152,10 @@ class Writer:
                 self._upsert_later(plan, sql, update)
 
     def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
-        """Writes the few rows with an enum's index 0 without strict mode, which refuses it, and reads every warning."""
+        """Writes the few rows with an enum's index 0.
+
+        Strict mode would refuse them, so it is off, and each warning is read.
+        """
         name = str(plan.table.name)
         self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
         self._exchange.later(

@@ -228,7 +228,7 @@ class _Alter:
     def _goes(self, index: PgKey) -> bool:
         """Whether this statement drops the index, or drops or renames one of its columns.
 
-        `_found` has the state before.
+        `_found` is the table before the statement.
         """
         return (index.primary and self._rekeys) or index.name in self._gone or not self._left.isdisjoint(index.columns)
 

@@ -15,7 +15,9 @@ _DIGITS, _BITS = 15, 60
 _FRACTIONS = 6
 _SECONDS = len("2024-02-29 12:34:56.")
 _NO_TEXT = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.GEOMETRY, Kind.VECTOR})
-"""Types that PostgreSQL prints in another way than MySQL: floating point numbers."""
+"""Types that PostgreSQL prints in another way than MySQL: floating point numbers, and types that consist of such
+numbers.
+"""
 
 
 def row_sum(

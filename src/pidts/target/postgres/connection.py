@@ -84,7 +84,7 @@ class PostgresConnection:
         return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8")[0][0])
 
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
-        """Begins a transaction. Autocommit is on, so only these statements begin and end transactions."""
+        """Begins a transaction. Autocommit is on, so no other statement begins one."""
         if not self.driver.closed and self.in_transaction():
             raise Halted(
                 "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"

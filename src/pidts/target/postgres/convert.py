@@ -49,9 +49,9 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
 
 
 def _chosen(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion if the task chooses one of the types: "" if it is not possible.
+    """Returns the conversion if the task file chooses one of the two types (`pidts.types`); "" if it is not possible.
 
-    None: the usual conversion.
+    None means the usual conversion.
 
     A number other than 0 and 1 cannot become a boolean.
     """

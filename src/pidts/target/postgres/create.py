@@ -100,7 +100,7 @@ def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
 
 
 def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
-    """Returns statements for an index; the identity is the primary key, which is created with the table."""
+    """Returns statements for an index, and notes. The identity is the primary key, which is created with the table."""
     if key.columns == table.identity and (key.primary or key.unique):
         return [], _caseless(table, key)
     if key.primary:
@@ -163,7 +163,7 @@ def _counted(table: str, column: str, counter: str) -> str:
 
     It never moves it down: other sessions may have inserted rows.
 
-    Negative values do not come from the counter.
+    Negative values do not count: they do not come from the counter.
     """
     return (
         f"SELECT pg_catalog.setval({literal(counter)}, h.value::bigint) "

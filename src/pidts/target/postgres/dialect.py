@@ -143,7 +143,7 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
 
 
 def is_left_out(column: Column) -> bool:
-    """Whether PostgreSQL cannot store the default; zero and partial dates become NULL here."""
+    """Whether PostgreSQL cannot store the default. False for dates: a date that it cannot store becomes NULL."""
     is_constant = not isinstance(parse_default(column.default), Now | Expression | None)
     return is_constant and column.type.kind not in _DATED and default_clause(column)[0] is None
 

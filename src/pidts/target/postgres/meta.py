@@ -33,7 +33,7 @@ _ADVANCE = (
     "AND batch = %s AND lsn = %s AND gtid = %s AND log_position = %s AND copy_progress = %s AND epoch = %s "
     "RETURNING 1) SELECT 1 / count(*) FROM saved"
 )
-"""The same, if the row has these values."""
+"""As `_SAVE_CHECKPOINT`. It also fails if the row no longer has the values that this run has left in it."""
 
 _DIVISION_BY_ZERO = "22012"
 

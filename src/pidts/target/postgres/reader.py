@@ -112,8 +112,8 @@ def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> H
     """Returns the error for the first row with an infinite date or time; None if there is none.
 
     After a failed query the server answers no query in the same transaction, so this function ends the transaction
-    first. The function then begins another transaction and makes it fail. The caller does not know that its transaction
-    has ended, and its next writes must not be committed without its earlier ones.
+    first. The function then begins another transaction and makes it fail, since the caller does not know that its
+    transaction has ended: its next writes must not be committed without its earlier ones.
     """
     with mapped(str(table.name)):
         connection.execute("ROLLBACK")

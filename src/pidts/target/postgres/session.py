@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, which implements the port."""
+"""One connection to PostgreSQL, as a session of a target (`pidts.apply.port`)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PostgresSession(PostgresConnection):
         return self._writer.can_expect(table)
 
     def refuses_known_keys(self, table: Table) -> bool:
-        """Whether a plain INSERT refuses each row whose key exists: inheriting tables may also have rows of a table."""
+        """Whether a plain INSERT refuses each row whose key exists. It would not see keys in inheriting tables."""
         return self._writer.can_expect(table)
 
     def load(self, table: Table, rows: pa.Table) -> bool:

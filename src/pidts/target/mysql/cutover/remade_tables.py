@@ -62,9 +62,9 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
     """Whether the target's table may get the key or the partitions.
 
-    A unique key or partitions that the table has are kept.
+    Not if the table already has a unique key of this name, or partitions: they are kept.
 
-    A directory or tablespace in the source's clause exists only on the source's machine.
+    Nor if the source's clause names a directory or tablespace, which exists only on the source's machine.
     """
     if isinstance(wanted, SpecialKey):
         return not session.server.tidb and all(int(non_unique) for _, _, non_unique in _key_there(session, wanted))
