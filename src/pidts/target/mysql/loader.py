@@ -114,7 +114,7 @@ class Loader:
         return sum(sizes) <= self._largest
 
     def _judge(self, plan: Plan, sent: int, added: int) -> None:
-        """Raises `_There` if rows were skipped, and `Halted` if a warning has another cause.
+        """Raises `_There` if rows were skipped as duplicates, else `Halted`.
 
         MySQL 5.6 skips without a warning.
         """
