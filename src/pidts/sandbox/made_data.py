@@ -16,7 +16,7 @@ from pathlib import Path
 
 FOLDER = "PIDTS_SANDBOX_DATA"
 _OF_ONE_SERVER = ("auto.cnf",)
-"""The file with MySQL's identity: two servers must not have the same identity. Keys in the data are shared."""
+"""The file with MySQL's identity, which a copy must not have: each server needs its own. They share all keys."""
 
 
 def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
@@ -41,5 +41,5 @@ def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
 
 
 def _copy(here: Path, there: Path) -> None:
-    """Copies files with their owners and with their holes, since logs are large and empty."""
+    """Copies files with their owners. Holes are not filled: a new server's logs are large, and consist of holes."""
     subprocess.run(["cp", "-a", "--sparse=always", str(here), str(there)], check=True)

@@ -39,7 +39,7 @@ def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], m
 def fitting_structure(
     config: TaskConfig, target: TargetSession, other_parts: Sequence[TaskConfig], group: Sequence[Shard]
 ) -> Table:
-    """Returns the structure of a shard group's merged table, if some shards of the group have begun.
+    """Returns the structure of a shard group's merged table. Some shards of the group have begun.
 
     Raises `ShardAhead` if a table of this source does not fit yet, but fits the structure that a table already has on
     another source's server. Refuses the start if the table fits no such structure.

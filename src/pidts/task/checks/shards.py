@@ -266,9 +266,9 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
 
     A task in pessimistic mode that ran in optimistic mode before may have such shards. The start is not refused, since
     their rows fit. But the next schema change of the other shards does not wait for such shards
-    (`pidts.shards.decide`), although in pessimistic mode an operator expects it. A shard that has missed an unlocked
-    change is not reported, since the other shards do wait for it. The compared structures are those at the checkpoints
-    on the target, not the present structures on the servers.
+    (`pidts.shards.decide`), although in pessimistic mode an operator expects it. A shard is not reported if an operator
+    has let a change run without it (`pidts ddl unlock`), since the other shards do wait for it. The compared structures
+    are those at the checkpoints on the target, not the present structures on the servers.
     """
     recorded = target.meta.structures.load(task, OfGroups())
     known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}

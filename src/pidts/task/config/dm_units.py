@@ -35,7 +35,7 @@ class Syncing:
     workers: int = 1
     safe_mode: bool = False
     safe_start: bool = True
-    """Whether log that may have been applied before the task's first start is written in safe mode."""
+    """Whether changes that the target may have had before the task's first start are written in safe mode."""
     batch_rows: int = _LIMITS.row_events
     batch_bytes: int = _LIMITS.bytes
 

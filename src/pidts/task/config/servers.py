@@ -147,7 +147,7 @@ class TargetSpec:
     metastore: str = ""
     """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
     keeps_changes: bool = False
-    """Whether a table of all changes is also published for each table."""
+    """Whether each table also gets a change table, which has all its changes and is published, too."""
 
     @property
     def place(self) -> str:

@@ -86,11 +86,11 @@ class TaskConfig:
     source.
     """
     limits: Limits
-    """The limits of a batch and of its part of the copy."""
+    """The limits of a batch, and of the rows that the copy reads for it."""
     safe_mode: bool
     """Whether safe mode is on: rows that collide with a written row are removed, even rows with another key."""
     safe_start: bool
-    """Whether safe mode is used for log that may have been applied before the first start, even without `safe_mode`."""
+    """Whether changes that the target may have had before the first start are written in safe mode in any case."""
     version_column: str
     """The column that shows whether an event is older than the target's row; empty if there is none."""
     on_divergence: OnDivergence
@@ -152,7 +152,10 @@ class TaskConfig:
 
     @property
     def returns_to(self) -> str:
-        """Returns the target's zone if removals that its own changes have caused return to it; otherwise empty."""
+        """Returns the target's zone if versions decide between zones, otherwise an empty text.
+
+        Removals of rows that this zone's own changes have caused return to it (`pidts.apply.rows.convergence`).
+        """
         return self.zones.target if self.zones.converges else ""
 
     @property
@@ -357,11 +360,11 @@ def _part(
 
 
 def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
-    """Returns one worker if versions decide between zones.
+    """Returns the number of workers: one if versions decide between zones, otherwise `asked`.
 
-    The workers lock the gaps between keys, and new rows of several workers go into the same gap, at the end of the
-    table. After a deadlock, a worker repeats its transaction. So two workers that add rows are slower than one, and
-    eight are even slower.
+    If versions decide, the workers lock the gaps between keys, and new rows of several workers go into the same gap, at
+    the end of the table. After a deadlock, a worker repeats its transaction. So two workers that add rows are slower
+    than one, and eight are even slower.
     """
     if zones.converges and asked > 1:
         ours.note("conflict", f"one worker writes, and not {asked}: they would wait for each other's new rows")
@@ -372,10 +375,10 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
 def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:
     """Reads `on-divergence`.
 
-    Locks are refused with a version column, because the column decides which rows are written, and for merged tables,
-    because rows move between them. Between zones the default is to lock: a row that differs was mostly written in both
-    zones, and one of the two writes would be overwritten. If versions decide between zones, only rows of tables without
-    a version are locked.
+    Locks are refused in two cases: with a version column, since the column decides which rows are written; and for
+    merged tables, since a row may move from one shard to another. Between zones the default is to lock: a row that
+    differs was mostly written in both zones, and one of the two writes would be overwritten. If versions decide between
+    zones, only rows of tables without a version are locked.
     """
     key = "on-divergence"
     has_versions = bool(ours.text("version-column", "")) and not zones.converges

@@ -118,7 +118,9 @@ def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
 
 
 def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[Direction, ...]:
-    """Returns a direction for each feed: first those that copy rows, each after the one that copies to its source.
+    """Returns a direction for each feed. Directions that copy rows come first.
+
+    If one of these copies rows to a zone, and another one copies them on from there, it comes before the other one.
 
     `first` is a zone that has all rows at the beginning.
     """

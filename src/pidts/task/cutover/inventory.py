@@ -154,7 +154,7 @@ def _with_statement(part: TaskConfig, left: LeftBehind, target: TargetSession) -
 
 
 def _is_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:
-    """Whether the target has the same column definition, key or partitions."""
+    """Whether the target has the column definition, the key or the partitions that the source has (`one`)."""
     if isinstance(target, MySqlSession) and (special := special_part(part, one, target)) is not None:
         return not remade_tables.is_needed(target, special)
     if one.kind not in {GENERATED, DECLARED} or one.table_name is None:

@@ -162,7 +162,7 @@ def source_id_of(host: str, port: int) -> str:
 
 
 def task_name_of(tables: Sequence[SeenTable]) -> str:
-    """Returns the task's name: the name of the schema, if there is only one schema."""
+    """Returns the task's name: the name of the schema if there is only one schema, otherwise `sync`."""
     schemas = _schemas(tables)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", schemas[0]).strip("-") if len(schemas) == 1 else ""
     return name or "sync"

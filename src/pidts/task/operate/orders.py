@@ -222,7 +222,7 @@ class TaskOrders:
         return [load_held_tables(self._target, part) for part in self._parts.values()]
 
     def with_backlogs(self, standing: Sequence[BlockedChange]) -> list[BlockedChange]:
-        """Returns the changes with their backlogs, if the relay is on this machine."""
+        """Returns the changes with their backlogs; a backlog is None if its relay is not on this machine."""
         found = dict(enumerate(standing))
         for source, part in self._parts.items():
             mine = [number for number, one in found.items() if one.source == source and one.is_blocked and one.tables]
@@ -249,7 +249,7 @@ class TaskOrders:
             yield self._change_at(source, lsn, changes.get(lsn), orders.get(lsn))
 
     def _with_position(self, halt: Halt, source: str) -> Halt:
-        """Returns the halt with its binlog position, if the relay on this machine knows it."""
+        """Returns the halt with its binlog position; unchanged if this machine has no relay that knows the position."""
         if halt.position:
             return halt
         config = self.part(source)

@@ -55,7 +55,10 @@ def demand_startable(config: TaskConfig) -> None:
 
 
 class CutoverWatch:
-    """Checks once a second whether the task is being cut over. Its connection also shows that this run works."""
+    """Checks once a second whether the task is being cut over.
+
+    Its connection also shows on the target that this run works (`pidts.task.operate.presence`).
+    """
 
     def __init__(
         self, config: TaskConfig, target: Target, also: Callable[[TargetSession], None] = lambda _: None

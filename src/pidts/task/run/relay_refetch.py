@@ -29,8 +29,9 @@ _log = structlog.get_logger(__name__)
 _CORRUPT = "relay-corrupt"
 """The replicator also reports this code. It is a separate process and cannot say more."""
 _PASSING = 5
-"""The largest number of successive times at which the check finds no damage because another task of this relay has
-repaired it.
+"""How often in a row the check may find no damage, because another task of this relay has repaired it.
+
+After that, the error ends the attempt.
 """
 _JUST = 60.0
 

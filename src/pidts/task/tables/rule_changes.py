@@ -125,9 +125,10 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
 def with_own_rows_only(
     config: TaskConfig, target: TargetSession, fits: Sequence[Fit], tables: Mapping[TableName, Table]
 ) -> list[Fit]:
-    """Returns the fits, with a repair that is limited to the rows of a shard if the target's key identifies these rows.
+    """Returns the fits; the repair of some of them is limited to the rows of their shard.
 
-    The repair cannot be limited if there is a version column, because removing a row needs the row's version.
+    This is so if the target's key shows which rows these are. With a version column no repair is limited, because
+    removing a row needs the row's version.
     """
     rules = replace(config.rules, keyed=keyed_targets(target, config.rules, tables.values()))
     found = []
