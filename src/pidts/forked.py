@@ -143,7 +143,7 @@ class ForkedProcess:
 
 
 class Forker:
-    """The interface of other processes to a process that forks; any thread may use it."""
+    """Asks the forker for processes, over the connection to it; any thread may use this object."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests

@@ -54,7 +54,7 @@ class Address:
 
 
 def source_address(url: str, environ: Mapping[str, str]) -> Address:
-    """Parses `mysql://user@host:port/`. Looks for the password where `pidts events` does."""
+    """Parses `mysql://user@host:port/`. The password comes from the URL or a variable that it names, or MYSQL_PWD."""
     config = server_of(url, environ)
     written = SourceConfig.from_url(url).password
     return Address(

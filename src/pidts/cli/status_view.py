@@ -231,7 +231,7 @@ def _rows(table: TableProgress) -> str:
 
 
 def _place(source: SourceStatus, lsn: Lsn) -> str:
-    """Returns the Lsn, with file and offset if no failover lies between it and the checkpoint."""
+    """Returns the Lsn as text. If no failover lies between it and the checkpoint, adds its log file and byte."""
     position, applied = source.position, source.applied_lsn
     if lsn == applied:
         return f"{position or '-'}, Lsn {lsn}"

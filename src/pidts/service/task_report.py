@@ -15,7 +15,7 @@ from pidts.task.operate.progress import Progress, TableProgress
 
 _SECONDS: Final = 0.5
 _AT_LEAST_SECONDS: Final = 5.0
-"""The interval at which a report is written even if only clocks have moved."""
+"""The interval at which a report is written even if nothing but times has changed in it."""
 _TABLES: Final = 1000
 
 
@@ -129,7 +129,7 @@ def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Ca
 
 
 def _differ(one: Progress, other: Progress | None) -> bool:
-    """Whether more than clocks has changed between two snapshots."""
+    """Whether two snapshots differ in more than times and rates."""
     if other is None:
         return True
     return (one.stage, one.message, one.rows, one.batches, one.halted, one.locked, one.tables) != (

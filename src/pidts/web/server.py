@@ -93,7 +93,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Returns whether to end. Uvicorn calls this method ten times a second."""
+        """Returns whether the server has to end. Uvicorn calls this method ten times a second."""
         return await super().on_tick(counter) or self._stop.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -112,7 +112,10 @@ def address(listener: socket.socket, place: Listening) -> str:
 
 
 def listening_socket(place: Listening) -> socket.socket:
-    """Returns a socket bound to the service's address. Without this address, a service starts no task."""
+    """Returns a socket bound to the service's address.
+
+    Raises if the address cannot be used; then the service starts no task.
+    """
     try:
         found: Any = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
         family, _, _, _, at = found

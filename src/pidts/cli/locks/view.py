@@ -113,7 +113,7 @@ class Resolved:
     """
 
     def __init__(self, found: Iterable[Outlook], *, as_json: bool, places: Sequence[tuple[str, str]] = ()) -> None:
-        """Takes all rows; `places` has, for each row, its zone and the zone from which its changes come."""
+        """Takes all rows; `places` has, for each row, its zone and the zone from which its held changes come."""
         self.count, self.winners, self._as_json = 0, set[str](), as_json
         self._text = SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8")  # noqa: SIM115 - lives as long as this
         try:

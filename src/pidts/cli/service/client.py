@@ -21,7 +21,7 @@ from pidts.service.state_folder import StateFolder, usual_state_folder
 
 _SECONDS: Final = 60.0
 _SILENT_SECONDS: Final = 45.0
-"""The service sends something on a stream at least every fifteen seconds."""
+"""A service whose stream sends nothing for this time counts as ended. It sends something at least every 15 seconds."""
 
 
 class ServiceError(PidtsError):

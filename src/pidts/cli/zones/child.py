@@ -11,8 +11,8 @@ from typing import IO
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
-"""The C library is loaded here and not in the child: there, a thread that only the parent has may hold the loader's
-lock.
+"""The C library is loaded here and not in the child. A fork copies the loader's lock, but not the thread that may hold
+it, so loading could wait for ever in the child.
 """
 
 

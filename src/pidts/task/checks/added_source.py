@@ -29,7 +29,7 @@ class ShardAhead(Transient):
 
 
 def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:
-    """Returns the structure on the target of the shards that have begun."""
+    """Returns the structure of these shards' merged table on the target. All of the shards have begun."""
     first = begun[0].target_table
     if mode != "optimistic" and all(same_version(first, other.target_table) for other in begun):
         return first
@@ -42,7 +42,7 @@ def fitting_structure(
     """Returns the structure of a shard group's merged table. Some shards of the group have begun.
 
     Raises `ShardAhead` if a table of this source does not fit yet, but fits the structure that a table already has on
-    another source's server. Refuses the start if the table fits no such structure.
+    another source's server. If the table fits no such structure, refuses the start, except in optimistic mode.
     """
     begun = [one for one in group if one.begun]
     agreed = shared_structure(target, config.name, begun, config.shard_mode)
@@ -75,7 +75,7 @@ def waiting_reason(
 
 
 def _current_shards(other_parts: Sequence[TaskConfig], begun: Sequence[Shard]) -> Iterator[Shard]:
-    """Yields the shards that have begun, with the present structures on their servers."""
+    """Yields the shards that have begun, each with the structure that it has on its server now."""
     for config in other_parts:
         known = {one.table.name: one for one in begun if one.source == config.source.source_id}
         if known:

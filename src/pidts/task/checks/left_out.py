@@ -18,7 +18,7 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
-    """Returns a finding that names tables with names like those of online schema change tools.
+    """Returns a finding about the tables that the task leaves out because an online schema change tool may own them.
 
     Without this finding, an application's own table `_report_new` would be missing on the target without a message.
     """
@@ -41,7 +41,7 @@ def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
 
 
 def sequence_findings(config: TaskConfig, session: Session) -> list[Finding]:
-    """Returns a finding that names the sequences whose names the block-allow-list takes."""
+    """Returns a finding about the sequences whose names the block-allow-list selects."""
     note = sequence_note(config, session)
     return [Finding("sequences", ok=True, message=note)] if note else []
 

@@ -32,7 +32,7 @@ _PATTERN = frozenset("*?[")
 
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
-    """Yields the privileges to read the log, the rows of `tables`, and the rows that the block-allow-list names."""
+    """Yields the privileges to read the log, `tables`, and the tables that the block-allow-list names."""
     if config.relay_from is None:
         yield Privilege("REPLICATION SLAVE")
     yield Privilege("REPLICATION CLIENT")

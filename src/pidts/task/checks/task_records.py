@@ -95,7 +95,7 @@ class WritingTask:
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task forwards."""
     conflict: str = ""
-    """The column that decides if several zones write the same row; empty if such rows are locked."""
+    """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
 
     @property
     def carries(self) -> frozenset[str]:

@@ -157,7 +157,7 @@ class _Comparison:
     """The number of places at which a record is missing, for each table."""
     examples: list[RowDifference] = field(default_factory=list)
     waiting: dict[Group, list[Fact]] = field(default_factory=dict)
-    """Facts that are not compared yet."""
+    """Rows, as their last records have them, that are not compared yet."""
     waiting_bytes: int = 0
     groups: dict[tuple[TableName, int, Columns], Group] = field(default_factory=dict)
     """The groups so far, keyed by the table, the number of later schema changes, and the record's columns."""
@@ -235,7 +235,7 @@ class _Comparison:
         return lineage
 
     def _taken(self, row: Row, document: Any, followed: ReplayedTable) -> Iterator[_Taken]:
-        """Yields the changes of a row's record, if its key identifies one row of the present table."""
+        """Yields the changes of the record in `row`, if the record's key identifies one row of the present table."""
         id_, name = row[0], followed.table.name
         if not followed.has_key:
             if followed.identity and name not in self.keyless:
@@ -255,7 +255,7 @@ class _Comparison:
             yield _Taken(id_, followed, step, key_digest(name, step.key), mark, size)
 
     def _expect(self, taken: _Taken) -> None:
-        """Adds the last record of a row to the facts that are compared."""
+        """Adds a row, as its last record has it, to the rows that are compared."""
         followed, step = taken.followed, taken.step
         columns = followed.identity if step.after is None else tuple(step.after)
         known = followed.table.name, followed.age, columns
@@ -346,7 +346,7 @@ class _Comparison:
         self.reports[name] = replace(report, waits=tuple(dict.fromkeys((*report.waits, *settled.waits))))
 
     def _later(self, table: Table, keys: Sequence[KeyText]) -> dict[KeyText, list[Fact]]:
-        """Returns the facts about these keys from the records that were written meanwhile."""
+        """Returns, for each of these keys, the states of its row by the records that were written meanwhile."""
         self._read_later()
         digests = {key_digest(table.name, key): key for key in keys}
         found = self.store.later(list(digests))

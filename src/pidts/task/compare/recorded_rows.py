@@ -101,7 +101,7 @@ class RecordedTexts:
     """The rows of some keys of one table, as the records have them, including records that were written meanwhile."""
 
     later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[Fact]]]
-    """Reads the new records, and returns the facts about these keys, in their order."""
+    """Reads the new records, and returns for each of these keys the states of its row by them, in their order."""
     facts: Mapping[KeyText, Fact]
     unknown: set[KeyText] = field(default_factory=set)
     """Keys whose rows cannot be made from the records: an image that lacked columns has given a row this key.
@@ -134,7 +134,7 @@ class RecordedTexts:
 
 @dataclass(frozen=True, slots=True)
 class OneSource:
-    """The pending changes between the one source of a channel and its datacenter."""
+    """The log of a channel's only source: its places, and whether the datacenter has it up to a place."""
 
     catch_up: TaskCatchUp
 

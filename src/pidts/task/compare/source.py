@@ -138,9 +138,9 @@ class SourceTable:
         return self._moved(key, 1)
 
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
-        """Returns the key at a boundary of a span as the other side has it.
+        """Returns the boundary of a span as a key of the target (`sign` is 1) or of the source (`sign` is -1).
 
-        Only a mapping of whole numbers is applied: it adds a number to each key.
+        The two keys differ only by a mapping of whole numbers, which adds a number to each key.
         """
         mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
         if key is None or mapping is None or mapping.target_column not in identity:

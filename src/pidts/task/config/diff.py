@@ -94,7 +94,10 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
 
 
 def _with_tools(rules: Rules, other: Rules) -> Rules:
-    """Returns the rules with `other`'s names of tables of schema change tools: such a change may be half done."""
+    """Returns `rules`, but with the patterns that `other` has for the tables of schema change tools.
+
+    Such a tool may be in the middle of a schema change, so these patterns must not change now.
+    """
     return replace(rules, allow=replace(rules.allow, shadow=other.allow.shadow, trash=other.allow.trash))
 
 

@@ -80,7 +80,7 @@ class TaskConfig:
     rule_names: tuple[RuleName, ...]
     """The names that the task file gives to the rules in use."""
     online: OnlineDdl | None
-    """None if tables of gh-ost and pt-online-schema-change are ordinary tables."""
+    """The rules for tables of gh-ost and pt-online-schema-change; None if these are ordinary tables."""
     workers: int
     """The number of target connections that apply in parallel; with one, every state of the target is a state of the
     source.
@@ -104,7 +104,7 @@ class TaskConfig:
     counters_ahead: bool
     """Whether the counters of a PostgreSQL target are kept above the rows' numbers while the task runs."""
     split_transactions: int | None
-    """The number of changes after which a large transaction is committed in parts; None: never."""
+    """A transaction with more changes than this is written in several commits; None: each is written in one commit."""
     relay: Path
     """The relay's folder, as an absolute path."""
     relay_from: RelayOrigin | None

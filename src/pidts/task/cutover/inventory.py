@@ -57,7 +57,8 @@ class Inventory:
     automatic: Sequence[OnUpdate]
     """The automatic timestamps that the target can have."""
     remade: Sequence[RemadeColumn]
-    """The columns to which the target can give the source's definition: generated, of one kind of geometry, ZEROFILL.
+    """The columns to which the target can give the source's definition: generated columns, columns for one kind of
+    geometry, columns with ZEROFILL.
     """
     special_keys: Sequence[SpecialKey]
     """The FULLTEXT and SPATIAL keys that the target can have."""
@@ -141,7 +142,10 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
 
 
 def _with_suggestion(left: LeftBehind, wanted: OnUpdate, target: TargetSession) -> LeftBehind:
-    """Adds triggers that may replace an automatic timestamp on PostgreSQL, if their effect may differ."""
+    """Adds the triggers that may replace an automatic timestamp on PostgreSQL.
+
+    Their effect may differ, so the cutover does not create them.
+    """
     if not isinstance(target, PostgresSession) or not on_update.fits(wanted):
         return left
     return replace(left, text=f"{left.text}\nOn PostgreSQL, if it fits:\n{on_update.text(wanted)};")

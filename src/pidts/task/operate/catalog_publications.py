@@ -76,7 +76,10 @@ class CatalogPublications:
                 pause = _AGAIN_SECONDS
 
     def _watch(self, session: IcebergSession) -> None:
-        """Publishes when the database has another version, and again after a while if a table has a problem."""
+        """Publishes when the database with the warehouse's catalog has changed.
+
+        If a table has a problem, publishes again after a while.
+        """
         version, whole, again_at = None, True, math.inf
         while not self._closed.wait(_LOOK_SECONDS):
             rows, _ = session.run("PRAGMA data_version", ())

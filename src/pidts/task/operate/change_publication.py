@@ -191,7 +191,7 @@ class ChangePublisher:
 
 
 def _placed(columns: dict[str, str], name: str, kind: str) -> str:
-    """Returns the name of the column for values of this type; adds the column if there is none."""
+    """Returns the name of the column for values of this type; adds the column to `columns` if there is none."""
     while columns.get(name, kind) != kind:
         name += f"__{kind.replace('(', '_').replace(',', '_').rstrip(')')}"
     columns[name] = kind

@@ -81,9 +81,7 @@ _log = structlog.get_logger(__name__)
 
 _REPORT_SECONDS, _IDLE_SECONDS = 0.2, 0.5
 _REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
-"""After the first number of seconds without a batch, the run looks for changes only once in the other number of
-seconds.
-"""
+"""If there was no batch for the first of these times, the run looks for changes only once in the second of them."""
 _PURGE_SECONDS = 10.0
 """The interval at which relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
@@ -255,10 +253,11 @@ class Attempts:
         )
 
     def _copy_again(self, halt: Halt) -> None:
-        """Prepares an attempt that copies the tables of a schema change again, and creates the change's columns.
+        """Prepares an attempt that copies the tables of a schema change again.
 
-        The copy is recorded before the ddl command: after a crash between the two, the schema change is found again.
-        The copy cannot end before the schema change, because all copied rows are read after it.
+        A ddl command then replaces the schema change by statements that create its columns. The copy is recorded before
+        the ddl command: after a crash between the two, the schema change is found again. The copy cannot end before the
+        schema change, because all copied rows are read after it.
         """
         self._copied_for.add(halt.lsn)
         self._replaces = halt

@@ -4,8 +4,9 @@ The child process reads the task file itself, so its arguments contain no secret
 parent ends. The relay's lock prevents two replicators from writing at the same time. The last line that the child
 prints is the error that has stopped it for good.
 
-The parent is the run, or a process that forks replicators for the run; the kernel ends this process when the run ends.
-If only the forking process is killed, its replicators end with it, and the run starts the next replicators as programs.
+The parent is the run, or a process that forks replicators for the run. The kernel ends the forking process when the run
+ends. If only the forking process is killed, its replicators end with it, and the run starts the next replicators as
+programs.
 """
 
 from __future__ import annotations

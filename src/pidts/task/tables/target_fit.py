@@ -144,9 +144,9 @@ def fits_of(
 
 
 def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
-    """Returns the fits.
+    """Returns the fits; that of a system-versioned table gets a problem.
 
-    The fit of a system-versioned table has a problem: the log has old versions of its rows as new rows.
+    For the log shows old versions of such a table's rows as new rows.
     """
     versioned = system_versioned(source)
     return [

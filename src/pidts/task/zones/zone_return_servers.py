@@ -221,7 +221,7 @@ class ReturningZone:
 
     @property
     def _name(self) -> str:
-        """Returns the name in the file. The names of the file's tasks begin with it."""
+        """Returns the `name` of the task file, with which the names of its tasks begin."""
         return self.config.name.removesuffix(f"-{self._seed}")
 
     def note_place(self) -> None:
