@@ -236,7 +236,7 @@ class Committer:
         )
 
     def _write(self, session: TargetSession, change: NetChange) -> None:
-        """Writes a change; if the target refuses a change of a merged table, the shard of the change is halted."""
+        """Writes a change. If the target refuses a change of a merged table, the error names the change's shard."""
         try:
             session.write(change)
         except Halted as error:

@@ -42,7 +42,7 @@ class CheckpointRecord(Protocol):
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
-        """Returns all workers' rows by worker, without locking them; empty if the task never ran."""
+        """Returns all workers' rows in the order of workers, without locking them; empty if the task never ran."""
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
         """Locks the worker's row until the transaction ends.
@@ -113,7 +113,7 @@ class TombstoneRecord(Protocol):
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
         """Inserts or overwrites these tombstones.
 
-        Tombstones older than the target keeps them may be removed after COMMIT.
+        Tombstones that are older than the target's limit may be removed after COMMIT.
         """
 
 

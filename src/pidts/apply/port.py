@@ -67,7 +67,7 @@ class TargetSchema(Protocol):
         """Returns statements that complete a copied table: keys that were left out, counters above the highest value.
 
         It returns only what is missing now. So the caller may ask again at any time, and does so if not all statements
-        were executed. Close sessions that have written to the table: they do not have its new keys.
+        were executed. Close sessions that have written to the table: they do not know its new keys.
         """
 
     def ddl_statements(
@@ -98,7 +98,7 @@ class TargetSession(Protocol):
 
     @property
     def trips(self) -> int:
-        """The round trips to the server so far."""
+        """The number of round trips to the server so far."""
 
     def clock(self) -> float:
         """Asks the server for its clock, in seconds since 1970: one round trip that reads no table."""

@@ -113,7 +113,7 @@ class ApplyRules:
     expects: bool = False
     """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
     inserts: bool = False
-    """Whether the target may refuse a new row for which it had no row when rows were read."""
+    """Whether the target may refuse a new row if it had no row with the same key when rows were read."""
     read_first: frozenset[str] = frozenset()
     """Target tables whose rows are read first: for them, `expects` and `inserts` do not apply. An empty name means all
     tables.
@@ -436,7 +436,7 @@ def _target_tables(
 def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
     """Returns the changes as groups: one for each source table, and one for all tables of a guarded merged table.
 
-    A row may move between the members of a merged table.
+    The latter belong together, since a row may move between the members of a merged table.
     """
     together: dict[TableName, list[ChangeBatch]] = {}
     found = []

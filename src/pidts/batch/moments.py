@@ -13,7 +13,7 @@ from pidts.relay import RelayReader
 
 @dataclass(frozen=True, slots=True)
 class RelayMoments:
-    """Finds the moments in the index of a relay."""
+    """Finds the moments (GTID and time) of changes in the index of a relay."""
 
     relay: Path
     source_id: str

@@ -68,7 +68,7 @@ def followed(
 def made_of(
     context: JobContext, statement: Statement, dialect: Dialect, is_ours: IsOurs
 ) -> dict[TableName, Table | None]:
-    """Returns the task's tables after the statement."""
+    """Returns the structures that the task's tables have after the statement."""
     after = apply(statement, context.structures, context.charsets, dialect=dialect)
     return {name: table for name, table in after.items() if is_ours(name)}
 
@@ -76,7 +76,7 @@ def made_of(
 def _only(statement: Statement, is_ours: IsOurs) -> Statement:
     """Returns the statement with only the task's tables.
 
-    The target may have its own tables with the other names.
+    The target may have its own tables with the other names: these must not change.
     """
     if isinstance(statement, DropTable):
         return replace(statement, tables=tuple(filter(is_ours, statement.tables)))

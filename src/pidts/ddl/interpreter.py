@@ -56,7 +56,7 @@ class DueStatement:
 
     @property
     def table(self) -> TableName | None:
-        """Returns the source table that the statement alters or creates, if it concerns only one."""
+        """Returns the source table that the statement alters or creates; None unless it concerns exactly one table."""
         return _one_table(self.statement)
 
 
@@ -178,8 +178,8 @@ class Interpreter:
     def _as_ordered(self, order: DdlOrder) -> SchemaChange:
         """Returns the change that a ddl command defines, in place of a statement that cannot be followed.
 
-        Rows after it have the structure that the command's statements define, if these are in the source's SQL.
-        Otherwise the structure stays as it was.
+        Later rows have the structure that the command's statements define, if these are in the source's SQL. Otherwise
+        the structure stays as it was.
         """
         context, due, text = self._context, self.due, self.due.query.sql
         with closing(context.target.connect()) as session:

@@ -64,7 +64,7 @@ class Groups:
         """Schema changes that concern several groups: their tables, and the groups that wait before them."""
 
     def walk(self, groups: Iterable[Held], overtaken: Collection[Held], log: Log, goal: Lsn) -> None:
-        """Moves each group as far as possible. Groups that a schema change stops in this batch have to wait."""
+        """Moves each group as far as possible. Groups in `overtaken` wait: a schema change in this batch stops them."""
         left = deque(groups)
         while left:
             group = left.popleft()

@@ -18,7 +18,7 @@ class Limits:
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """This limit is lower than the limit up to which the driver applies log without a Spark job, since a batch may be
+    """The most bytes of log in a batch. This is less than the driver applies without a Spark job, since a batch may be
     larger by one entry.
     """
     chunk_rows: int = 20_000

@@ -209,7 +209,7 @@ def _keyed(
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
 ) -> Expected:
-    """Returns, for each key that had a row before its first change, this row."""
+    """Returns the rows that keys had before their first change, and the deleted keys that had none."""
     table, start = batch.table, nets.column("start")
 
     def before(keys: pa.BooleanArray) -> pa.Table:
@@ -320,7 +320,6 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
 def _note_change(
     ends: dict[tuple[Any, ...], tuple[int, int | None]], key: tuple[Any, ...], order: int, logged: int | None
 ) -> None:
-    """Notes that a change concerns a key."""
     last, first = ends.get(key, (order, logged))
     ends[key] = max(last, order), logged if first is None else first if logged is None else min(first, logged)
 

@@ -359,8 +359,8 @@ def _new(one: Arrival) -> frozenset[str]:
 def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
     """Returns the structure that the change leads to, and the arrival whose statement defines it.
 
-    A late member follows another arrival: the first arrival at the head into whose new structure the late member's rows
-    fit.
+    A late member follows another arrival: of the arrivals at the head, the first one into whose new structure the late
+    member's rows fit.
     """
     if _is_late(group, mine) and not group.missed_by(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):

@@ -64,7 +64,7 @@ class SchemaChange:
     origin: str = ""
     """The other zone from which the statement came; empty: the source's own zone."""
     between_zones: bool = False
-    """Whether programs may change the target's tables, too, and have made the same change."""
+    """Whether programs may change the target's tables, too: then they may have made the same change."""
     records: Mapping[RecordKey, Mapping[TableName, Table | None]] = field(default_factory=dict)
     """Further entries of the target's record of structures."""
 

@@ -27,7 +27,7 @@ _REFUSED = "refused "
 def begun_by(
     session: TargetSession, task: str, change: SchemaChange, own: tuple[str, Lsn]
 ) -> DdlJournal | OpenJournal | None:
-    """Returns the journal to continue, or the open journal of another member to wait for; None if there is none."""
+    """Returns the journal to continue, or another member's journal that has to end first; None if there is neither."""
     if change.shared is None or (change.order is not None and change.order.kind is OrderKind.SKIP):
         return None  # a skipped change runs nothing, whatever structure the table has
     journal, is_refused = _noted(session, task, change.shared)
@@ -53,7 +53,7 @@ def note_refused(session: TargetSession, table: TableName, journal: DdlJournal) 
 
 
 def is_emptied(journal: DdlJournal) -> bool:
-    """Whether another member has begun a change and emptied this journal; then none of its statements was executed."""
+    """Whether another member has begun a change and emptied this journal, none of whose statements was executed."""
     return journal.state is not DdlState.DONE and not journal.rendered
 
 

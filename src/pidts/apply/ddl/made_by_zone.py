@@ -82,7 +82,7 @@ def _is_shown(statement: AlterTable, before: Table | None) -> bool:
 
 
 def _makes_anew(statement: AlterTable, before: Table | None) -> bool:
-    """Whether the statement adds a column with the name of an old column, which the statement then also drops."""
+    """Whether the statement drops a column and adds another column with the same name."""
     names = {column.name.lower() for column in before.columns} if before is not None else set()
     return any(isinstance(action, AddColumn) and action.column.name.lower() in names for action in statement.actions)
 
@@ -132,7 +132,7 @@ def _same_default(one: Column, other: Column) -> bool:
 
 
 def _differs_by_row(column: Column) -> bool:
-    """Whether the rows of two zones have other values in a column that each of them has added."""
+    """Whether the rows of two zones get different values in this column if each zone adds it."""
     return column.auto_increment or isinstance(parse_default(column.default), Now | Expression)
 
 

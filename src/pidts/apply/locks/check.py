@@ -78,7 +78,7 @@ class Check:
     """Whether the target may compare rows of tables without locks itself, while it writes them."""
 
     inserts: bool = False
-    """Whether the target may refuse a new row of a key for which it had no row when rows were read."""
+    """Whether the target may refuse a new row if it had no row with the same key when rows were read."""
 
     seeks_removals: bool = False
     """Whether other tasks may still insert rows that a change deletes, or may have deleted rows that a change inserts.
@@ -287,7 +287,7 @@ class _Judged:
     divergence: Divergence | None = None
     """The keys that are set aside."""
     made: Numbers = field(default_factory=lambda: _NONE)
-    """Between zones, the events of other keys that were made already."""
+    """Between zones: of all other keys, the events that were made already."""
     applied: Numbers = field(default_factory=lambda: _NONE)
     """The indexes of the rows that are as the first change of their key leaves them."""
 

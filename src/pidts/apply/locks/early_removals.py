@@ -62,8 +62,8 @@ from pidts.model import EarlyRemoval, Lsn, OfSource, Table
 from pidts.model.zone import ZONE_NOTE
 
 LATER_SECONDS = 3600
-"""An INSERT that was made later than this number of seconds after a DELETE is of a new row; the clocks of zones may
-differ.
+"""An INSERT that was made more than this number of seconds after a DELETE inserts a new row. The number is large, since
+the clocks of zones may differ.
 """
 
 

@@ -73,7 +73,7 @@ NOTES = Table(
     tuple(Column(name, type_, nullable=False) for name, type_ in _TYPES.items()),
     (Key("PRIMARY", tuple(_TYPES)[:6], unique=True, primary=True),),
 )
-"""The structure of the table of notes. No table of a task has a name without a schema."""
+"""The structure of the table of notes. Its name has no schema, so it is never the name of a task's table."""
 
 _log = structlog.get_logger(__name__)
 
@@ -96,7 +96,7 @@ def show_left_out(
 
 
 def only_notes(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the notes. The log has an INSERT and a DELETE of each of them."""
+    """Returns each note once: the log has an INSERT and a DELETE of it."""
     found = []
     for batch in batches:
         is_note = batch.rows.column("op").to_numpy() == Op.INSERT

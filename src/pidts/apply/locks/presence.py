@@ -45,7 +45,7 @@ class KnownColumns:
 
 
 def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColumns | None:
-    """Returns the columns of one table's changes; None if the log has all. `presence` may include other tables.
+    """Returns which columns of one table's changes are known; None if all are. `presence` may include other tables.
 
     An inserted row has the defaults of columns that the log leaves out.
     """

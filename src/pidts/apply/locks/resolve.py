@@ -496,7 +496,7 @@ def _changes(name: str, value: pa.Scalar, before: Values) -> bool:
 
 
 def _images(images: pa.StructArray, known: Mask) -> list[Values | None]:
-    """Returns each image with its known columns."""
+    """Returns each image with only its known columns."""
     return [
         {name: one for (name, one), is_known in zip(image.items(), mine, strict=True) if is_known}
         if image.is_valid

@@ -161,8 +161,8 @@ class ImageCompletion:
     def images(self, held: pa.Table) -> ChangeBatch:
         """Returns the batch with full images; `held` are the target's rows of `keys`.
 
-        For a change in `missing`, a value that cannot be found is NULL in the result. It must not be written, see
-        `written`.
+        For a change in `missing`, a value that cannot be found is NULL in the result. Such a change must not be
+        written, see `written`.
         """
         self._check_computed()
         prev = self._with_rows(held)
@@ -403,7 +403,7 @@ class ImageCompletion:
     def _check_computed(self) -> None:
         """Halts if an UPDATE leaves out only generated columns: MariaDB 11.8 does so even if their values changed.
 
-        Under MINIMAL, a column that is left out has not changed.
+        An UPDATE under MINIMAL leaves out other columns, too. There, a column that is left out has not changed.
         """
         generated = np.array([column.generated for column in self._table.columns])
         presence = self._presence

@@ -19,7 +19,7 @@ _SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
 
 
 def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None = None) -> Mask:
-    """Returns whether each image equals the row with its index in the columns of `known`; NULL equals NULL."""
+    """Returns whether each image equals the row of the same index, in the columns of `known`; NULL equals NULL."""
     same = np.ones(len(images), np.bool_)
     for place, column in enumerate(table.columns):
         if values_differ(column):

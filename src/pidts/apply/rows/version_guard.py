@@ -143,7 +143,7 @@ class VersionGuard:
         self._tie = (kind[self._key] == ROW) & (self._rank == held[self._key]) & self._looks_at_ties()
 
     def _looks_at_ties(self) -> Mask:
-        """Whether the whole row decides if a change has the version of the target's row."""
+        """Whether the whole row decides about a change that has the same version as the target's row."""
         return np.asarray((self._op == Op.UPDATE) | (self._op == Op.DELETE), np.bool_)
 
     @property

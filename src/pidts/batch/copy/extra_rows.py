@@ -31,7 +31,7 @@ _LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """The result of checking those of the target's keys that sort higher than a given key."""
+    """The result of `read_extras`: which of the target's next keys the source does not have."""
 
     server: str
     low: Position
@@ -55,7 +55,7 @@ def read_extras(
     target_table: Table,
     own: Mapping[str, str] = MappingProxyType({}),
 ) -> Extras:
-    """Checks up to `limit` keys of `target_table`: keys of rows that have the column values in `own`."""
+    """Asks the source for up to `limit` keys of `target_table`: keys of rows that have the column values in `own`."""
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
     # The server sorts ENUM and SET by number but compares them as text: such keys are read all at once.
@@ -88,7 +88,7 @@ def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table
 
 
 def _among(table: Table, keys: pa.Table, others: pa.Table) -> Mask:
-    """Returns which keys are among the others, byte by byte."""
+    """Returns which of `keys` are also in `others`, compared byte by byte."""
     if not keys.num_rows or not others.num_rows:
         return np.zeros(keys.num_rows, np.bool_)
     names = table.identity

@@ -43,7 +43,7 @@ class Admission:
 
     change: SchemaChange
     run: RunDecision | None = None
-    """The group's decision. The group has to be informed how it ended."""
+    """The group's decision. The group has to be told how the attempt to carry it out has ended."""
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """The columns that members have dropped and the target still has: only for members for which this has changed."""
@@ -128,7 +128,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
 
 
 def _changes_values(statement: Statement) -> bool:
-    """Whether the server changes values that do not fit in every SQL mode."""
+    """Whether the server, in every SQL mode, changes values that do not fit, and does not refuse them."""
     return isinstance(statement, AlterTable) and statement.ignore
 
 
