@@ -1,4 +1,4 @@
-"""Finds the data around the rows of a stretch: GTIDs, ids and times of their transactions, and other statements."""
+"""Finds what a stretch of log has besides its rows: GTIDs, ids and times of the rows' transactions, and statements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Statement:
 
 
 class Around:
-    """Finds the data around many rows at once."""
+    """Finds these data of one stretch, for many rows at once."""
 
     def __init__(self, stretch: DecodeRange, log_format: Format, raw: bytes) -> None:
         self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
@@ -76,7 +76,7 @@ class Around:
         return np.array([transaction.begin.offset], np.int64), np.array([transaction.lsn.offset], np.int64)
 
     def transaction_of(self, offsets: Numbers) -> Numbers:
-        """Returns the number of each row's transaction."""
+        """Returns the index of each row's transaction; `offsets` are the places of the rows' events."""
         if self._stretch.commit is not None:
             return np.zeros(len(offsets), np.int64)
         return np.searchsorted(self.ends, offsets, side="right").astype(np.int64)
@@ -163,7 +163,7 @@ class EventPlaces:
         return found
 
     def between(self, begin: int, end: int) -> slice:
-        """Returns the bytes from one place in the log to another."""
+        """Returns the part of the stretch's bytes that lies between two places in the log."""
         first, last = np.searchsorted(self.offsets, [begin, end])
         return slice(int(self.at[first]), int(self.at[last]))
 

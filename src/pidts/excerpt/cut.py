@@ -90,7 +90,7 @@ class LogSelection:
         return self.rows(transaction) or any(self.statements or isinstance(each, StatementDml) for each in found)
 
     def shown(self, query: Query, lsn: Lsn) -> list[Statement]:
-        """Returns the statements that the user's query shows for a QUERY event in the log."""
+        """Returns the statements of a QUERY event that the user asks to see."""
         found = shown_statements(query, lsn, self.dialect, self.allow)
         return found if self.statements else []
 

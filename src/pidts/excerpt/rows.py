@@ -82,7 +82,7 @@ def _decoded(stretch: DecodeRange, view: QueryView, log_format: Format, raw: byt
 
 
 def _first(stretch: DecodeRange) -> Lsn:
-    """Returns the place of the stretch's rows. All rows of a prepared XA transaction have the place of its commit."""
+    """Returns the first Lsn of the stretch. The rows of a prepared XA transaction have the place of its commit."""
     commit = stretch.commit
     return commit.xa.at if commit is not None and commit.xa is not None else stretch.begin
 

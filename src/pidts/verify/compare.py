@@ -1,7 +1,7 @@
 """Compares all tables of a task, one after the other, while programs write to both sides.
 
-The comparison saves its progress whenever it is known of each row read so far whether it is equal or different
-(`pidts.verify.memory`). If a comparison continues from the saved place, it compares each later row, and no row twice.
+The comparison saves its progress when each row that was read is known to be equal or different (`pidts.verify.memory`).
+If a comparison continues from the saved place, it compares each later row, and no row twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TRY_SECONDS = 1.0
 
 
 class ComparisonInterrupted(Exception):
-    """The user has stopped the comparison. The memory has the results so far."""
+    """The user has stopped the comparison. The results up to the last save are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,9 @@ def compare(
     callbacks: Callbacks | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> Report:
-    """Continues from the memory. `examples` limits the differences that are listed; all of them are counted.
+    """Compares the tables, from the place in `memory` on if there is one.
+
+    `examples` is the largest number of differences that are listed; all of them are counted.
 
     Other processes (`elsewhere`) compare a large table if its rows have to be read, since the target has no checksums.
     """

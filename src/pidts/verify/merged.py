@@ -62,7 +62,7 @@ Groups = Mapping[TableName, MergedTable]
 
 
 class MergedSource:
-    """All groups as one side of a comparison."""
+    """The source tables of all merged tables, as one side of a comparison."""
 
     def __init__(self, read: Callable[[], Groups], members_now: Callable[[TableName], frozenset[str]]) -> None:
         self._read, self._members_now = read, members_now

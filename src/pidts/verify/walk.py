@@ -112,7 +112,7 @@ class Walk:
         return sum(map(len, self._doubtful))
 
     def _pass(self, place: ComparisonPlace) -> None:
-        """Moves on to `place`. If it is time to save, settles the doubtful keys first, then saves the place."""
+        """Moves on to `place`. Settles the doubtful keys if there are many, and before the place is saved."""
         self.place = place
         due = self.hooks.due()
         if due or self._open > _MANY_DOUBTFUL:

@@ -150,7 +150,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
 
 
 def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
-    """Returns the column without an expression that uses old names, since MariaDB writes the new names into it."""
+    """Returns the column. An expression that uses old names is left out, since MariaDB writes the new names into it."""
     return replace(column, computed="") if any(mentions(column.computed, name) for name in renamed) else column
 
 
@@ -312,7 +312,10 @@ def _is_old(dialect: Dialect) -> bool:
 def _changes_nothing(
     actions: Sequence[alter.Action], columns: Sequence[Column], own: Charset, dialect: Dialect
 ) -> bool:
-    """Whether the CONVERT has no effect. MySQL before 5.7 ignores it, and its new default, if it rewrites no column."""
+    """Whether the CONVERT has no effect.
+
+    If it rewrites no column, MySQL before 5.7 ignores it, and does not change the table's default charset either.
+    """
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False
     return all(converted(column, own, dialect) == column for column in columns)

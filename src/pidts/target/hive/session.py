@@ -44,7 +44,7 @@ class HiveSession(IcebergSession):
         self._keeps_changes = keeps_changes
 
     def write(self, change: NetChange) -> None:
-        """Writes a change in the open transaction, and adds its changes in the log to the change table."""
+        """Writes a net change in the open transaction. Its single changes, as in the log, go to the change table."""
         super().write(change)
         for each in change.logged:
             self.waiting.add(each)
