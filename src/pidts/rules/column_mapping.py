@@ -231,7 +231,7 @@ class ColumnMapping:
 
 
 def mapping_of(mappings: Sequence[ColumnMapping], name: TableName) -> ColumnMapping | None:
-    """Returns the mapping that applies to a table."""
+    """Returns the mapping that applies to a table; None if there is none."""
     fitting = [mapping for mapping in mappings if mapping.fits(name)]
     fitting = [mapping for mapping in fitting if mapping.table_pattern] or fitting
     if len(fitting) > 1:

@@ -82,7 +82,7 @@ class HostedRelay:
             raise self._error
 
     def wait(self, lsn: Lsn | None, seconds: float) -> bool:
-        """Waits until the relay has something after an Lsn."""
+        """Waits up to `seconds` for log after `lsn`; returns whether the relay has some."""
         self.check()
         return self.reader.wait(lsn, seconds)
 

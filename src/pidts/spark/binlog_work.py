@@ -40,7 +40,7 @@ class TaskReader:
 
 
 def dealt(store: Store, view: QueryView, stretches: Iterable[DecodeRange], size: int) -> list[InputPartition]:
-    """Gives neighbouring parts to the same task, about `size` bytes to each."""
+    """Divides the parts among tasks: neighbouring parts for the same task, about `size` bytes for each task."""
     tasks: list[InputPartition] = []
     mine: list[DecodeRange] = []
     for stretch in stretches:

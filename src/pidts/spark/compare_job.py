@@ -69,7 +69,7 @@ _Begin: TypeAlias = Callable[[Work, Sequence[Sequence[KeySpan]]], "Future[list[S
 
 @contextmanager
 def _jobs(spark: SparkSession) -> Iterator[_Begin]:
-    """Yields a function that begins a job after the job before it; at the end, cancels jobs that still run."""
+    """Yields a function that requests a job; jobs run one after the other. At the end, cancels jobs that still run."""
     tag = f"pidts-compare-{uuid4().hex}"
     pool = ThreadPoolExecutor(1, "compare")
     try:

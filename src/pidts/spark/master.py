@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def local_master(master: str) -> str:
-    """Returns `local[N,4]` for `local[N]`: with four attempts a killed worker does not end the query."""
+    """Returns `local[N,4]` for `local[N]`: with four attempts at each task, a killed process does not end the query."""
     if master.startswith("local[") and "," not in master:
         return f"{master[:-1]},4]"
     return "local[1,4]" if master == "local" else master

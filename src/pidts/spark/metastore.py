@@ -281,7 +281,7 @@ def _connected(jvm: Any, address: str, folder: Path) -> Metastore:
 
 @contextmanager
 def _mapped(table: str) -> Iterator[None]:
-    """Converts errors: the metastore has refused a call, or its outcome is unknown."""
+    """Converts the client's errors: either the metastore has refused a call, or the outcome of the call is unknown."""
     try:
         yield
     except Exception as raised:

@@ -177,7 +177,7 @@ def _text_and_number(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any
 
 
 def _number_in_quotes(number: Expr, text: str) -> Expr:
-    """Converts a number in quotes. Up to 15 digits, the kind of number that servers read makes no difference."""
+    """Converts a number in quotes. Up to 15 digits, it makes no difference which kind of number servers take it for."""
     value = clean_number(text)
     if value is None:
         raise NotSupportedError(f"{text!r} compared with {number.nature}: the text is not a number")

@@ -32,13 +32,13 @@ _NOT_A_TEXT = re.compile(
 _LARGEST_DOUBLE = 1e15
 """The highest number up to which the digits that a server writes for an integer in a double are exact."""
 _SMALLEST_EXPONENT = -60
-"""Servers round smaller doubles to zero when they compare them with decimals."""
+"""Servers round doubles with a lower exponent to zero when they compare them with decimals."""
 
 Step = str | int
 
 
 class _Number(str):
-    """A number with the digits of the document."""
+    """A number of a document, with the digits that it has there."""
 
     __slots__ = ()
 

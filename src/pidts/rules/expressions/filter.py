@@ -186,8 +186,8 @@ def columns_of_images(
 def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_zone: str) -> Mask:
     """Returns whether a rule's only expression is TRUE for the images of one side, which must have all its columns.
 
-    For a change without such an image, the result means nothing. If the table lacks a column of the expression, it is
-    refused.
+    For a change without such an image, the result means nothing. If the table lacks a column of the expression, the
+    expression is refused.
     """
     (text,) = rule.texts
     condition = _condition(rule, text, batch.table, time_zone)

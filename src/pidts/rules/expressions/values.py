@@ -61,7 +61,7 @@ def _utc(instants: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """A computable node."""
+    """An expression that can be computed."""
 
     family: Family
     run: Callable[[Rows], Any]

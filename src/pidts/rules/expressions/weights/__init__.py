@@ -26,7 +26,7 @@ from pidts.rules.expressions.letters import POINTS, Numbers, code_points, replac
 
 UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
-"""For implicit weights: the start of the first weight, and the special number of weights that means it.
+"""For implicit weights: the start of the first weight, and the special number of weights that stands for it.
 
 Ideographs have the lowest weights, ideographs in extensions higher ones, unassigned characters the highest.
 """
@@ -129,7 +129,7 @@ class Weights:
     ) -> pa.BinaryArray:
         """Computes the keys of texts with possible contractions one by one.
 
-        Only few texts have the later part of a contraction.
+        This is fast enough, since only few texts have the later part of a contraction.
         """
         rows = np.repeat(np.arange(len(sizes)), sizes)[self._can_continue[points]]
         rows = np.unique(rows)
