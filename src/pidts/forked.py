@@ -197,7 +197,7 @@ def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
     """
     ours, theirs = channel()
     parent = os.getpid()
-    gc.freeze()  # otherwise the collector would write to shared pages
+    gc.freeze()  # otherwise the collector would write to shared pages, and the kernel would copy them
     for file in filter(None, (sys.stdout, sys.stderr)):
         with suppress(OSError):
             file.flush()  # otherwise a child would write this process's buffered output again

@@ -24,6 +24,6 @@ def show_pandas() -> None:
 
 
 class _NoPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002 - the protocol's
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002 - the protocol needs them
         if fullname == "pandas":
             raise ModuleNotFoundError(fullname, name=fullname)

@@ -164,7 +164,7 @@ def no_command(
         Path | None,
         typer.Option(metavar="FILE", help="Append log lines to this file instead of stderr.", show_default=False),
     ] = None,
-    version: Annotated[  # noqa: ARG001 - its callback has done all
+    version: Annotated[  # noqa: ARG001 - its callback prints the version
         bool,
         typer.Option(
             "--version", callback=lambda value: _print_version(wanted=value), is_eager=True, help="Print the version."

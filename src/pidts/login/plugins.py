@@ -114,7 +114,7 @@ class _Parsec(_Method):
 class _Clear(_Method):
     """Sends the password in clear text, but only over TLS. The driver itself would do this even without encryption."""
 
-    def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - there is nothing in it
+    def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - the packet is empty
         """Answers only over TLS."""
         _demand_tls(self._connection)
         return _answer(self._connection, self._connection.password + b"\0")

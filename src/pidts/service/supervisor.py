@@ -91,7 +91,7 @@ class Supervisor:
                     before = task.version
                     try:
                         task.step(now, self._start)
-                    except Exception as error:  # noqa: BLE001 - one task's trouble is not that of all others
+                    except Exception as error:  # noqa: BLE001 - the other tasks have to be checked, too
                         _log.exception("the service cannot check a task", task=task.name, cause=str(error))
                     self._changes += task.version != before
             if now - self._rotated > _ROTATE_SECONDS:

@@ -164,7 +164,7 @@ class Structures:
                 "on the source, or try --schema-from, or --from a place after the last change of the table"
             )
         made = table_map.to_table(placeholders=True)
-        assert made is not None, "placeholders make names"  # noqa: S101 - what the call is for
+        assert made is not None, "placeholders make names"  # noqa: S101 - the option promises it
         return made
 
 

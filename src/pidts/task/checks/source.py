@@ -168,7 +168,7 @@ def _auto_increment(
 ) -> list[Finding]:
     from pidts.target.mysql import MySqlSession
 
-    assert isinstance(target, MySqlSession)  # noqa: S101 - zones are such servers
+    assert isinstance(target, MySqlSession)  # noqa: S101 - a zone's server has this type
     here, there = variables(source, *NUMBERING), target.global_variables(NUMBERING)
     return auto_increment_findings((config.zone, config.zones.target), here, there, tables)
 

@@ -60,15 +60,15 @@ class SourceTexts:
     table: Table
     zone: str
 
-    def members(self, table: Table) -> Sequence[str]:  # noqa: ARG002 - as a comparison asks
+    def members(self, table: Table) -> Sequence[str]:  # noqa: ARG002 - the protocol needs it
         """Returns only the table itself: a channel merges no tables."""
         return [str(self.table.name)]
 
-    def owners(self, table: Table) -> RowOwners:  # noqa: ARG002 - as a comparison asks
+    def owners(self, table: Table) -> RowOwners:  # noqa: ARG002 - the protocol needs it
         """Rows of records need no owner, since each record names its table."""
         return RowOwners.of([{}])
 
-    def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - as a comparison asks
+    def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - the protocol needs it
         """Returns the rows of these keys at the end of the log.
 
         A server may log a change before other sessions see it.
@@ -127,7 +127,7 @@ class RecordedTexts:
                 self.unknown.add(key)
         return text_rows(table, rows)
 
-    def locked(self, table: Table, keys: pa.Table) -> Sequence[int]:  # noqa: ARG002 - as a comparison asks
+    def locked(self, table: Table, keys: pa.Table) -> Sequence[int]:  # noqa: ARG002 - the protocol needs it
         """No row of a channel is set aside."""
         return ()
 
@@ -138,11 +138,11 @@ class OneSource:
 
     catch_up: TaskCatchUp
 
-    def settled(self, table: TableName) -> Mark:  # noqa: ARG002 - as a comparison asks
+    def settled(self, table: TableName) -> Mark:  # noqa: ARG002 - the protocol needs it
         """Returns a place in the log: rows that are read from now on contain all changes before it."""
         return (self.catch_up.settled(),)
 
-    def place(self, table: TableName) -> Mark:  # noqa: ARG002 - as a comparison asks
+    def place(self, table: TableName) -> Mark:  # noqa: ARG002 - the protocol needs it
         """Returns the end of the log."""
         return (self.catch_up.place(),)
 

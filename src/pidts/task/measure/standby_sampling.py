@@ -59,7 +59,7 @@ class StandbySampling:
         source = self._config.source.server
         try:
             there, here = self._session(standby), self._session(source)
-            # In this order, since every transaction is on the source before it is on the standby.
+            # The standby's place is read first, since every transaction is on the source before it is on the standby.
             place = log_end(there)
             sample = Sample(time.time(), log_end(here), place)
             identity, origin = server_info(there).identity, relay.origin

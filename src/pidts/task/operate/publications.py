@@ -34,8 +34,8 @@ class PublishingTurns:
         """Whether a publication is due: the last one, by this run or another, was long ago or has failed."""
         if self.failed_at is not None:
             return time.monotonic() - self.failed_at >= _AGAIN_SECONDS
-        # Even before the first table is copied, changes are published at this interval, since each publication makes
-        # files.
+        # Changes are published at this interval even before the first table is copied: each publication makes files,
+        # and more publications would make more and smaller files.
         known = [one.read_at for one in publications(session).of(config.name).values()]
         known += [one.read_at for one in change_tables(session).of(config.name).values()]
         now, last = time.time(), max(known, default=0.0)
