@@ -136,7 +136,7 @@ class Resolved:
             print(*_lines(one), *_held_lines(one, SHOWN), sep="\n", file=self._text)
 
     def show(self, *, asked: int, done: bool) -> None:
-        """Prints the rows as resolving leaves them, with the rows that wait for them and are also resolved."""
+        """Prints the rows as they are after resolving, also rows that are resolved because they waited for others."""
         if self._as_json:
             print(f'{{"resolved": {_json(done)}, "rows": [', end="")
         with self._text as text:

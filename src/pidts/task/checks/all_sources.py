@@ -33,9 +33,9 @@ def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns
 
 
 def _with_tables_elsewhere(finding: Finding) -> Finding:
-    """Returns the finding of a source that has no tables as passed; any other finding unchanged.
+    """Returns a finding that this source has no tables as passed, and any other finding unchanged.
 
-    It is called only if another source of the task has tables.
+    Another source of the task has tables, so the task has something to do.
     """
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
@@ -44,9 +44,9 @@ def _with_tables_elsewhere(finding: Finding) -> Finding:
 
 
 def with_tables_from(finding: Finding, zone: str) -> Finding:
-    """Returns the finding of an empty zone, to which another task will copy the tables, as passed.
+    """Returns a finding that the source has no tables as passed, and any other finding unchanged.
 
-    Any other finding is returned unchanged.
+    The source is an empty zone, to which another task will copy the tables.
     """
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding

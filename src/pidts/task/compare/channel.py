@@ -510,7 +510,8 @@ def _id(record: Record) -> int:
 def _mark(age: int, instance: str) -> int:
     """Returns a number that is equal for images that can be compared with each other.
 
-    Such images have the same structure and come from one server: after a failover without GTIDs, records may repeat.
+    These are images with the same structure from one server. Images from two servers are not compared: after a failover
+    without GTIDs, records may repeat.
     """
     digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

@@ -43,7 +43,7 @@ class SourceTable:
 
     part: OpenPart
     rules: Rules
-    """The task's rules, completed by the extracted columns in the target's keys."""
+    """The task's rules, which also know the extracted columns in the keys of target tables."""
     whole: Table
     """The source's table."""
     table: Table

@@ -119,7 +119,10 @@ class TargetRows:
         return places
 
     def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
-        """Returns the places in `keys` of the keys that the target treats as equal to keys of locks."""
+        """Returns the places in `keys` of the keys that are locked by the target's collations.
+
+        The target treats such a key as equal to the key of a lock, which is another text.
+        """
         locks, start = self._session.meta.row_locks, form_start(self._session, table)
         forms = key_forms(self._session, table, keys, start)
         known = locks.of_forms(*place, forms)
@@ -142,7 +145,8 @@ class TargetRows:
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         """Returns the next keys.
 
-        Keys with ENUM or SET are read all at once: servers sort them by number, but compare their texts.
+        Servers sort ENUM and SET by number, but compare their texts. So no key with them says where to continue, and
+        all such keys are read at once.
         """
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()

@@ -176,9 +176,9 @@ class TaskOrders:
             self._target.meta.orders.give(self._name, at.source, DdlOrder(lsn=at.lsn, kind=kind, statements=statements))
 
     def require_effect(self, at: BlockedChange, kind: OrderKind) -> None:
-        """Raises if no run would ever carry out the ddl command.
+        """Raises if no run would carry out the ddl command for this schema change.
 
-        Such a command would stay recorded, and a later run would use it for the other shards' change.
+        The command would stay recorded, and a later run would use it for the other shards' change.
         """
         if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
             raise ConfigError(
@@ -191,7 +191,7 @@ class TaskOrders:
             )
 
     def _require_no_other_order(self, at: BlockedChange) -> None:
-        """Raises if another shard of the target table has a ddl command: a command for one shard is for all of them."""
+        """Raises if another shard of the target table has a ddl command: such a command applies to all its shards."""
         for other in self.blocked_changes():
             order = other.order
             is_open = order is not None and not order.taken and order.kind not in _ALONE

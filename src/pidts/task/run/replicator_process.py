@@ -245,7 +245,7 @@ class ReplicatorProcess:
             return 0
 
     def status(self) -> Mapping[str, Any] | None:
-        """Returns the replicator's last status, if it can be read."""
+        """Returns the replicator's last status; None if it cannot be read."""
         try:
             return read_status(self.config.relay, self.config.source.source_id)
         except (OSError, ValueError):

@@ -69,7 +69,7 @@ class StartState:
     dialect: Dialect
     safe_until: Lsn | None
     rules: Rules
-    """The task's rules, with the extracted columns in the target's keys added."""
+    """The task's rules, which also know the extracted columns in the keys of target tables."""
     joined: tuple[TableName, ...] = ()
     """Tables that joined the task at this start."""
     notes: tuple[str, ...] = ()

@@ -8,8 +8,8 @@ run that was taken over changes nothing.
 that the log after the checkpoint creates, or makes by renaming a table of the task: the task gets this table from the
 log. The table's structure is read at a place `since` (see `read_structures`). The task ignores its changes up to
 `since` and carries all later ones, and its rows are copied like those of any table. If an unrecorded table takes the
-name of a recorded table, that table joins anew. Between zones a table with rows on the target does not join: a copy
-would overwrite or remove them.
+name of a recorded table, the table with this name joins anew. Between zones a table with rows on the target does not
+join: a copy would overwrite or remove them.
 
 **A table leaves** when the rules do not select it any more. Its structure is removed from the record, and its later
 changes are not followed. So when the rules select it again, it is copied. If it then has rows on the target, it is
