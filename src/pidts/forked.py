@@ -39,7 +39,10 @@ def channel() -> tuple[socket.socket, socket.socket]:
 
 
 def serve_forks(requests: socket.socket, run: Callable[[Sequence[str]], int]) -> None:
-    """Forks a process for each request until the other end is closed. Each calls `run`, which returns the exit code."""
+    """Forks a process for each request until the other end is closed.
+
+    Each of these processes calls `run`, which returns its exit code.
+    """
     ended: dict[int, int] = {}
     while True:
         try:

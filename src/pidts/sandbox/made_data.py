@@ -16,7 +16,7 @@ from pathlib import Path
 
 FOLDER = "PIDTS_SANDBOX_DATA"
 _OF_ONE_SERVER = ("auto.cnf",)
-"""The file with MySQL's identity, which a copy must not have: each server needs its own. They share all keys."""
+"""The file with MySQL's identity. A copy must not have it, since each server needs its own. Copies share the keys."""
 
 
 def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:

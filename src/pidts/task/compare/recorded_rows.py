@@ -28,7 +28,7 @@ KeyText = tuple[str | None, ...]
 
 
 def text_table(table: Table, columns: Sequence[str]) -> Table:
-    """Returns a table with these columns as texts. They include the key of `table`, which is also the key here."""
+    """Returns a table with these columns as texts. `columns` include the key of `table`, which the result has, too."""
     key = Key("PRIMARY", table.identity, unique=True, primary=True)
     return Table(table.name, tuple(Column(name, _TEXT) for name in columns), (key,))
 

@@ -39,7 +39,7 @@ class StandbySampling:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. It does not wait for a server that does not answer."""
+        """Ends the thread without waiting for a server that does not answer."""
         self._closed.set()
 
     def _run(self) -> None:

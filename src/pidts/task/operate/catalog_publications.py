@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 class CatalogPublications:
     """Publishes in a separate thread until it is closed, whenever the warehouse has changed.
 
-    Each part of a run has one. One of them at a time publishes the whole warehouse.
+    Each part of a run has such an object. One of these objects at a time publishes the whole warehouse.
     """
 
     def __init__(self, config: TaskConfig, lock: threading.Lock, show_lag: Callable[[float], None]) -> None:

@@ -33,7 +33,7 @@ class CountersAhead:
             threading.Thread(target=self._run, name="counters", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the thread. It does not wait for a server that does not answer."""
+        """Ends the thread without waiting for a server that does not answer."""
         self._closed.set()
 
     def _run(self) -> None:

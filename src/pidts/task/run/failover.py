@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 _BETWEEN_LOOKS = 1.0
 _BEGIN_SECONDS = 60.0
-"""The time in which the replicator must find its place in a standby's log. It waits for a standby that lags."""
+"""The time in which the replicator must find its place in a standby's log. It may have to wait, if the standby lags."""
 _COMPARE_SECONDS = 10.0
 """The interval at which the standbys are compared with the source."""
 
@@ -172,7 +172,7 @@ class StandbyWatch:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. It does not wait for a server that does not answer."""
+        """Ends the thread without waiting for a server that does not answer."""
         self._closed.set()
 
     def _run(self) -> None:
