@@ -109,7 +109,7 @@ class Around:
         return int.from_bytes(last.body[:8], "little", signed=True) if last.type == EventType.XID else None
 
     def statements(self, wanted: LogSelection, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
-        """Yields those statements in the range that the query shows."""
+        """Yields the statements that the query shows, if they are in its range."""
         for transaction in self._with_statements:
             commit = transaction.xa if transaction is self._stretch.commit else None
             begin = self._stretch.begin.offset if commit else transaction.begin.offset

@@ -57,7 +57,7 @@ def _digest(row: Checkpoint) -> str:
 
 
 def _contradiction(row: Checkpoint) -> str:
-    """Returns the reason why position and Lsn disagree.
+    """Returns the reason why position and Lsn disagree; empty if they agree.
 
     The position is that of the slowest worker: no Lsn may be before it.
     """

@@ -232,7 +232,7 @@ class OrderRecord:
         return next(iter(self._orders(task, source, str(lsn))), None)
 
     def give(self, task: str, source: str, order: DdlOrder) -> None:
-        """Replaces an earlier order about the same change."""
+        """Records an order. It replaces an earlier order about the same change."""
         place = (task, source, str(order.lsn))
         numbers = [int(number) for (number,) in self._rows.read("number", *place, tail=" FOR UPDATE")]
         kind, statements = order.kind.value, json.dumps(order.statements)

@@ -3,7 +3,8 @@
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not arrive
                                                           part = '2': t_2 was dropped, and has left its rows
 
-The extracted columns do not distinguish tables whose values in them are equal, or tables that have different ones.
+If two tables have equal values in these columns, or have different extracted columns, the columns do not distinguish
+them.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from pidts.target.iceberg.files import make_durable
 
 _TYPES = {"string": pa.string(), "timestamp": pa.timestamp("us")}
 _FILE_BYTES = 32 << 20
-"""If the changes have more bytes than this, a file is written before the transaction ends."""
+"""If the changes of the open transaction have more bytes than this, a file is written before the transaction ends."""
 _LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
 _SECOND = 1_000_000
 

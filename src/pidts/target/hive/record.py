@@ -38,7 +38,7 @@ class Publication:
     metadata: str = ""
     """The table's metadata file in the warehouse, from which the files were made."""
     lsn: str = ""
-    """The place in the source's log, or the places of several sources."""
+    """The place in the source's log that the published state has, or the places in the logs of several sources."""
     read_at: float = 0.0
     """The time at which the table had the state of this place, in seconds since 1970."""
     problem: str = ""

@@ -63,7 +63,7 @@ def hive_columns(table: Table) -> list[tuple[str, str]]:
 def write_state(base: Snapshot, folder: str, before: str) -> int:
     """Writes all rows of a table to a new folder, and flushes it to disk; returns the number of newly written files.
 
-    `before` is the folder of an earlier state.
+    `before` is the folder of an earlier state, whose files are used again if they are unchanged.
     """
     begin_folder(folder)
     columns = base.table.columns

@@ -55,7 +55,7 @@ class HiveCatalog:
     """The configuration of the catalog."""
 
     metastore: str
-    """`thrift://host:port`, or several with commas: any of them is the same metastore."""
+    """`thrift://host:port`, or several addresses of one metastore, separated by commas."""
     catalog: str = "lake"
     """The catalog's name in the warehouse."""
 

@@ -185,7 +185,7 @@ def _add_current(session: CatalogConnection, folder: str, needed: Needed) -> Non
 
 
 def _table_folders(session: CatalogConnection) -> list[str]:
-    """Returns the folders of the tables that the product has made, in this warehouse."""
+    """Returns the folders of those tables in this warehouse that the product has made."""
     found = set()
     for location in _locations(session):
         with suppress(Halted):

@@ -16,7 +16,10 @@ from pidts.target.mysql.session import MySqlSession
 def row_sum(
     session: MySqlSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns number and checksum of the rows above one key, up to and including another; None if not possible."""
+    """Returns number and checksum of the rows above one key, up to and including another.
+
+    It returns None if a column's values have no unique text, or if a value is too large for the server to convert.
+    """
     bounds = [] if behind is None else [_bounded(table, behind, b">", b"")]
     bounds += [] if highest is None else [_bounded(table, highest, b"<", b"=")]
     sql = sum_query(table, "", floats=True)

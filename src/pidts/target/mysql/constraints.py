@@ -20,7 +20,7 @@ def missing(session: MySqlSession, constraint: Constraint) -> bool:
 
 
 def statements(session: MySqlSession, constraint: Constraint) -> list[str]:
-    """Returns the statement, if it is needed now."""
+    """Returns the statement that creates the constraint; none if the table already has it."""
     if not missing(session, constraint):
         return []
     if isinstance(constraint, OnUpdate):

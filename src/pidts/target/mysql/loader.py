@@ -155,7 +155,7 @@ def _statement(plan: Plan, rows: pa.Table) -> bytes | None:
 
 
 def _is_plain(plan: Plan, rows: pa.Table) -> bool:
-    """Whether some column has another charset, and all text has the same bytes in every charset of the table."""
+    """Whether a column's charset is not utf8mb4, and all text has the same bytes in each charset of the table."""
     pairs = [(column, plan.found.column(column.name) or column) for column in plan.written]
     if any(found.type.kind in _READ_AS_BYTES for _, found in pairs):
         return False
@@ -176,7 +176,7 @@ def _way(column: Column, found: Column) -> str | None:
 
 
 def _lines(plan: Plan, rows: pa.Table) -> memoryview:
-    """Returns a line for each row."""
+    """Returns the text that LOAD DATA reads, one line for each row."""
     fields = [_field(column, rows[column.name]) for column in plan.written]
     fields[-1] = _joined([fields[-1], pa.scalar(b"", _BYTES)], b"\n")
     return text_of(_joined(fields, b"\t"))

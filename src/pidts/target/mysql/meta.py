@@ -117,7 +117,7 @@ class MySqlCheckpoints(CheckpointRecord):
             return claimed
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """Locks the rows with FOR UPDATE, which reads the newest committed version."""
+        """Locks the worker's row with FOR UPDATE, which reads the newest committed version."""
         found = super().lock(task, source, worker)
         if self._connection.is_open:
             self._connection.locked_checkpoints.add((task, source, worker))

@@ -78,7 +78,10 @@ class MySqlSchema(ServerSchema[MyTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """Returns the statements. Refuses a new column if this server cannot fill existing rows as the source did."""
+        """Returns this server's statements for a statement of the source.
+
+        Refuses a new column if this server cannot fill existing rows as the source did.
+        """
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:

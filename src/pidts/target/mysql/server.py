@@ -23,7 +23,7 @@ class TargetServer:
     def row_alias(self) -> bool:
         """Whether the server accepts `VALUES (...) AS new`.
 
-        There, `VALUES(column)` is deprecated; elsewhere it is the only form.
+        On such a server, `VALUES(column)` is deprecated; on other servers it is the only form.
         """
         return not self.dialect.mariadb and not self.tidb and self.dialect.version >= (8, 0, 20)
 

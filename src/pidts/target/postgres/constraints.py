@@ -23,7 +23,7 @@ def missing(session: PostgresSession, constraint: Constraint) -> bool:
 
 
 def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
-    """Returns the statements that are needed now."""
+    """Returns the statements that are still needed until the constraint exists and all rows are checked."""
     is_valid = _is_valid(session, constraint.kind, constraint.table, constraint.name)
     if isinstance(constraint, OnUpdate):
         return [] if is_valid is not None else [on_update.create(constraint)]

@@ -142,7 +142,7 @@ def read_columns(table: Table, column: Column) -> frozenset[str]:
 
 
 def key_parts(table: Table, parts: Sequence[str], *, unique: bool) -> tuple[str, ...] | None:
-    """Returns the parts of a key over expressions for PostgreSQL.
+    """Returns the parts of a key over expressions for PostgreSQL; None if PostgreSQL cannot have the key.
 
     A unique key refuses rows, so both servers must treat the same values as equal. Any other key only finds rows, but
     it must accept every row.

@@ -84,7 +84,10 @@ class PostgresSchema(ServerSchema[PgTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """Returns the statements. It reads the target's indexes and constraints, since they may have other names."""
+        """Returns PostgreSQL's statements for a statement of the source.
+
+        Reads the target's indexes and constraints, since they may have other names than the source's.
+        """
         before, after = self._all_typed(before), self._all_typed(after)
         found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}
         try:

@@ -85,7 +85,9 @@ class Writer:
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
         self._plain: dict[TableName, bool] = {}
-        """For each table, whether nothing on the target can notice how rows are written. Each change asks again."""
+        """For each table, whether nothing on the target can notice how rows are written. The server is asked again for
+        each net change.
+        """
 
     def write(self, change: NetChange) -> None:
         """Writes a change. Deletes are written first, so that a unique value may move from one row to another."""
