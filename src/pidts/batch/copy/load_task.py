@@ -285,8 +285,8 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
         read = partial(read_extras, context.source, session, table, limit=piece.limit)
-        # The transaction that removes rows asks again, because tables that have joined meanwhile may have rows in the
-        # target table.
+        # The transaction that removes rows asks once more whether other tables have rows in the target table: such
+        # tables may have joined meanwhile.
         if request.mode is not CopyMode.OWN:
             found = read(request.after, target_table=table.renamed(target_table))
             is_alone = target_table not in merged(rules, context.structures) and (

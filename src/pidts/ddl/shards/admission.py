@@ -117,7 +117,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
         raise
     match ended:
         case OpenJournal():
-            # This member repeats its request by itself, and this end allows no other member to continue.
+            # This member repeats its request by itself. An attempt that ends in this way lets no other member continue.
             groups.failed(step.run, moves=False)
         case Superseded():
             groups.failed(step.run)
