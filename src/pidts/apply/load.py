@@ -1,4 +1,4 @@
-"""Loads rows that were read from the source into the target, before the batch that records that they were read.
+"""Loads rows of the source into the target, before the batch that records that they were read.
 
 **The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`, the place in the log up
 to which the chunk's rows contain all changes. The changes after `low` are newer than these rows, and are then still to
@@ -16,9 +16,9 @@ These cases cover a break at each point:
 
 1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until the server has rolled
    back, the checkpoints stay locked, and the batch that would move them waits; the chunk is read again.
-2. While COMMIT is under way, or after it and before its result is known: all rows of the chunk are in, or none. In both
-   cases the chunk is read again. If the target has its rows already, they are reduced together with the log of their
-   window.
+2. While COMMIT is under way, or after it and before its result is known: the target has all rows of the chunk, or none.
+   In both cases the chunk is read again. If the target has its rows already, they are reduced together with the log of
+   their window.
 3. A run that was replaced continues with rows in memory: before it loads them, it locks the checkpoints. It finds
    another epoch, or checkpoints after `low`, and loads nothing.
 

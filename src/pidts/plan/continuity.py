@@ -6,7 +6,7 @@ to be compared only with the last entry. There are three kinds of breaks, which 
 - a *repeat*: everything up to the entry's end is applied already. The entry would change nothing, so it is skipped;
 - *loss*: the entry begins after a missing part of the log. The log after the missing part must not be applied;
 - *disorder*: the missing part follows later, or the entry begins before the place that was reached and ends after it.
-  Otherwise the later of two changes of one row could be applied first.
+  If the entry were applied, the later of two changes of one row could be applied first.
 
 Two cases are no break. Reading may begin within an entry: at the Lsn of a row, or at the end of an entry that is now
 part of a longer one. And if there are no bytes between the last place and an entry's first event, the entry follows,

@@ -8,7 +8,8 @@ Six rules make everything after the planner simple:
   written before it is done;
 - the batch whose log covers a chunk's whole window writes the chunk, or the chunk is read again;
   `pidts.plan.copy.state` has the only exception, for batches that end before a change of another zone;
-- all changes of a batch come from one zone, since the batch is one transaction, and its mark names the zone;
+- all changes of a batch come from one zone, since the batch is one transaction on the target, which is marked with one
+  zone;
 - equal arguments give equal plans.
 
 A schema change takes these steps. The batch that ends before the schema change names it as *due*. The driver runs it

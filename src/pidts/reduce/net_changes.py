@@ -29,9 +29,9 @@ If all tables were reduced as one table, the DELETE would be the last change, an
 effect is computed for each row in each of the merged tables. The row exists in the end if one of the merged tables has
 it, and the target gets the row of the table that wrote it last. The INSERT and the DELETE may also be in different
 parts of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the merged tables may have a
-row: if two had it, and a batch ended there, the later DELETE would remove the row. A target table with only one source
-table does not count as merged: if a row is inserted and deleted, its key is removed nevertheless, since a chunk of the
-copy may have loaded the row.
+row with a given key: if two had one, and a batch ended there, the later DELETE would remove the row. A target table
+with only one source table does not count as merged: if a row is inserted and deleted, its key is removed nevertheless,
+since a chunk of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
 in these columns from another table's row, or from a row of a dropped table of the same name. So if a row is new to its

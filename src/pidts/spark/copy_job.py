@@ -2,9 +2,9 @@
 
 The driver's threads do most of their work without the interpreter's lock, and need no start. So on one machine they
 copy as fast as Spark tasks, with a third of the memory. Spark copies only if more cores can help: on a cluster, or if
-the task asks for many threads. Then Spark starts for a copy that takes longer than its start, and the driver copies
-meanwhile. A request is carried out either by the driver alone or by Spark alone, so its crash points are the same in
-both cases.
+the task asks for many threads. Then Spark starts for a copy that takes longer than the start of Spark, and the driver
+copies meanwhile. A request is carried out either by the driver alone or by Spark alone, so its crash points are the
+same in both cases.
 
 The job runs after the batch's log is committed on the target, so no change is lost if the job fails. An interrupted job
 leaves chunks on the target that the planner does not know of. When the same rows are read again, these chunks are found

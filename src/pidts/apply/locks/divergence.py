@@ -11,8 +11,8 @@ depend on where batches are cut. It is as if the events were applied one by one 
     arrives, leaves      no row                             goes on
     anything else                                           the row has diverged
 
-If a table has other unique keys, and a row differs at such a later event, all of its events in the batch are held, from
-the first one on: only for the first event is it known which unique values the row has on the target.
+If a table has unique keys besides its identity, and a row differs at such a later event, all of its events in the batch
+are held, from the first one on: only for the first event is it known which unique values the row has on the target.
 
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 

@@ -4,11 +4,11 @@ The members of a merged table need not have the same columns at every moment: on
 another does not. A batch with rows of both shards is reduced as one, so each row also gets the columns that its own
 shard lacks. While a column has two types, as during a change from INT to BIGINT, all rows get the wider type.
 
-Such a column gets its constant default, or else NULL. This value is written only for tables without a key. In a table
-with a key, each row is written with the columns that its own table has (see `own_columns`). The target fills the other
-columns by itself where a row is new to its table (see `pidts.apply.merge.extra_columns`), and keeps their values where
-a row is changed. Two shards may have different defaults, and then only the target's rows show which of the two each row
-has.
+A column that a row's shard lacks gets its constant default in the row, or else NULL. This value is written only for
+tables without a key. In a table with a key, each row is written with the columns that its own table has (see
+`own_columns`). The target fills the other columns by itself where a row is new to its table (see
+`pidts.apply.merge.extra_columns`), and keeps their values where a row is changed. Two shards may have different
+defaults, and then only the target's rows show which of the two each row has.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ zone, and that zone passes on the row that arrives first. This is not proved for
 zone's state before it: each change of a row must raise its version, and a new row must have a higher version than every
 deleted row with its key. Counterexamples:
 
-    a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7: equal at the next write from 8
-    a deletes row 5 and inserts it again as version 1             a has 1, all others none: equal at the next from 6
+    a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7, until a write of 8 or higher
+    a deletes row 5 and inserts it again as version 1             a has 1, all others none, until a write of 6 or higher
 
 These two writes cannot be distinguished from an old change that arrives late. They are set aside, and a warning is
 logged if the log shows them. `VersionGuard`, which is used if zones need not converge, applies a new row after a

@@ -26,11 +26,11 @@ second of two updates in one microsecond would be lost, or a replay of old chang
 Without tombstones a late upsert would bring a deleted row back. For tombstones the order of the log takes precedence
 over the version, since a deleted row may be inserted again with a low version.
 
-**In a batch** the reduction keeps the last change of each row, so the guard must set changes aside before it. Once a
-change of a row is applied, the next change of the row in the log finds exactly the row that it expects. So the next
-change is applied, too, as long as versions do not go back. Then one comparison of whole columns decides for all rows.
-The few rows whose versions go back inside the batch are replayed one by one. So the outcome is the same wherever
-batches are cut.
+**In a batch** the reduction keeps the last change of each row, so the guard must set changes aside before the
+reduction. Once a change of a row is applied, the next change of the row in the log finds exactly the row that it
+expects. So the next change is applied, too, as long as versions do not go back. Then one comparison of whole columns
+decides for all rows. The few rows whose versions go back inside the batch are replayed one by one. So the outcome is
+the same wherever batches are cut.
 """
 
 from __future__ import annotations

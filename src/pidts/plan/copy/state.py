@@ -60,7 +60,7 @@ target, and will be read. So images may be partial, and a run may die when only 
 The first request also finds the highest key. A row may move to a higher key before the reading. So a batch that keeps
 the request needs the highest key (`upto`), and does not leave the moved row to the copy.
 
-Even then, a table without a key is loaded at once, since no batch changes it until it is settled.
+A table without a key is loaded at once even while requests wait, since no batch changes it until it is settled.
 
 Every table's copy ends with `Phase.FINISH`. The state after the batch that ended a table's copy has the table once
 more, as done; later states do not have it. So a task with thousands of tables pays only for those that it is copying.
