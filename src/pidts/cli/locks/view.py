@@ -96,7 +96,7 @@ def _json(value: object) -> str:
 
 
 def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) -> None:
-    """Prints rows side by side."""
+    """Prints for each row, side by side, what the source had, what the target has, and what the row becomes."""
     for row, one in found:
         if as_json:
             print(json.dumps({**row.to_json(), **_sides(one)}, ensure_ascii=False))

@@ -65,7 +65,7 @@ class SourceTexts:
         return [str(self.table.name)]
 
     def owners(self, table: Table) -> RowOwners:  # noqa: ARG002 - the protocol needs it
-        """Rows of records need no owner, since each record names its table."""
+        """Returns a rule without extracted columns, which are not needed: each record names its table."""
         return RowOwners.of([{}])
 
     def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - the protocol needs it

@@ -1,8 +1,8 @@
 """Repairs the differences that a comparison finds: writes them to the target while the task runs, or prints the SQL.
 
 Extra rows of merged tables are removed only on request, since the rows of a shard that was dropped or emptied stay on
-the target on purpose, even if only one shard is left. If extracted columns identify the owner of a row, rows of
-existing shards and rows of no shard are counted separately.
+the target on purpose, even if only one shard is left. If extracted columns show the shard of a row, rows of existing
+shards and rows of no shard are counted separately.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _CROWDED_PAUSE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ExtraRows:
-    """The number of extra rows, by owner."""
+    """The numbers of extra rows: of existing shards, of no shard, and of a shard that is not known."""
 
     of_shards: int = 0
     """Rows of existing shards."""
     of_no_shard: int = 0
     unattributed: int = 0
-    """Rows whose owner is not known."""
+    """Rows whose shard is not known."""
 
     @classmethod
     def of(cls, owners: Sequence[int]) -> ExtraRows:
-        """Counts the owners that a comparison has found."""
+        """Counts rows; `owners` has for each row the number of its shard, `NOBODY` or `ANYBODY`."""
         nobody, unattributed = owners.count(NOBODY), owners.count(ANYBODY)
         return cls(len(owners) - nobody - unattributed, nobody, unattributed)
 
@@ -88,7 +88,7 @@ class Repairs:
     repaired: int = 0
     """The number of repaired rows; without `apply`, the number of rows that a repair would change."""
     shared: int = 0
-    """The number of keys that several of the merged tables have."""
+    """The number of keys that several shards of one merged table have."""
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
@@ -184,7 +184,7 @@ def _left_alone(*, merged: bool) -> frozenset[DifferenceKind]:
     """Returns the kinds of differences that are not repaired.
 
     A waiting row will be equal when its change is applied, and an operator decides about a locked row. In merged
-    tables, the owner of an unsettled row is not known.
+    tables, the shard of an unsettled row is not known.
     """
     left = frozenset({DifferenceKind.WAITING, DifferenceKind.LOCKED})
     return left | {DifferenceKind.UNSETTLED} if merged else left

@@ -139,12 +139,12 @@ class Attempts:
         self._refetch = RelayRefetch(config)
         self._failover = Failover(self._note)
         self._applied: Lsn | None = None
-        """The last Lsn on the target that this run has seen."""
+        """The Lsn up to which the target had the log when this run last looked."""
         self._epoch = 0
         """The epoch of the last attempt's claim; 0 before the first."""
         self._moved_at = last_moved(config)
         self._moved = time.monotonic()
-        """The time of the last commit, or of the run's begin."""
+        """The time of the last commit; before the first one, the time at which the run began."""
         self._attempt = 0
         self._lag: LagMeter | None = None
         """Measures the lag of the present attempt."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _USER = "verify"
 _OF_THE_TABLE = frozenset({"structure-changed", "target-shape"})
-"""Errors that this process would meet, too."""
+"""Codes of errors that the table itself causes: a comparison in this process would end with them, too."""
 _PATIENCE = 60.0
 """The time in seconds in which an executor has to begin."""
 

@@ -85,7 +85,7 @@ class ProvenGoal:
 
 
 _SETTLED_SECONDS = 1.0
-"""A part that can continue has shown progress after this time."""
+"""If a part can continue, it shows progress within this time."""
 
 
 class RunCompletion:
