@@ -74,7 +74,7 @@ class LogRange:
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change is in the range; its transaction is. The start or the end may be the Lsn of one row."""
+        """Whether a change is in the range. Its transaction is; but the start or the end may be the Lsn of one row."""
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
         return not (isinstance(self.end, Lsn) and lsn > self.end)

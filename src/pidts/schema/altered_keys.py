@@ -91,7 +91,7 @@ def keys_after(
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} exists already")
-            # The server has created the present key for a foreign key, which the catalogue does not show. The new key
+            # The server has created the present key for a foreign key; the catalogue does not show this. The new key
             # replaces it.
             named.remove(present)
         named.append(key)
@@ -267,7 +267,8 @@ def _remaining(table: Table, kept: Mapping[str, KeptColumn], actions: Sequence[A
                 columns=tuple(column for column, _, _ in parts),
                 prefixes=tuple(prefix for _, prefix, _ in parts),
                 descending=tuple(down for _, _, down in parts) if any(down for _, _, down in parts) else (),
-                # The server does not drop a key that it created for a foreign key once somebody has renamed it.
+                # If somebody has renamed a key that the server created for a foreign key, the server does not drop it
+                # any more.
                 for_foreign_key=key.for_foreign_key and name not in renamed,
             )
         )

@@ -235,7 +235,7 @@ class RowLockRecord:
         ordered = sorted(removals.items())
         values: dict[str, Sequence[Any]] = {
             "row_key": [key for key, _ in ordered],
-            # If another server's log was replayed into this log, its changes have that server's times.
+            # If another server's log was replayed into this log, the replayed changes have that server's times.
             "removed_at": [at and max(at, now) for _, at in ordered],
             "noted_at": [now] * len(ordered),
         }

@@ -26,7 +26,7 @@ class IcebergTarget:
     warehouse: str
     """The warehouse's directory, as an absolute path."""
     catalog: str = "lake"
-    """The name that the rows of the catalog's tables have; other programs have to use the same name."""
+    """The catalog's name, which the rows of its SQL tables contain; other programs have to use the same name."""
     meta_schema: str = USUAL
     """The first part of the names of the product's own tables."""
     refuses_unreal: bool = False

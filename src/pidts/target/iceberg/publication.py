@@ -13,8 +13,8 @@ The state after an interruption:
 - in or before 1: the warehouse's database has the record of all tables or of none, since the record is one transaction.
 - after 1: the server has the former states. The next publication begins with step 2 for the recorded states.
 - in 2: the server has the former states or the next ones; a server that cannot change several tables at once may have
-  both. The next publication repeats step 2: a table that is there already needs nothing.
-- after 2: the same, and all tables are there.
+  both. The next publication repeats step 2: a table that already has its next state needs nothing.
+- after 2: the server has all next states. The next publication repeats step 2, and finds nothing to change.
 
 The record protects both states from the removal of files (`server_record.py`): the former one until step 3, the next
 one from step 1 on. Step 1 holds the lock of the warehouse's database, so the next states are current when they are
@@ -27,8 +27,8 @@ removes the table there, it is created again.
 One process at a time publishes to a server from a warehouse: it holds a file lock. The server may complete a call of a
 killed process late:
 
-- a replacement or a removal names the former state. So it succeeds only before the next publication, which makes the
-  same change again, has changed the table.
+- a replacement or a removal names the former state. So it can succeed only until the next publication has changed the
+  table, and this publication makes the same change.
 - a creation is refused if the table exists. If it arrives after the next publication has created the table and a later
   one has removed it, the server's catalog has a table that is not there any more. An operator removes it.
 """
@@ -131,5 +131,5 @@ def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) 
             else:
                 if problem != entry.problem:
                     _log.warning("a table is not published", table=str(name), place=place, why=problem)
-                # Without a former state there, the server has answered that it does not have the next one either.
+                # If there was no former state, the server has answered that it does not have the next one either.
                 record.put(place, name, replace(entry, next=entry.next if entry.metadata else "", problem=problem))

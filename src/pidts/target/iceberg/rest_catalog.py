@@ -2,8 +2,8 @@
 
 Such a server writes the metadata files of its tables itself. So a table of the server is made equal to a metadata file
 of the warehouse: it gets the schemas, snapshots, references and properties that it lacks, and loses the snapshots that
-the warehouse has expired. A property names the metadata file of the warehouse. A tag that belongs to this file alone is
-at its current snapshot.
+the warehouse has expired. A property names the metadata file of the warehouse. A tag that belongs to this file alone
+marks the file's current snapshot.
 
 A commit demands this tag, the current snapshot, the current schema and the table's identity, and removes the tag. So it
 fails if another program has changed the table, or if it is a commit of a killed publisher that the server completes

@@ -119,7 +119,7 @@ class IcebergSchema:
         """Returns the statement that creates the table."""
         return Rendered((json.dumps({"create": table.to_json()}),))
 
-    def finish_statements(self, table: Table) -> Rendered:  # noqa: ARG002 - see below
+    def finish_statements(self, table: Table) -> Rendered:  # noqa: ARG002 - no keys or counters
         """Returns nothing: there are no keys or counters to make."""
         return Rendered(())
 

@@ -70,11 +70,11 @@ class IcebergSession(CatalogConnection):
         """Writes a change in the open transaction."""
         self._opened(change.table).write(change)
 
-    def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - of no table
+    def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - the same for all tables
         """Returns False: the caller reads the rows and compares them."""
         return False
 
-    def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - of no table
+    def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - the same for all tables
         """Returns False: the server has no keys that could refuse a row."""
         return False
 
@@ -133,11 +133,11 @@ class IcebergSession(CatalogConnection):
         """Yields all rows of the present snapshot in parts that fit into memory, in any order."""
         yield from self._with_columns(table).parts(table)
 
-    def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - as of the port
+    def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - the interface has it
         """Returns the keys unchanged: in files, texts are equal only if their bytes are."""
         return keys
 
-    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:  # noqa: ARG002 - as of the port
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:  # noqa: ARG002 - the interface has it
         """Returns the places at which `keys` and `others` have the same bytes."""
         pairs = zip(keys.to_pylist(), others.to_pylist(), strict=True)
         return [place for place, (one, other) in enumerate(pairs) if one == other]

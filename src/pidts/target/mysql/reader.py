@@ -175,7 +175,8 @@ def _form(text: str, collation: str) -> str:
     plain = _LEVELS.sub(r"\1_ai_ci", _THAI.sub(r"_unicode_520_ci", collation))
     weighed = text
     if _THAI.search(collation):
-        # SARA AM equals the two signs that it consists of, and a vowel is sorted after the consonant that follows it.
+        # In Thai, SARA AM equals the two signs that it consists of, and a vowel is sorted after the consonant that
+        # follows.
         weighed = f"REPLACE({text}, _utf8mb4 X'E0B8B3', _utf8mb4 X'E0B8B2')"
         for sign in ("E0B98D", "E0B980", "E0B981", "E0B982", "E0B983", "E0B984"):
             weighed = f"REPLACE({weighed}, _utf8mb4 X'{sign}', '')"

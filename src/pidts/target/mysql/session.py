@@ -71,11 +71,11 @@ class MySqlSession(MySqlConnection):
         self.mark()
         self._writer.write(change)
 
-    def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - of no table
+    def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - the same for all tables
         """Returns False: existing rows are read and compared by the caller."""
         return False
 
-    def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - of all tables
+    def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - the same for all tables
         """Whether a plain INSERT refuses a row whose key already exists.
 
         Some transactions of TiDB check keys only later.

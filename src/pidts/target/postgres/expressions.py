@@ -181,8 +181,8 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
     """Returns the value in the form in which a column of this type stores it."""
     if any(table.column(_name(table, one)).generated for one in columns_of(node)):
         raise NotSupportedError("a generated column")
-    # For a date that does not exist, DATE() returns that date on the source. Here, the result is NULL, as the column
-    # is.
+    # For a date that does not exist, DATE() returns that date on the source. Here, the result is NULL, since the column
+    # is NULL.
     is_day = isinstance(node, FunctionCall) and node.name == "DATE" and isinstance(node.args[0], ColumnRef)
     if not (is_day or _is_certain(table, node)):
         raise NotSupportedError("a date")
