@@ -127,7 +127,7 @@ class _Read:
 
 
 def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
-    """Returns the piece's rows; None if they are read later, inside the target's transaction that writes them."""
+    """Reads the rows of a range in advance. None for any other piece: it is read when its turn to be loaded comes."""
     part = piece.range
     if part is None:
         return None
