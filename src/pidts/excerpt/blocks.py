@@ -143,8 +143,8 @@ def _of_file(path: Path, say: Callable[[str], None]) -> Iterator[LogBlock]:
 def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
     """Numbers the files that follow each other on standard input, since they have no names.
 
-    The end of a file may contain the next file's name (not after a crash). These names are not used: the name of the
-    first file is not known, so its number might be larger than theirs.
+    The end of a file may contain the next file's name (not after a crash). These names are not used: the first file's
+    own name is not known, and the names of all files have to belong together.
     """
     number = 0
     for block in blocks:

@@ -49,8 +49,8 @@ class SpanResult:
 CompareSpans = Callable[[Iterable[KeySpan]], Generator[SpanResult, None, None]]
 """Compares adjacent spans; yields results in their order.
 
-The caller's iterator reads the spans on the caller's connections. So when a result with an `end` is yielded, nothing
-else uses these connections.
+The iterator of spans uses the caller's connection to the source. When a result with an `end` is yielded, nothing else
+uses the caller's connections, so the caller may use them.
 """
 
 
