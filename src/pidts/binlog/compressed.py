@@ -67,7 +67,7 @@ def inner_event(event: Event, raw: memoryview) -> Event:
 
 
 def payload_pieces(body: memoryview) -> Iterator[bytes]:
-    """Decompresses a TRANSACTION_PAYLOAD event in pieces of whole events, since its contents may be far larger."""
+    """Decompresses a TRANSACTION_PAYLOAD event in pieces of whole events: its contents may be too large for memory."""
     what = "a TRANSACTION_PAYLOAD event"
     cursor = Cursor(body[:_LONGEST_HEAD], what)
     fields: dict[int, int] = {}

@@ -23,7 +23,7 @@ _WORTH_A_CALL = 16384
 
 
 def _tables() -> Any:
-    """Returns what each value of a byte contributes, if zero to seven bytes follow it."""
+    """Returns what each value of a byte contributes to the CRC-32, if zero to seven bytes follow it."""
     rows = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         value = byte

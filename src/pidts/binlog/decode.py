@@ -38,7 +38,7 @@ _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCR
 Rows: TypeAlias = "TableRows | CompiledRows"
 """The rows of one table, which will become one `ChangeBatch`."""
 Binding: TypeAlias = "PlainBinding | CompiledBinding"
-"""One TABLE_MAP event, bound to its table: decodes row events with this table id."""
+"""Decodes the row events that have the table id of one TABLE_MAP event."""
 Mark: TypeAlias = "dict[Rows, tuple[int, int, int]]"
 StructureOf = Callable[[TableMap], Table | None]
 """Returns the structure of the rows after a TABLE_MAP event; None if the rows are not wanted."""
@@ -78,7 +78,7 @@ class KeptDecoder:
     """Decodes slices of one log as `decode_slice` does, and keeps from slice to slice what it knows about the tables.
 
     All slices have the same structures and early filters, and none has a `commit` or an `after`. The tables of a slice
-    are in the order of their first rows, or in the order in which they first appeared.
+    are in the order in which they first appear in it, or, if a kept decoder reads it, in the order of their first rows.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class RowDecoder:
             yield
 
     def can_begin_again(self) -> bool:
-        """Whether another slice can be decoded now. If it can, no transaction is open any more."""
+        """Whether this decoder can decode another slice. If so, prepares this: no transaction is open any more."""
         return False
 
     @property
@@ -244,9 +244,9 @@ class RowDecoder:
             raise refusals.unknown_event(event)
 
     def _behind_first(self, event: Event) -> int:
-        """Returns the bytes from the first event to this one.
+        """Returns the number of bytes from the first event to this one.
 
-        They distinguish rows which all have the Lsn of one commit.
+        It distinguishes the rows of a prepared transaction: all of them have the Lsn of its commit.
         """
         if self._group is None:
             self._group = event.offset

@@ -9,7 +9,7 @@ from pidts.model.errors import DecodeError, Halted, PidtsError
 
 
 def incident(event: Event) -> Halted:
-    """Returns the error that the source itself reports missing events in its log."""
+    """Returns the error for an INCIDENT event, by which the source itself reports that its log lacks events."""
     number = int.from_bytes(event.body[:2], "little")
     message = bytes(event.body[3:]).decode("utf-8", "replace")
     return Halted(
@@ -29,7 +29,7 @@ def unknown_event(event: Event) -> DecodeError:
 
 
 def located(error: PidtsError, position: str) -> PidtsError:
-    """Returns the same error with the place in the log, if it has none yet."""
+    """Returns the error with this place in the log; the same error if it already has a place."""
     if error.where.position:
         return error
     return type(error)(error.code, error.what, where=replace(error.where, position=position), todo=error.todo)

@@ -104,7 +104,7 @@ class TableRows:
 
 
 class Binding:
-    """One TABLE_MAP event, bound to its table: decodes row events with this table id."""
+    """Decodes the row events that have the table id of one TABLE_MAP event."""
 
     __slots__ = ("_documents", "_readers", "rows")
 

@@ -56,7 +56,7 @@ class Query:
     sql_mode: int | None = None
     server_collation: int = 0
     time_zone: str = ""
-    """The session's time zone, if the statement used it."""
+    """The session's time zone if the statement used it; otherwise empty."""
     utf8_literals: bool = False
     """Whether the session's literals are in UTF-8; False if the log does not say."""
 
@@ -92,7 +92,7 @@ class Query:
 
     @property
     def savepoint(self) -> str:
-        """Returns the savepoint that the statement sets, rolls back to or releases."""
+        """Returns the savepoint that the statement sets, rolls back to or releases; empty if it does none of this."""
         return self._control()[1]
 
     def _control(self) -> tuple[Control, str]:

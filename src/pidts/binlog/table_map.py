@@ -50,15 +50,15 @@ class TableMap:
     def to_table(self, *, placeholders: bool = False) -> Table | None:
         """Returns the table as the event describes it.
 
-        If it lacks the names of columns: None, or with names such as `@1`.
+        If the event lacks the names of columns, returns None, or with `placeholders` a table with names such as `@1`.
         """
         found = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
         return table_metadata.to_table(self.name, self.wires, self.nullable, found, placeholders=placeholders)
 
     def complete(self, table: Table, *, as_bytes: bool = False) -> Table:
-        """Returns a known table with the charsets that it lacks, from the event.
+        """Returns a known table in which charsets that were unknown are taken from the event.
 
-        If the event lacks them, too, the column can only be read as bytes.
+        If the event lacks them, too, they stay unknown; with `as_bytes` these columns are read as bytes.
         """
         if not table.has_unknown_charset or len(table.columns) != len(self.wires):
             return table

@@ -77,7 +77,7 @@ def to_table(
 ) -> Table | None:
     """Returns the table as the event describes it.
 
-    If it lacks names: None, or with `placeholders` columns `@1`, `@2`, ...
+    If the event lacks the names of columns, returns None, or with `placeholders` a table with columns `@1`, `@2`, ...
     """
     if metadata.names and len(metadata.names) != len(wires):
         raise DecodeError("bad-table-map", f"a table map of {name} names {len(metadata.names)} of {len(wires)} columns")

@@ -36,9 +36,8 @@ class Completed:
 class TransactionReader:
     """Reads the transactions after a place in a log.
 
-    It returns no marks, but a mark may be a transaction's predecessor.
-
-    So a transaction has the same predecessor, wherever the reading began.
+    It returns no marks, but a transaction's `prev_lsn` may be the Lsn of a mark. So a transaction has the same
+    `prev_lsn`, wherever the reading began.
     """
 
     def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:

@@ -69,7 +69,7 @@ class Prepared(Generic[Place]):
 
 
 class PreparedGroups(Generic[Place]):
-    """The groups that are prepared and neither committed nor rolled back yet."""
+    """The groups of events that have prepared XA transactions, until these are committed or rolled back."""
 
     def __init__(self, groups: Iterable[Prepared[Place]] = ()) -> None:
         self._by_xid = {group.xa.xid: group for group in groups}

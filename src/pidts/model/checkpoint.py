@@ -37,7 +37,7 @@ class Checkpoint:
     saved_at: float = field(default=0.0, compare=False)
     """The time when the target stored it, by its own clock, in seconds since 1970; 0 if it was not asked for."""
     altered: str = field(default="", compare=False)
-    """The reason why the stored row is not accepted as a task's; empty if it is accepted."""
+    """The reason why the target's row is not accepted as a checkpoint that a task wrote; empty if it is accepted."""
 
 
 class DdlState(StrEnum):

@@ -1,4 +1,4 @@
-"""An early filter decides, by some of a table's columns, which of its changes are wanted.
+"""An early filter decides, by some of a table's columns, which of the table's changes are wanted.
 
 The decoder applies the filter before it reads the other columns, and never reads them for a dropped change. Most of a
 row's bytes are in texts that no filter uses.
@@ -79,7 +79,7 @@ class EarlyFilter:
     """
 
     def at(self, times: TimesOf) -> EarlyFilter:
-        """Returns the early filter with the times of the changes, if it uses them."""
+        """Returns the early filter with the times of the changes; the same filter if it does not use them."""
         ask = self.dropped_at
         if ask is None:
             return self

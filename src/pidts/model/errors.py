@@ -175,4 +175,4 @@ class Transient(PidtsError):
 
 
 class OtherCheckpoint(Transient):
-    """A worker's checkpoint is not as its last transaction has left it, so nothing of the present one was written."""
+    """A worker's checkpoint is not as its last transaction has left it, so its next transaction wrote nothing."""

@@ -40,7 +40,7 @@ class MySqlGtid:
 
     @classmethod
     def parse(cls, text: str) -> MySqlGtid:
-        """Parses the text of `str`; case and spaces do not matter."""
+        """Parses the text that `str` returns; case and spaces do not matter."""
         uuid, *rest = (part.strip() for part in text.lower().split(":"))
         if len(rest) not in {1, 2} or not (rest[-1].isascii() and rest[-1].isdigit()):
             raise ValueError(f"not a MySQL GTID: {text!r} (expected uuid:number or uuid:tag:number)")
@@ -64,7 +64,7 @@ class MariaDbGtid:
 
     @classmethod
     def parse(cls, text: str) -> MariaDbGtid:
-        """Parses the text of `str`."""
+        """Parses the text that `str` returns."""
         if not (match := _MARIADB.fullmatch(text.strip())):
             raise ValueError(f"not a MariaDB GTID: {text!r} (expected domain-server-sequence)")
         return cls(*map(int, match.groups()))
@@ -186,13 +186,13 @@ class MariaDbGtidSet:
         return any(at.domain == gtid.domain and gtid.sequence <= at.sequence for at in self.positions)
 
     def add(self, gtid: Gtid) -> MariaDbGtidSet:
-        """Returns the set with this event group, unless it has the group already."""
+        """Returns the set with this event group; the same set if it already includes the group."""
         if not isinstance(gtid, MariaDbGtid):
             raise TypeError(f"{gtid} is not a MariaDB GTID")
         return self if self.contains(gtid) else MariaDbGtidSet.of((*self.positions, gtid))
 
     def union(self, other: MariaDbGtidSet) -> MariaDbGtidSet:
-        """Returns the later position of each domain."""
+        """Returns a set with the later of both positions of each domain."""
         return MariaDbGtidSet.of((*self.positions, *other.positions))
 
     def issubset(self, other: MariaDbGtidSet) -> bool:

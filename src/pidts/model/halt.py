@@ -137,8 +137,8 @@ class DdlOrder:
     statements: tuple[str, ...] = ()
     """The operator's statements, one in each text, in the target's SQL and with the target's names."""
     number: int = 0
-    """Each ddl command gets a new number. It shows a reader whether the command that it has read was replaced
-    meanwhile.
+    """Each ddl command gets a new number. By its number, a run that has read a command finds out whether the command
+    was replaced meanwhile.
     """
     taken: bool = False
     """Whether a run has begun to execute the command; the journal has the progress."""

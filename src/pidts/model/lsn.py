@@ -52,7 +52,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Parses the text of `str`."""
+        """Parses the text that `str` returns."""
         file, _, offset = text.rpartition(":")
         if not (offset.isascii() and offset.isdigit()):
             raise ValueError(f"not a log position: {text!r} (expected file:offset)")
@@ -95,7 +95,7 @@ class Lsn:
 
     @classmethod
     def parse(cls, text: str) -> Lsn:
-        """Parses the text of `str`."""
+        """Parses the text that `str` returns."""
         parts = text.split(".")
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts):
             raise ValueError(f"not an Lsn: {text!r} (expected change.log.offset.row)")

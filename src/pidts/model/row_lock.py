@@ -46,8 +46,8 @@ class RowLock:
     is_reported: bool = False
     """Whether an alert has named the row."""
     winner: str = ""
-    """The zone whose row all zones get, if a command resolves the row's locks in all zones, or was killed while it did
-    so. Empty: no such command has begun.
+    """The zone whose row all zones get. A command that resolves the row's locks in all zones sets it at the beginning;
+    it stays if the command is killed. Empty: no such command has begun.
     """
     now: Table | None = None
     """The table after later schema changes; None if there were none."""
@@ -60,9 +60,9 @@ class RowLock:
         return self.now or self.table
 
     def structures(self) -> dict[str, Table]:
-        """Returns the structures by digest.
+        """Returns the lock's structures by their digests.
 
-        The text has only the digests, since thousands of locks share their structures.
+        The text of `dumps` has only the digests, since thousands of locks share their structures.
         """
         return {structure_digest(table): table for table in (self.table, self.now) if table is not None}
 

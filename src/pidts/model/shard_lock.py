@@ -40,7 +40,9 @@ class Arrival:
     runs: bool = True
     """Whether the statement may be run: a CREATE TABLE may not be run if the shard group has other members."""
     revalues: frozenset[str] = frozenset()
-    """The columns whose values the change may have rewritten, so that it has to be run even if its rows fit."""
+    """The columns whose values the change may have rewritten. Because of them, the change may have to be run even if
+    the target table already accepts the member's rows.
+    """
     computes: frozenset[tuple[str, object]] = frozenset()
     """The generated columns that the statement adds, each with its expression, which a structure does not have."""
     adds: frozenset[str] = frozenset()

@@ -51,10 +51,10 @@ class Key:
     """Whether no two rows have the same values in the whole columns."""
     primary: bool = False
     prefixes: tuple[int | None, ...] = field(default=(), compare=False)
-    """The characters or bytes of each column in the key, None for the whole column; empty: whole columns."""
+    """How many characters or bytes of each column are in the key, None for the whole column; empty: whole columns."""
     unique_prefixes: bool = field(default=False, compare=False)
-    """Whether the server refuses two rows with the same prefixes. Rows can differ after the prefixes: then `unique` is
-    false.
+    """Whether this is a unique key over prefixes, and not the primary key: the server refuses two rows with the same
+    prefixes. Then `unique` is false.
     """
     fulltext: bool = field(default=False, compare=False)
     for_foreign_key: bool = field(default=False, compare=False)

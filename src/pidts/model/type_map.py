@@ -38,7 +38,7 @@ _WITH_DIGITS = frozenset({"interval", "time"})
 
 @dataclass(frozen=True, slots=True)
 class TypeChoice:
-    """One entry of the task file."""
+    """One entry of `pidts.types` in the task file."""
 
     target: str
     """The type on PostgreSQL."""
@@ -109,9 +109,7 @@ class TypeMap:
 
     choices: tuple[TypeChoice, ...] = ()
     refuses_unreal: bool = False
-    """Whether zero and partial dates are errors: then the target's column is NULL only where the source's column is
-    NULL.
-    """
+    """Whether zero and partial dates are errors. Otherwise the target stores NULL for them."""
 
     def of(self, table: Table) -> Table:
         """Returns the target's table with the chosen types in its columns."""

@@ -26,8 +26,8 @@ RETURN_RECORD = "pidts zones return"
 """The task name of the note `COUNTED_UP_TO`: no real task has this name."""
 
 COUNTED_UP_TO = TableName("", "returns")
-"""The key of the note of a zone that returns: the place up to which changes in its log were counted. The note exists
-until the zone has returned.
+"""The key of a note about a zone that returns. The note has the place up to which changes in the zone's log were
+counted, and exists until the zone has returned.
 """
 
 LEFT_OUT = "left_out"
@@ -62,7 +62,7 @@ def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
 
 
 def left_out_in(meta_schema: str, tables: Iterable[TableName]) -> TableName | None:
-    """Returns the table of notes, as the log names it, if a transaction that changes these tables has notes."""
+    """Returns the name of the table of notes as the log spells it, if it is one of these tables; otherwise None."""
     schema = meta_schema.lower()
     return next((table for table in tables if table.name == LEFT_OUT and table.schema.lower() == schema), None)
 

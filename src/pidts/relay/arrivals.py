@@ -33,7 +33,7 @@ _SIZE = _RECORD.size + _SUM.size
 _RECORDS: Final = 1 << 15
 _TOGETHER_SECONDS: Final = 0.005
 """If log arrives within this number of seconds after the first bytes that the last record covers, the last record
-covers it, too.
+covers this log, too.
 """
 _KEPT: Final = 4096
 """The number of records that the writer has in memory."""
@@ -96,7 +96,7 @@ class ArrivalWriter:
                 os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
 
     def arrived(self, lsn: Lsn) -> float | None:
-        """Returns when the log up to this Lsn arrived; None if it has not arrived, or before the oldest record."""
+        """Returns when the log up to this Lsn arrived; None if it has not yet, or arrived before the oldest record."""
         known = list(self._recent)
         at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
         return known[at].at if 0 < at < len(known) else None
@@ -118,7 +118,7 @@ class Arrivals:
         self._known: list[Arrival] = []
 
     def at(self, lsn: Lsn, *, behind: bool = False) -> Arrival | None:
-        """Returns the record that covers this Lsn, or with `behind` the first byte after it; None if there is none."""
+        """Returns the record that covers this Lsn, or with `behind` the byte after it; None if no known record does."""
         with self._lock:
             self._read()
             place = key_of(lsn)
@@ -170,7 +170,7 @@ def _one(handle: int, number: int) -> Arrival | None:
 
 
 def _all(handle: int) -> list[Arrival]:
-    """Returns the records in the order of writing, beginning after the last cut of the relay, or the last gap."""
+    """Returns the records in the order of writing, from the last cut of the relay or the last missing record on."""
     data = os.pread(handle, _RECORDS * _SIZE, 0)
     found = [one for at in range(0, len(data), _SIZE) if (one := Arrival.unpack(data[at : at + _SIZE])) is not None]
     found.sort(key=lambda one: one.number)

@@ -4,8 +4,9 @@ The index may be intact while the events that it refers to are damaged. A damage
 in the middle of a batch. This module then reads the same part of the log entry by entry, so that everything before the
 damage can be kept.
 
-The search begins with the segment's first entry, not with the task's own place. The relay is cut after an entry, and
-that entry must be intact, too: the replicator compares it with the source's log before it continues.
+The search does not begin at the task's place, but with the first entry of the segment that has this place. The relay is
+cut after an entry, and that entry must be intact, too: the replicator compares it with the source's log before it
+continues.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _events(reader: RelayReader, extent: Extent) -> Iterator[memoryview]:
 
 
 def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) -> Discontinuity | None:
-    """Returns the damage in an XA transaction's rows.
+    """Returns the damage in an XA transaction's rows; None if they are intact.
 
     The rows come before the transaction's commit, so the relay is cut before the rows.
     """

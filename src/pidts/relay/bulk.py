@@ -19,7 +19,9 @@ _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The smallest size of a record, which has neither a GTID nor tables."""
 
 _FEW = 64
-"""The number of transactions for which the encoder uses one array of stretches again and again."""
+"""The encoder has one array for the ranges of consecutive GTIDs of up to this many transactions, and uses it again. For
+more transactions, it makes another array.
+"""
 
 # The indexes of the numbers that the encoder gets in addition to the numbers of the `Run`.
 (_CHANGE_NO, _LOG_INDEX, _EXTENT, _BASE, _PREV_CHANGE_NO, _PREV_LOG_INDEX, _PREV_OFFSET) = range(7)

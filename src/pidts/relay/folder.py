@@ -158,7 +158,7 @@ class Folder:
     def damaged(self, segment: int, place: int) -> Discontinuity:
         """Returns the error for a damaged index record.
 
-        If it is in the last segment, the next writer repairs the segment.
+        If the record is in the last segment, the next writer repairs the segment.
         """
         error = self.corrupt(segment, f"the record at byte {place} of the index is damaged")
         if segment != self.numbers()[-1]:

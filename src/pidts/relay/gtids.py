@@ -1,8 +1,8 @@
 """Maintains the set of executed GTIDs while the log is received.
 
 Adding one transaction to an immutable set costs as much time as all other work for the transaction. Nearly all
-transactions in a log have consecutive numbers. So this module only extends one open interval per source, and builds the
-set only when it is asked for.
+transactions in a log have consecutive numbers. So this module only extends one interval for each server UUID (or
+remembers the last GTID of each MariaDB domain), and builds the set only when it is asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pidts.model import MySqlGtidSet, parse_gtid, parse_gtid_set
 
 
 class ExecutedGtids:
-    """The GTIDs executed up to an entry; None until they are known."""
+    """The GTIDs executed up to an entry. They may be unknown at first."""
 
     def __init__(self, known: str | None) -> None:
         self._known = known
@@ -59,7 +59,7 @@ class ExecutedGtids:
 
     @property
     def text(self) -> str | None:
-        """Returns the set in the server's notation."""
+        """Returns the set in the server's notation; None if it is not known."""
         self._fold()
         return self._known
 

@@ -257,7 +257,7 @@ def decode(payload: bytes) -> Header | GtidsLearned:
 
 
 def position_of(lsn: Lsn, origin: Origin) -> Position | None:
-    """Returns the place of an Lsn in the log of this origin; None if it belongs to an earlier server."""
+    """Returns the place of an Lsn in the log of this origin; None if the Lsn is in an earlier server's log."""
     return lsn.position(origin.log_base) if lsn.change_no == origin.change_no else None
 
 

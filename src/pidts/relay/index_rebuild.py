@@ -57,7 +57,7 @@ def restore(folder: Folder, last: LogEntry, origin: Origin, format_event: bytes)
 
 
 def _entries(log: bytes, last: LogEntry, origin: Origin, format_event: bytes) -> Iterator[LogEntry]:
-    """Yields the entries of the ordinary transactions with which `log` begins, the bytes after the last entry."""
+    """Yields the entries of the ordinary transactions with which `log` begins. `log` has the bytes after `last`."""
     known, after = _format(format_event), last.transaction
     position = position_of(after.lsn, origin)
     if known is None or not known.checksum or position is None:

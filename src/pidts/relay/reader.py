@@ -127,7 +127,7 @@ class RelayReader:
     def stamp(self) -> tuple[int, int]:
         """Returns a value that changes if the relay is written to after the last call of `received` or `entries`.
 
-        The second number changes with each entry. This costs little.
+        The second number changes with each entry. The value costs little to get.
         """
         try:
             folder = os.stat(self.folder.path).st_mtime_ns  # noqa: PTH116 - in every poll
@@ -399,7 +399,7 @@ class RelayReader:
 
     @property
     def _is_renewed(self) -> bool:
-        """Whether the relay was cut back or emptied since the last call."""
+        """Whether the relay was cut back or emptied, or a cut was requested, since the caches were last cleared."""
         return refetch_signature(self.folder) != self._signature
 
     def _pass_over(self, entry: LogEntry) -> None:

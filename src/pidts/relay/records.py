@@ -31,7 +31,7 @@ _RECENT = 1024
 _WORTH_JOINING = 256
 """For fewer bytes than this, which are hardly two records, records are read one by one."""
 _WORTH_LOADING = 16 << 10
-"""The same, if the compiler would have to be loaded first."""
+"""Replaces `_WORTH_JOINING` if the compiler would have to be loaded first."""
 _COMPILER = "pidts.binlog.jit"
 _SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
@@ -49,7 +49,7 @@ class IndexFiles:
         self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
         """For each segment the Lsns of some entries, each with the place of the next entry."""
         self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """For each segment the same of all of its last entries."""
+        """For each segment the Lsns of all of its last entries, each with the place of the next entry."""
         self._listing: tuple[int, list[int]] | None = None
         """The time of the folder's last change, and its segments since then."""
 
@@ -231,7 +231,10 @@ class IndexFiles:
             raise self._missing(segment) from error
 
     def _check_unfinished(self, segment: int) -> None:
-        """Raises if a segment without a complete header is not the last one, which a writer may just be creating."""
+        """Raises if a segment's header is damaged, or incomplete although other segments follow.
+
+        The last segment's header may be incomplete, since a writer may just be creating it.
+        """
         numbers = self.numbers()
         try:
             data = self.folder.index(segment).read_bytes()

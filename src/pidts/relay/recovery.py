@@ -1,8 +1,8 @@
 """Opens a relay, in whatever way its last writer ended: cuts off incomplete ends of files and rebuilds the state.
 
 It reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier segment
-was complete and flushed before its successor was created. A cut loses nothing. The state says to continue after the
-last remaining entry, so the source sends all events after it again, with the same Lsns.
+was complete and flushed before its successor was created. A cut loses nothing: the writer continues after the last
+remaining entry, so the source sends all events after this entry again, with the same Lsns.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RelayState:
     """The FORMAT_DESCRIPTION event of the last segment."""
     segment: int
     start: Lsn
-    """The last entry before the last segment; equals `lsn` while that segment is empty."""
+    """The Lsn of the last entry before the last segment; equals `lsn` while that segment is empty."""
 
     @property
     def position(self) -> Position | None:

@@ -22,8 +22,8 @@ The points at which this can be interrupted (SIGKILL, power loss, full disk), an
 5. After (4): the range is recorded as received again (`is_retry`), although nothing of it may have come yet. A reader
    that has read further than the relay's end waits until the relay has grown past the reader's place.
 
-The lock of the marks prevents that a purge and a cut run at the same time: the purge removes the oldest segments and
-the cut the newest ones, so without the lock no segment might be left.
+A purge and a cut never happen at the same time, since both take the lock of the tasks' marks. Otherwise the purge would
+remove the oldest segments and the cut the newest ones, and together they might remove all.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the segment that becomes the last one; None if all segments begin after the place, so nothing is cut."""
+    """Returns the segment that becomes the last one; None (nothing is cut) if none begins at or before the place."""
     headers = list(_sound_headers(folder))
     before = [header.segment for header in headers if header.start < after]
     if before:

@@ -22,7 +22,7 @@ def whole_stretch(change_no: int) -> Lsn:
 
 
 def add_repeats(folder: Path, until: Lsn) -> None:
-    """Records that the part at this place may repeat earlier changes up to `until`."""
+    """Records that the new part of the relay may repeat earlier changes up to `until`."""
     with open(folder / _FILE, "a", encoding="utf-8", opener=private_opener) as file:
         file.write(f"{until}\n")
 

@@ -1,4 +1,4 @@
-"""Decides which segments may be purged: segments that every task has applied, that are old enough and not needed.
+"""Decides which segments may be purged: all tasks have applied them, and they are old enough; the last one stays.
 
 A dry run and a purge use the same decision. The order of a purge, under the lock of the marks: (1) the tables'
 structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) structures of removed
@@ -104,7 +104,11 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
 
 
 def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
-    """Returns the structures at the new start. None if the stored ones are damaged: then the source is asked again."""
+    """Returns the structures to store for the new start.
+
+    Returns None if there is nothing to store. If the stored structures are damaged, returns None, too: the source is
+    asked again.
+    """
     try:
         return moved_catalogue(relay, source_id, start)
     except Halted as error:

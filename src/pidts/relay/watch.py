@@ -4,7 +4,8 @@ New events alone are no news: a reader sees them only once the index has them. S
 index is watched for writes. Other files of interest are replaced as a whole, so their names appear again.
 
 The kernel may be unable to report this (other systems than Linux, or no watch left for this user), or may not notice it
-(a network file system that another machine writes to). Then the wait ends after its time, and the caller checks.
+(a network file system that another machine writes to). Then the wait ends after its time, and the caller looks
+whether there is more to read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _INDEX = b".index"
 _NOT_READ = (b".log", b".part", b"arrivals")
 """The ends of the names of files whose appearance is no news: no reader reads them, or not yet."""
 _LOOKS = 4
-"""If the kernel cannot report writes, a wait lasts only one quarter of its time, and then the caller checks."""
+"""If the kernel cannot report writes, a wait lasts only one quarter of its time, and then the caller looks."""
 
 
 class FolderWatch:
@@ -80,7 +81,7 @@ class FolderWatch:
             self._watch_newest(self._handle)
 
     def _is_news(self, events: bytes) -> bool:
-        """Whether a reader may find more after these events. Watches another index if the newest one has changed."""
+        """Whether a reader may find more after these events. If another index is the newest now, watches that one."""
         is_news, has_changed = False, False
         for watch, kind, name in _parsed(events):
             if watch == self._index_watch or kind & _LOST:

@@ -37,7 +37,7 @@ The points at which it can be interrupted (SIGKILL, power loss, full disk), and 
    takes from the tail, writes and flushes their entries, and cuts the segment. Wherever it is interrupted, the next
    `open` starts over.
 10. Between the entry that prepares an XA transaction and the entry that commits it or rolls it back, in the same
-    segment: the entry itself names the transaction that it prepares, so this is known exactly if the entry exists.
+    segment: the entry itself names the transaction that it prepares, so the preparation is known if the entry exists.
     `open` reads all entries of the last segment and finds the undecided transactions.
 11. The same with other segments between the two entries: the header of each new segment has the undecided transactions,
     taken from the durable index of the previous segment (5). A commit names the place of its rows: step (1) made these
@@ -103,7 +103,7 @@ class RelayWriter:
         self._segment_bytes = segment_limit(folder.path, segment_bytes)
         """The size at which a segment ends: less than `segment_bytes` if the disk has little space."""
         self._unfinished = 0
-        """The size of the received part of a transaction when the disk was full."""
+        """The size of the part of a transaction that had been received when the disk became full."""
         self._reserve = Reserve(folder.path)
         self._log = self._index = _CLOSED
         self._state: RelayState | None = None
@@ -146,7 +146,7 @@ class RelayWriter:
 
     @property
     def state(self) -> RelayState | None:
-        """Returns the state in the index; None in an empty relay."""
+        """Returns the end of the relay, after the last entry in the index; None in an empty relay."""
         if self._state is None:
             return None
         return replace(self._state, gtid_set=self._gtids.text)
@@ -158,7 +158,7 @@ class RelayWriter:
 
     @property
     def log_base(self) -> str:
-        """Returns the present source's log name without its number; empty in an empty relay."""
+        """Returns the name of the current server's log files without their number; empty in an empty relay."""
         return self._state.origin.log_base if self._state else ""
 
     def begin(self, origin: Origin, start: Lsn, gtid_set: str | None) -> None:
@@ -256,7 +256,7 @@ class RelayWriter:
         self._committed = self._received
 
     def learn_gtids(self, gtid_set: str) -> None:
-        """Sets the GTIDs that were executed up to the last commit, if they were not known; the log has this set."""
+        """Sets the GTIDs executed up to the last commit, as read from the log, unless they are known already."""
         if self._gtids.known or any(isinstance(record, GtidsLearned) for record in self._pending):
             return
         self._pending.append(GtidsLearned(gtid_set))

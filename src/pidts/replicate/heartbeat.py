@@ -22,7 +22,9 @@ from pidts.source.structures import quoted, quoted_table
 
 HEARTBEAT_TABLE: Final = "heartbeat"
 _LOCK_SECONDS: Final = 5
-"""The time that a heartbeat waits for a lock. A server keeps waiting even if the client has disconnected."""
+"""The longest time that a heartbeat waits for a lock. Without this limit, the server would go on waiting even
+after the client has disconnected.
+"""
 _AGAIN_SECONDS: Final = 60.0
 """If the source has refused a heartbeat, the next one is tried after this many seconds."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
@@ -86,7 +88,7 @@ class Heartbeat:
     def _prepare(self, session: Session) -> None:
         """Creates the table if it is missing.
 
-        If the account may not create it, somebody else may have done so already.
+        An account that may not create tables can use a table that somebody else has created.
         """
         where = [self._table.schema, self._table.name]
         found = query(

@@ -121,7 +121,7 @@ class Observer:
         self.outlook = found
 
     def _lacks_catalogue(self) -> bool:
-        """Whether a catalogue is needed: at the relay's beginning, and when a statement made a structure unknown."""
+        """Whether a catalogue is needed, since the relay has none, or since a statement made a structure unknown."""
         if not is_stored(self._reader):
             self._followed = None
             return True

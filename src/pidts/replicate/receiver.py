@@ -124,7 +124,7 @@ class Receiver:
             at += len(raw)
 
     def _run(self, block: memoryview, at: int) -> Run | None:
-        """Stores the next events of the block if they are ordinary; returns None if not."""
+        """Stores the next events of the block if they are ordinary, and returns them; otherwise returns None."""
         scan, scanner = self._scan(), self._scanner
         if scan is None or scanner is None:
             return None
@@ -280,7 +280,7 @@ class Receiver:
 
 
 def _received_before(writer: RelayWriter, resume: Resume) -> Lsn | None:
-    """Returns the end of the log in the relay, if the server may send parts of this log again."""
+    """Returns the end of the log in the relay if the server may send parts of this log again; otherwise None."""
     state, begin = writer.state, resume.begin
     if begin is not None:
         known, change_no = resume.begin_lsn, begin.change_no

@@ -189,7 +189,7 @@ class Replicator:
             stop.wait(_LOOK_FOR_ROOM_SECONDS)
 
     def _follow(self, writer: RelayWriter, stop: StopEvent) -> None:
-        """Follows the source on one connection until it ends."""
+        """Follows the source on one connection until the connection ends."""
         todo, server = self._ask(writer)
         stream = BinlogStream(
             self._config.source,

@@ -158,7 +158,8 @@ class LogWatch:
         if ends_before(logs, reading):
             return True
         if before is not None and asked_at < self._before_at + _CONFIRM:
-            self._before = before  # between two frequent heartbeats, every stream pauses
+            # Between two frequent heartbeats, every stream pauses. So the earlier check is kept for a later comparison.
+            self._before = before
             return False
         self._before_at = asked_at
         if before is None or logs == self._dismissed or asked_at < self._quiet_until:

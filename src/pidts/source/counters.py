@@ -12,7 +12,7 @@ _STATISTICS_EXPIRE = (8, 0, 0)
 
 
 def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:
-    """Returns the next value of each table with a counter. The number of a deleted row is not used again."""
+    """Returns the next value of each table with a counter. It is above the numbers of rows that were deleted."""
     server = server_info(connection)
     if not server.is_mariadb and server.number >= _STATISTICS_EXPIRE:
         query(connection, "SET SESSION information_schema_stats_expiry = 0")

@@ -211,7 +211,7 @@ def foreign_keys(connection: Session, takes: Callable[[TableName], bool], schema
 def left_behind(
     connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str], *, texts: bool = True
 ) -> list[LeftBehind]:
-    """Returns the objects, except rows, of these schemas and of the tables for which `takes` is true.
+    """Returns what a task does not carry: objects of these schemas, and of the tables for which `takes` is true.
 
     With `texts`, each text is read by a separate query.
     """

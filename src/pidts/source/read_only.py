@@ -22,7 +22,7 @@ def read_only_variables(connection: Session) -> dict[str, str]:
 
 
 def is_read_only(connection: Session) -> bool:
-    """Whether no ordinary account may write: the strictest of these variables that the server has is on."""
+    """Whether no ordinary account may write: `super_read_only` is on, or `read_only` if the server has only this."""
     found = read_only_variables(connection)
     return found.get("super_read_only", found.get("read_only", "OFF")) not in _OFF
 

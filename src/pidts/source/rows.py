@@ -48,7 +48,7 @@ def select_range(
 
 
 def find_rows(connection: Session, table: Table, keys: pa.Table, *, whole: bool, lock: str = "") -> pa.Table:
-    """Returns the rows with these keys, or only their keys, in any order.
+    """Returns the rows with these keys (without `whole`, only the rows' keys), in any order.
 
     The server decides which keys are equal: under a collation that ignores case, `A` finds the row `a`, which is
     returned unchanged.

@@ -309,7 +309,8 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
 def _with_options(connection: Session, name: TableName, keys: list[Key], dialect: Dialect) -> list[Key]:
     """Returns the keys with the options that only the CREATE TABLE statement shows.
 
-    This is done only if the order of several unique keys decides which of them identifies the rows.
+    If a primary key or the only unique key identifies the rows, returns the keys unchanged. Options matter only if the
+    order of unique keys decides which of them identifies the rows.
     """
     if any(key.primary for key in keys) or sum(key.declared_unique for key in keys) < 2:
         return keys

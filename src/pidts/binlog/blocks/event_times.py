@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SECOND = 1_000_000
 _FILE_BITS = 40
-"""The bits for a byte of a log file: more than the largest file needs."""
+"""The number of bits for the place of a byte in a log file: more than the largest file needs."""
 _LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
 
 

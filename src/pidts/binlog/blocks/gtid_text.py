@@ -1,4 +1,4 @@
-"""Converts GTID events to text in compiled code. `GtidEvent` is its specification, and handles unusual events."""
+"""Converts GTID events to text in compiled code. `GtidEvent` is the specification, and handles unusual events."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _variables(at: int, end: int) -> int:  # noqa: C901 - one branch per setting
 
 @jit
 def control_of(body: int, end: int, plain: int) -> int:
-    """Returns whether a statement is BEGIN, or COMMIT or ROLLBACK, or another one."""
+    """Returns what a statement is: BEGIN, the end of a transaction (COMMIT, ROLLBACK), or another one."""
     if end - body < 14:
         return C_NONE
     variables = body + 13
@@ -257,7 +257,7 @@ def _close(state: Any, end: int, block_end: int) -> None:
 
 @inline
 def place(expected: int, log_pos: int, size: int) -> int:
-    """Returns the byte at which an event begins. Its header has only the low 32 bits of the byte after it."""
+    """Returns the byte at which an event begins. `log_pos` has only the low 32 bits of the byte after the event."""
     if log_pos == 0:
         return expected
     ahead = (log_pos - size - expected) & (_WRAP - 1)

@@ -46,7 +46,7 @@ class Run:
     """The first byte of the block after these events."""
     events: int
     previous: Lsn
-    """The Lsn of the transaction before the first transaction."""
+    """The Lsn of the transaction before the first of these transactions."""
     change_no: int
     log_index: int
     lines: Any

@@ -142,8 +142,8 @@ class Memory:
     def __init__(self, table: Table, passed_over: Collection[int] = ()) -> None:
         """Makes the memory without rows.
 
-        Values of skipped columns (`passed_over`) are not written. Only the place where each row ends in its event is
-        written.
+        Values of skipped columns (`passed_over`) are not written. If there are such columns, the place where each row
+        ends in its event is written, so that these values can be read later.
         """
         cells = [cell_size(column.type) for column in table.columns]
         for place in passed_over:
@@ -175,7 +175,7 @@ class Memory:
         return ops.tobytes().count(int(op)) if len(ops) <= _FEW else int(np.count_nonzero(ops == op))
 
     def more_rows(self, ahead: float) -> None:
-        """Makes room for twice as many rows, or for the expected number."""
+        """Makes room for twice as many rows, or for the expected number if that is larger."""
         self.make_room(max(_FIRST_ROWS, 2 * int(self.state[at.CAPACITY // 8]), int(self.rows * ahead)))
 
     def make_room(self, capacity: int) -> None:
@@ -284,7 +284,7 @@ def _bytes(cell: int, rows: int) -> int:
 
 
 def _grown(old: Any, size: int, used: int, capacity: int) -> Any:
-    """Makes room for more items of a size, and moves the used items."""
+    """Returns an array with room for `capacity` items of a size, and with the used items of the old array."""
     new = np.empty(size * capacity, np.uint8)
     new[: size * used] = old[: size * used]
     return new

@@ -56,7 +56,7 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
 
 @jit
 def set_valid(columns: int, width: int, first: int, end: int) -> None:
-    """Sets validity bits of these rows, since the memory of dropped rows is used again."""
+    """Sets the validity bits of these rows to 1 again: dropped rows have cleared some, and later rows expect 1."""
     for number in range(width):
         valid = load64(columns + number * at.COLUMN + at.VALID)
         for row in range(first, end):
@@ -121,7 +121,7 @@ def put_lsn(lsn: int, prefix: int, ordinal: int) -> None:
 
 @inline
 def make_ready(table: int, program: int, op: int, row: int) -> None:
-    """Prepares the sides of the operation for an image after rows without one."""
+    """Sets earlier rows without an image to NULL, on each side of which the operation has an image."""
     if op != _INSERT and load64(table + at.BEFORE_FILLED) < row:
         _nulls(program, load64(table + at.BEFORE), load64(table + at.WIDTH), load64(table + at.BEFORE_FILLED), row)
         store64(table + at.BEFORE_FILLED, row)

@@ -75,7 +75,8 @@ class RoutedDecoder(decode.RowDecoder):
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
         """Returns all rows so far; tables are in the order in which they first appeared.
 
-        A decoder that has begun again met them in an earlier slice. Then they are in the order of their first rows.
+        If the decoder has begun again, some tables appeared in an earlier slice. So all tables are in the order of
+        their first rows.
         """
         taken = super().take(times)
         self._pieces.clear()
@@ -84,7 +85,7 @@ class RoutedDecoder(decode.RowDecoder):
         return taken
 
     def can_begin_again(self) -> bool:
-        """Whether another slice can be decoded now: what is known about tables stays, and their rows were taken."""
+        """Whether another slice can be decoded with what is known about tables. All rows of this slice were taken."""
         if self._early_filters or self._open_full or len(self._known) > _MOST_KEPT:
             return False
         self._begin()
@@ -159,7 +160,7 @@ class RoutedDecoder(decode.RowDecoder):
         return int(state[r.AT])
 
     def _ahead(self, size: int, decoded: int) -> float:
-        """Returns the factor by which the rows will probably grow; the rows of one batch are limited."""
+        """Returns the factor by which the number of rows will probably grow; the rows of one batch are limited."""
         done = int(self._state[r.AT] + self._call.block[at.AT // 8])
         return min(size / max(done, 1), self._batch_bytes / max(decoded, 1)) * _RESERVE
 

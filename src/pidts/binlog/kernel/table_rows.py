@@ -120,7 +120,7 @@ def _others(table: Table, early_filter: EarlyFilter) -> list[int]:
 
 
 class CompiledBinding:
-    """One TABLE_MAP event, bound to its table: decodes row events with this table id."""
+    """Decodes the row events that have the table id of one TABLE_MAP event."""
 
     __slots__ = ("_plain", "_skimming", "_table_map", "program", "rows")
 
@@ -128,7 +128,8 @@ class CompiledBinding:
         rows.check_structure(into.table, table_map)
         self.rows = into
         self._table_map = table_map
-        # Skipped columns are read later by the table map of their program, so each binding has a program of its own.
+        # Skipped columns are read later. Their program is the key under which the table map for this reading is kept,
+        # so each binding has a program of its own.
         made = program(into.table.columns, table_map.wires) if into.memory.passed_over else None
         self.program: Any = known_program(into.table, table_map.wires) if made is None else made
         if made is not None:

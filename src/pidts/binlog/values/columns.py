@@ -19,7 +19,7 @@ _IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 
 
 def reader(table: TableName, column: Column, wire: Wire) -> MakeReader:
-    """Returns the reader of one column in one form. Raises `DecodeError` if the column's type cannot have this form."""
+    """Returns the reader of a column in its form in the log. Raises `DecodeError` if its type cannot have this form."""
     make = _reader(column, wire)
     if make is None:
         raise mismatch(table, column, wire)
