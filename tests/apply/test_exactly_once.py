@@ -12,7 +12,20 @@ from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, Retry
-from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transient, Where
+from pidts.model import (
+    Checkpoint,
+    Column,
+    ColumnType,
+    Halted,
+    Key,
+    Kind,
+    Lsn,
+    OtherCheckpoint,
+    Table,
+    TableName,
+    Transient,
+    Where,
+)
 from pidts.reduce import Counts, NetChange
 
 TABLE = Table(
@@ -111,3 +124,48 @@ def test_a_refusal_is_reported_for_the_refused_table_alone(origin, named, expect
         committer.commit(0, claimed.lsn, replace(start(), lsn=Lsn(0, 1, 9)), lambda _: [change])
     assert caught.value.where.table == expected
     target.forget()
+
+
+def committed(batches: list[Checkpoint], hook) -> list[str]:
+    """Commits the batches in one run; returns the points that `hook` was called at."""
+    target = ValuesTarget("advances")
+    target.forget()
+    session = target.connect()
+    for sql in session.schema.create_statements(TABLE).statements:
+        session.execute(sql)
+    (row,) = session.meta.checkpoints.claim("t", "s", 1, start())
+    session.close()
+    points: list[str] = []
+
+    def note(point):
+        points.append(point)
+        hook(point)
+
+    target.store.hook = note
+    with Committer(target, "t", "s", row.epoch, sleep=lambda _: None) as writer:
+        for number, new in enumerate(batches):
+            changes = [net(number, [number])]
+            assert writer.commit(0, Lsn(0, 1, number), new, lambda _, made=changes: made) is Outcome.APPLIED
+    target.store.hook = None
+    assert len(target.store.content(TABLE.name)) == len(batches) == target.store.commits
+    target.forget()
+    return points
+
+
+def test_a_row_with_large_texts_is_read_before_it_is_saved():
+    """A statement that advances the row has its texts twice, and could be larger than the server accepts."""
+
+    def copying(size: int) -> list[Checkpoint]:
+        return [replace(start(), lsn=Lsn(0, 1, number + 1), batch=number, copy="x" * size) for number in range(4)]
+
+    assert committed(copying(8_000), lambda _: None).count("advance") == 3
+    assert committed(copying(9_000), lambda _: None).count("advance") == 0
+
+
+def test_a_target_that_cannot_compare_the_row_is_asked_once():
+    def refuse(point):
+        if point == "advance":
+            raise OtherCheckpoint("task-taken", "the statement fails for a reason of its own")
+
+    batches = [replace(start(), lsn=Lsn(0, 1, number + 1), batch=number) for number in range(5)]
+    assert committed(batches, refuse).count("advance") == 1

@@ -38,6 +38,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Self, TypeAlias
 
+import structlog
+
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.locks.expecting import Expecting
 from pidts.apply.port import Target, TargetSession
@@ -54,6 +56,13 @@ Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
 """Returns the source table of a row; None if it is not known."""
 Again: TypeAlias = Callable[[Halted], bool]
 """Returns whether changes that the target has refused are prepared and written once more, with other rules."""
+
+_log = structlog.get_logger(__name__)
+
+_MOST_TO_ADVANCE = 16 << 10
+"""The most characters of copy progress and GTID sets, in the former row and the new one together, for which a row is
+advanced. The statement has both, and must be neither larger than the server accepts nor so large that it is sent alone.
+"""
 
 
 class Committer:
@@ -82,6 +91,8 @@ class Committer:
         self._session: TargetSession | None = None
         self._left: dict[int, Checkpoint] = {}
         """The checkpoint row of each worker as this committer has left it; none after an error."""
+        self._advances = True
+        """Whether the target can compare a row with the one that was left."""
         self._trips = 0
         """The number of the session's round trips so far."""
         self.times = CommitTimes()
@@ -134,22 +145,28 @@ class Committer:
             trips = self._connected().trips
             try:
                 return written(left)
-            except OtherCheckpoint:
-                pass
+            except OtherCheckpoint as error:
+                _log.debug("the checkpoint is read again before a batch", worker=worker, cause=error.what)
+                refused = left
             except Halted:
                 if self._connected().trips > trips:  # else it is not known whether the row is as it was left
                     raise
+                refused = None
             self._drop()
-            return written(None)
+            return written(None, refused)
 
-        def written(left: Checkpoint | None) -> Outcome:
+        def written(left: Checkpoint | None, refused: Checkpoint | None = None) -> Outcome:
             nonlocal asked
             session = self._connected()
             session.begin(origin)
             is_saved = left is not None and session.meta.checkpoints.advance(left, new)
-            if not is_saved and settle(self._locked(session, worker), expected, new, rows=rows) is Outcome.ALREADY:
-                session.rollback()
-                return Outcome.APPLIED if asked else Outcome.ALREADY
+            if not is_saved:
+                stored = self._locked(session, worker)
+                # If the row was as demanded, the target cannot compare it, and would refuse each batch once.
+                self._advances = self._advances and stored != refused
+                if settle(stored, expected, new, rows=rows) is Outcome.ALREADY:
+                    session.rollback()
+                    return Outcome.APPLIED if asked else Outcome.ALREADY
             for change in changes(session):
                 self._write(session, change)
                 del change  # the next change of a large batch is read while this one is written
@@ -189,9 +206,11 @@ class Committer:
         """Whether the batch has to be written if the row is as it was left.
 
         False if rows may be locked: the target has to be asked for them before anything is written, and the checkpoint
-        is read in the same round trip.
+        is read in the same round trip. Also False if the rows' texts are large.
         """
-        if self.rules.looks_for_locks or left.lsn != expected:
+        if not self._advances or self.rules.looks_for_locks or left.lsn != expected:
+            return False
+        if sum(map(len, (left.copy, left.gtid, new.copy, new.gtid))) > _MOST_TO_ADVANCE:
             return False
         with suppress(Halted):
             return settle(left, expected, new, rows=rows) is Outcome.APPLIED

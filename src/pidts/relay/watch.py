@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_MODIFIED, _CREATED, _MOVED_HERE, _DELETED, _LOST, _FORGOTTEN = 0x2, 0x100, 0x80, 0x200, 0x4000, 0x8000
-"""Kinds of events: `_LOST` if the kernel has dropped events, `_FORGOTTEN` if a watched file no longer exists."""
+_MODIFIED, _CREATED, _MOVED_HERE, _DELETED, _LOST = 0x2, 0x100, 0x80, 0x200, 0x4000
+"""Kinds of events: `_LOST` if the kernel has dropped events."""
 _EVENTS_BYTES = 64 << 10
 _EVENT = struct.Struct("=iIII")
 """An event's watch, its kind, a number for renames, and the size of the name that follows."""

@@ -142,7 +142,7 @@ class CopyRunner:
         if is_driver and self._needs_spark(context, plan):
             spark.begin()
             most = min(_WHILE_SPARK_STARTS, most or _WHILE_SPARK_STARTS)
-        elif is_driver and any(request.mode is not CopyMode.NEW or request.waits for request in requests):
+        elif is_driver and any(_waits(context, request) for request in requests):
             # The rows wait for the batch that settles the request. With too many waiting rows, that batch becomes a
             # Spark job.
             waiting = max(1, self._direct_rows // 2)
@@ -237,6 +237,13 @@ def prepare(target: Target, spark: SparkSession) -> None:
     slots = spark.sparkContext.defaultParallelism
     with suppress(Exception):  # the code that needs the processes will get the same error, and report it
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
+
+
+def _waits(context: JobContext, request: ChunkRequest) -> bool:
+    """Whether the batch that settles a request writes its rows, and not the thread or Spark task that has read them."""
+    table = context.structures.get(request.table)
+    is_guarded = table is not None and context.writing.guards(table)
+    return request.mode is not CopyMode.NEW or request.waits or is_guarded
 
 
 def _settle(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[Fetched]) -> None:

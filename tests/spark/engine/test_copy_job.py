@@ -157,7 +157,13 @@ def test_rows_that_wait_are_few_enough_to_be_applied_without_spark(tmp_path):
     plan = SimpleNamespace(end=SimpleNamespace(copy={}))
     for about in ({"mode": CopyMode.REPAIR}, {"waits": True}, {}):
         copying._read(Here(None), context, plan, [ChunkRequest(NAME, 0, (1,), (5,), 100, 8, **about)], 1)
-    assert sizes == [500, 500, None]
+    guarded = replace(
+        context,
+        structures={NAME: replace(CART, columns=(*CART.columns, Column("version", ColumnType(Kind.BIGINT))))},
+        writing=replace(context.writing, version_column="version"),
+    )
+    copying._read(Here(None), guarded, plan, [ChunkRequest(NAME, 0, (1,), (5,), 100, 8)], 1)
+    assert sizes == [500, 500, None, 500]
 
 
 def cut_nothing(copying: CopyRunner) -> list[int | None]:

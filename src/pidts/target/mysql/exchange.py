@@ -131,6 +131,9 @@ class Exchange:
             answers.extend(run(self._connection, [statement.sql for statement in statements]))
         except (pymysql.err.Error, OSError) as error:
             raise _said(error, statements[min(len(answers), len(statements) - 1)]) from error
+        except BaseException:
+            force_close(self._connection)  # else the rest of the answers would be taken for the next ones
+            raise
         if len(answers) != len(statements):
             raise Halted(
                 "target-refused",
