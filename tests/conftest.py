@@ -63,7 +63,7 @@ _with_server: set[Path] = set()
 """The test files with a test that uses one of these servers."""
 _LASTING = {"mysql", "information_schema", "performance_schema", "sys", "test", "pidts_meta"}
 
-# The workers of xdist are children of this process, and so have the same number.
+# The workers of xdist are children of this process, and inherit the seed from its environment.
 SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
 KEPT = Path(__file__).parents[1] / ".hypothesis" / "examples"
 
@@ -127,7 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _share_made_data(config: pytest.Config) -> None:
-    """Shares data that takes seconds to make among all servers of the run and of the programs that its tests start."""
+    """Shares data that takes seconds to make: all servers of the run, and of programs that its tests start, copy it."""
     folder = ExitStack()
     os.environ[FOLDER] = str(folder.enter_context(owned_folder("made-data")))
     config.add_cleanup(folder.close)

@@ -78,7 +78,7 @@ def written(time: int) -> str:
 
 
 def times_of(log: LogMaker) -> dict[int, int]:
-    """Returns the times by the first byte of each event."""
+    """Returns the time of each event, by the offset of its first byte."""
     walker = LogWalker(log.file)
     return {event.offset: event.timestamp for event in map(walker.feed, log.events)}
 

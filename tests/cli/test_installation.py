@@ -116,7 +116,7 @@ def fetched(url: str) -> str:
 def test_the_installed_wheel_shows_the_demo_and_serves_its_page(tmp_path: Path) -> None:
     programs = installed(tmp_path)
     assert run(programs / "pidts", "--version", cwd=tmp_path).startswith("pidts ")
-    # This is the installed program with its compiled code: its environment has nothing of the tree.
+    # This is the installed program with its compiled code: it uses no file of the source tree.
     place = run(programs / "python", "-c", "import pidts; print(pidts.__file__)", cwd=tmp_path)
     assert Path(place.strip()).is_relative_to(tmp_path / "env")
 

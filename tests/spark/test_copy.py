@@ -1,4 +1,4 @@
-"""A copy continues while its source is written, and is killed at critical points: it ends with the source's rows.
+"""A copy continues while its source is written to, and is killed at critical points: it ends with the source's rows.
 
 Sessions of the test hold locks on the target that stop the copy at a chosen point: a locked table prevents loading,
 locked checkpoints prevent settling, and an open write prevents the creation of a key.

@@ -35,7 +35,7 @@ class ValuesSchema:
         return stored.table if stored else None
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the same structure: the table was created with all of it."""
+        """Returns the same as `structure`, which has everything that the table was created with."""
         return self.structure(name)
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFa
 
 
 def _is_plain(piece: LogSlice) -> bool:
-    """Whether the rows of all tables are taken from a slice, and have their own places in the log."""
+    """Whether the rows of all tables are taken from a slice, and each row gets the Lsn of its own event."""
     return piece.only is None and not piece.without and piece.commit is None and not piece.has_notes
 
 

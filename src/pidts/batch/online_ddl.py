@@ -86,7 +86,10 @@ def _only(statement: Statement, is_ours: IsOurs) -> Statement:
 
 
 def _moving(pairs: Sequence[tuple[TableName, TableName]], is_ours: IsOurs) -> Iterator[tuple[TableName, TableName]]:
-    """Yields the renames of tables that are the task's before or after the statement, without intermediate names."""
+    """Yields the renames of each table whose name before or after the statement is the task's.
+
+    A name that the table has only in between does not count.
+    """
     first: dict[TableName, TableName] = {}
     steps = []
     for old, new in pairs:

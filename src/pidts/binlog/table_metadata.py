@@ -1,7 +1,7 @@
-"""Parses the optional metadata of a TABLE_MAP event: signs, charsets, names, labels, the primary key.
+"""Parses the optional metadata of a TABLE_MAP event: unsigned columns, charsets, names, labels, the primary key.
 
-By default, MySQL 5.6 and MariaDB log nothing of it, and MySQL 8 logs signs and charsets. With
-`binlog_row_metadata=FULL`, servers log everything.
+By default, MariaDB logs nothing of it, and MySQL 8 logs which columns are unsigned, and the charsets. With
+`binlog_row_metadata=FULL`, both log everything. Older MySQL servers never log any of it.
 """
 
 from __future__ import annotations

@@ -49,10 +49,10 @@ already written a later version of the row. A row is extra if the source does no
 
 
 class LiveView(Protocol):
-    """Takes every snapshot of a running task, and decides when to show one."""
+    """Receives every snapshot of a running task, and decides when to show one."""
 
     def __call__(self, progress: Progress) -> None:
-        """Takes a new snapshot."""
+        """Receives a new snapshot."""
 
 
 def progress_view() -> AbstractContextManager[LiveView]:

@@ -118,7 +118,7 @@ class TypedTable:
 
 
 class StreamPlan:
-    """Finds where the batches of a stream end in a relay, and which stretches of the log Spark tasks decode."""
+    """Finds where the batches of a stream end in a relay, and which stretches of the log are decoded by Spark tasks."""
 
     def __init__(
         self, reader: RelayReader, store: RelayStore, view: QueryView, typed: TypedTable | None = None

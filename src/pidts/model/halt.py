@@ -12,7 +12,7 @@ from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
 
 _NAMED = 5
-"""The largest number of tables of one halt that a line names."""
+"""A line names at most this number of a halt's tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class PurgeLimits:
-    """The limits of a purge, in addition to the marks of the tasks."""
+    """The limits of a purge, in addition to the marks of what tasks still need (`pidts.relay.task_marks`)."""
 
     before: Lsn | None = None
     """The limit that the operator gives."""

@@ -312,7 +312,7 @@ class Replicator:
         return False
 
     def _check_log(self, writer: RelayWriter) -> None:
-        """Raises if the source's log does not have the received log any more. The stream may still be open."""
+        """Raises if the source's log ends before the received log, or is another log. The stream may still be open."""
         try:
             self._ask(writer, beside=True)
         except Transient as error:

@@ -133,7 +133,7 @@ _SHOW_ROUTINES = ("EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE")
 
 
 def privilege_to_see_routines(server: ServerInfo) -> Privilege:
-    """Returns the smallest privilege that shows all routines with their text, and does not allow to run them."""
+    """Returns the smallest privilege that shows all routines with their text, and does not allow running them."""
     if server.is_mariadb or server.number < (8, 0, 0):
         return Privilege("SELECT", "mysql", "proc")
     return Privilege("SHOW_ROUTINE" if server.number >= (8, 0, 20) else "SELECT")

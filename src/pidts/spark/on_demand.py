@@ -3,8 +3,8 @@
 Spark starts when a copy or a job first needs it, and is released after a time without use.
 
 Small batches and small copies need no Spark, and a JVM costs more memory, and more time at the start, than everything
-else in a task. So a thread starts Spark only when it is needed. A copy needs only the session. A job also needs a call
-by the streaming query.
+else in a task. So a thread starts Spark only when it is needed. A copy needs only the session. A job also needs a
+call of the streaming query, since only such a call has the job's partitions (`pidts.spark.stream`).
 
 The session is shared with other parts of the task, see `pidts.task.run.shared_spark`, and ends when no part has used it
 for a while. The session keeps no state of batches: each query begins a new checkpoint directory, which is only its own

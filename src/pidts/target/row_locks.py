@@ -323,7 +323,7 @@ class RowLockRecord:
         return self._locks(task, source, table, found)
 
     def _locks(self, task: str, source: str, table: TableName, rows: Sequence[tuple[Any, ...]]) -> list[RowLock]:
-        """Returns locks by their ids and texts."""
+        """Returns the locks in these rows; each row has the id and the text of one lock."""
         named = {digest for _, about in rows for digest in RowLock.digests(about)}
         if named - self._structures.keys():
             sql = f"SELECT digest, structure FROM pidts_meta.locked_structure WHERE {_OF_TABLE}"

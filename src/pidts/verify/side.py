@@ -122,7 +122,7 @@ class Member(Protocol):
         """Returns the number of rows."""
 
     def all(self) -> Iterator[pa.Table]:
-        """Yields all rows of a table without a key, of one moment."""
+        """Yields all rows of a table without a key, as they are at one moment."""
 
 
 class KeyedSource(Protocol):
@@ -175,7 +175,7 @@ class SourceSide(KeyedSource, Protocol):
         """Returns the number of rows."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        """Yields all rows of a table without a key, of one moment."""
+        """Yields all rows of a table without a key, as they are at one moment."""
 
 
 class KeyedTarget(Protocol):

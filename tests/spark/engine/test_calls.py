@@ -1,4 +1,7 @@
-"""The driver itself applies small batches. A batch that has to be a job is noted, and runs in Spark's next call."""
+"""The driver itself applies small batches.
+
+A batch that has to be a job is noted, and runs in the next call of Spark's query.
+"""
 
 from __future__ import annotations
 

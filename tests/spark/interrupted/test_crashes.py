@@ -3,7 +3,8 @@ reader has seen a counter become smaller.
 
 The source increments counters, moves amounts between accounts (their sum never changes), inserts and deletes. A reader
 samples the target all the time. Every few seconds one process is killed with SIGKILL: the replicator, a Python worker
-of Spark, the JVM, the driver. The last run continues while the source is written, and until the target has everything.
+of Spark, the JVM, the driver. The last run continues while the source is written to, and until the target has
+everything.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
     apart.write(20)
     applying.wait_until(apart.progress.has(apart.source), "changes after the forker was killed", 60)
 
-    # The relay server is killed while the source is written. The changes made meanwhile arrive when it is back.
+    # The relay server is killed while the source is written to. These changes arrive when it is back.
     serving.kill()
     apart.write(20)
     status = apart.applier.path.parent / "relay/one/status.json"

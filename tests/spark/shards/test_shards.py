@@ -139,7 +139,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     run.wait_until(lambda: "shard-lock-open" in run.log.read_text(), "the change of a route is refused")
     shards.task.path.write_text(kept)
 
-    # All shards but one have arrived. An operator does not wait for it.
+    # All shards but one have arrived. An operator does not wait for the last one.
     shards.on("one", "ALTER TABLE {1}.orders_2 ADD c INT DEFAULT 5", "ALTER TABLE {2}.orders_3 ADD c INT DEFAULT 5")
     run.wait_until(lambda: ("one", "2.orders_3") in shards.waiting(), "all but one are there")
     (lock,) = shards.locks()

@@ -20,7 +20,7 @@ key's previous change has left: then another zone's change of the row in between
     b    DELETE 5 (its own);  a's INSERT 5 arrives;  DELETE 5      one batch of task bc, in which the INSERT is missing
     b    UPDATE 5 to v = 2;  a makes it v = 3;  DELETE 5 (v = 3)   the same with the UPDATE to v = 3
 
-An UPDATE that gives its row another key is a DELETE at the old one.
+An UPDATE that gives its row another key counts as a DELETE of the old key.
 
 **The argument.** Each change names the row that it has found. The argument assumes that no two changes leave equal
 rows; `pidts.apply.locks.made_already` covers rows that get former values again. The row is locked when an UPDATE or a

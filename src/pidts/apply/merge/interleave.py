@@ -145,7 +145,7 @@ class _Places:
             here = self._size + event
 
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
-        """Returns the table that has the row at first, and the index of the row's image.
+        """Returns the table that has the row before these changes, and the index of the row's image.
 
         The first change that finds the row shows both.
         """

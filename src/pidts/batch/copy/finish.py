@@ -73,7 +73,7 @@ class Finishing:
         self.later: list[str] = []
         """The statements that may run after all others."""
         self.unread: set[ChunkRequest] = set()
-        """The requests whose tables have recorded keys that have to be read first."""
+        """The requests that could not be finished, because recorded keys of their tables have to be read first."""
         count = min(self._waiting.qsize(), context.copy_threads)
         self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
         for thread in self._threads:

@@ -51,7 +51,7 @@ def cell_size(kind: ColumnType) -> int:
 
 
 def instruction(column: Column, wire: Wire) -> Instruction | None:
-    """Returns the instruction for a column's form in the log, which `columns.reader` accepts.
+    """Returns the instruction for a column in the form that it has in the log. `columns.reader` has accepted this form.
 
     None: only plain code reads it.
     """

@@ -40,7 +40,7 @@ class KeyRange:
     source: str
     first: int
     last: int
-    """The table's next number, if it is known; otherwise its highest number."""
+    """The number that the table's next row gets, if it is known; otherwise the highest number in the table."""
 
     def overlaps(self, other: KeyRange) -> bool:
         """Whether the ranges overlap, and equal numbers would be one row on the target.

@@ -1,4 +1,4 @@
-"""Connects a zone's return with the servers: records of tasks, the zone's log, and relays on this machine."""
+"""Reads and changes, for a zone's return, task records on servers and relays on this machine; reads the zone's log."""
 
 from __future__ import annotations
 
