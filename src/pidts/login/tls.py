@@ -97,7 +97,7 @@ class Tls:
                 context.load_cert_chain(self.cert, self.key, password=b"")
         except (ssl.SSLError, OSError, ValueError) as error:
             files = ", ".join(filter(None, (self.ca, self.cert, self.key)))
-            todo = "Certificates and keys are PEM files, the key without a passphrase, and key and certificate a pair"
+            todo = "Certificate and key are PEM files that belong together; the key has no passphrase"
             raise ConfigError("tls-files", f"cannot be used for TLS: {files} ({error})", todo=todo) from error
         return context
 

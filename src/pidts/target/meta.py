@@ -218,7 +218,7 @@ class HaltRecord:
 
 
 class OrderRecord:
-    """The operator's orders (ddl commands)."""
+    """The ddl commands of operators that wait to be carried out."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "ddl_order", "task", "source", "lsn")

@@ -80,5 +80,5 @@ class _Cluster:
                 raise
             # One executor can compare a table, and another one cannot: the warehouse may be on one machine alone.
             self._is_unable = True
-            self._say(f"Spark compares nothing more, so this process does: {error.what}")
+            self._say(f"Spark cannot compare tables, so this process compares the rest: {error.what}")
             raise Transient("spark-unable", f"an executor cannot compare: {error.what}") from error
