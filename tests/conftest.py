@@ -46,7 +46,8 @@ from .forked_programs import LoadedPrograms, loaded_programs
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
 STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
-# Many containers forbid writing them. Then each worker of each run would compile all tests anew, for half a minute.
+# Many containers forbid writing compiled modules. Then each worker of each run would compile all tests anew, for half a
+# minute.
 sys.dont_write_bytecode = False
 gc.disable()  # until the tests are collected; nearly nothing that is made before is garbage
 
@@ -227,8 +228,8 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
     """Removes what the tests of earlier files have left on the MySQL and MariaDB servers.
 
     A test that reads all tables of a server would read those tables, too. A test that reads a log from its beginning
-    would read the log of all earlier tests. GTIDs with several domains or tags are also removed: from one GTID of an
-    event, only a log can be read that has all other GTIDs.
+    would read the log of all earlier tests. GTIDs are also removed if they have several domains or tags: a test that
+    reads from the GTID of one event on needs a log with all transactions of the other domains and tags.
     """
     for server in _started if request.path in _with_server else ():
         if server.kind == "postgres":

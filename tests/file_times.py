@@ -2,8 +2,8 @@
 
 This is the time of the worker and of all processes below it: servers, JVMs, PiDTS's own programs. Unlike the elapsed
 time, it hardly depends on other work of the machine. If several files share a server, each file counts the server's
-work for it. A file's budget depends on what its tests need: nothing, a server, or Spark. The last line shows how long
-each worker had no more tests at the end. If this is long, a long file began too late.
+work for it. A file's budget depends on what its tests need: nothing, a server, or Spark. The last line shows for how
+long each worker had no test to run at the end. If this is long, a long file began too late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUDGETS = {"spark": 60.0, "server": 45.0, "": 30.0}
 """The budget for all tests of one file in seconds, by the most expensive resource that one of them needs."""
 MANY_HISTORIES = "tests/pipeline/zones/test_zones"
 BUDGET_OF_HISTORIES = 120.0
-"""The budget of each file with this beginning: they share the 10,000 histories of a run."""
+"""The budget of each file whose path begins with `MANY_HISTORIES`: these files share the 10,000 histories of a run."""
 SHOWN = 5.0
 """Files that take less time are not listed."""
 PROPERTY = "processor-seconds"

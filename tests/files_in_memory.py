@@ -1,9 +1,9 @@
 """Keeps the files of servers and tests in memory during a run, if the machine has enough memory.
 
 A run writes 25 GB, and removes nearly all of it after seconds. On a disk, the kernel writes much of it in the meantime,
-and whatever makes its files durable waits for the disk: relays, warehouses, schema changes.
+and everything that makes its files durable waits for the disk: relays, warehouses, schema changes.
 
-`TMPDIR` says where these files are, for this process and all that it starts. Where it is set already, it stays.
+`TMPDIR` says where these files are, for this process and all that it starts. If it is set already, it is not changed.
 """
 
 from __future__ import annotations

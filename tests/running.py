@@ -19,7 +19,7 @@ PIDTS = [sys.executable, "-m", "pidts"]
 NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, pymysql.err.ProgrammingError)
 """The errors of a target on which the task has not created its tables yet."""
 NOT_THERE = (*NO_TABLE, pymysql.err.OperationalError)
-"""MySQL's error for a missing schema."""
+"""The same errors, and MySQL's error for a missing schema."""
 
 
 def connect(server: Server, database: str | None = None) -> Any:
@@ -84,7 +84,7 @@ class Progress:
 
     @contextlib.contextmanager
     def held_back(self) -> Iterator[None]:
-        """Prevents commits meanwhile. The log that comes then is as large as a batch may be."""
+        """Prevents commits as long as the block lasts. The log that comes meanwhile is as large as a batch may be."""
         self._cursor.execute("BEGIN")
         self._cursor.execute(f"SELECT * FROM pidts_meta.checkpoint WHERE {self._where} FOR UPDATE")
         try:

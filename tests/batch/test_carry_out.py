@@ -308,7 +308,8 @@ def test_an_attempt_that_ends_takes_no_further_table(place: Place) -> None:
     with closing(place.context.target.connect()) as other:
         other.begin()
         other.clear(tables[0].name)
-        assert other.count(tables[0].name) == 0  # The key has to wait for this transaction, which is then done.
+        # This transaction locks the table: the key is created when the transaction has ended.
+        assert other.count(tables[0].name) == 0
         finishing = Finishing(place.context, [ending(table) for table in tables])
         assert not finishing.wait(0.5)
         finishing.begin_no_more()

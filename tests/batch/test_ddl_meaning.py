@@ -166,7 +166,7 @@ def test_after_an_order_a_partition_made_a_table_is_recorded_and_a_table_made_a_
 
 
 def shared(*others: str, mode: str = "") -> Sharing:
-    """Returns the rules if tables of another source are routed there, too."""
+    """Returns the rules for a case in which tables of another source are routed to the same target table."""
     groups = ShardGroups(mode)
     groups.register("z", {TableName("shop", name): Table(LANDED, (COLUMN,), KEYS) for name in others})
     return Sharing(groups, "s", ONE)

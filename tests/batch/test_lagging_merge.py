@@ -1,4 +1,6 @@
-"""Which tables of the target lag in which commit; a transaction cut into parts; and when records are removed."""
+"""In which commits a merged table has a shard at an earlier place; a transaction cut into parts; and when records about
+moved rows are removed.
+"""
 
 from __future__ import annotations
 

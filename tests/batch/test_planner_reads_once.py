@@ -104,7 +104,7 @@ def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path:
 
 
 def small(log: Sequence[Piece]) -> list[Piece]:
-    """The same, without what keeps neighbours from being joined."""
+    """Returns the transactions of the log without statements and with one table, so that neighbours can be joined."""
     tables = (TableName("a", "t"),)
     return [replace(piece, transaction=replace(piece.transaction, ddl=None, tables=tables)) for piece in log]
 

@@ -5,7 +5,7 @@ which the server itself has no character are an error that names table and colum
 replacement character.
 """
 
-# Tables of characters are full of such as look like others.
+# Tables of characters are full of characters that look like others.
 # ruff: noqa: RUF001
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def separate():
 
 
 def test_damaged_logs_give_the_same_from_compiled_and_from_plain_code(separate):
-    """Does for some seconds what `python -m tests.binlog.logs.fuzz` does for a given time."""
+    """Does for a few seconds what `python -m tests.binlog.logs.fuzz` does for longer."""
     report = fuzz.run(6, 7, separate)
     assert not report.findings, str(report)
     assert report.rows > 0

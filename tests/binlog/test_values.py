@@ -1,6 +1,6 @@
 """Each family of types: the decoded value is the written one, and impossible bytes are refused."""
 
-# Tables of characters are full of such as look like others.
+# Tables of characters are full of characters that look like others.
 # ruff: noqa: RUF001
 
 from __future__ import annotations

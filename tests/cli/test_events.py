@@ -233,7 +233,7 @@ def bare_event(kind: int) -> bytes:
         (b"", "no binary log"),
         (b"text", "no binary log"),
         (b"\xfdbin", "encrypted"),
-        # The beginning of MariaDB's files is not encrypted. From this event on, they are.
+        # The beginning of MariaDB's files is not encrypted. The events after event 164 are.
         (b"\xfebin" + bare_event(15) + bare_event(164), "encrypted"),
     ],
 )

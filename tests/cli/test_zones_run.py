@@ -46,7 +46,7 @@ while True:
 
 
 class World:
-    """Programs in place of `pidts run`, each of which notes its starts in the file that its path names."""
+    """Runs programs in place of `pidts run`. Each notes its starts in the file of its direction (`path`)."""
 
     def __init__(self, folder: Path) -> None:
         self.file, self.copied = folder / "z.yaml", set[str]()

@@ -76,7 +76,7 @@ def test_the_readme() -> None:
 
 
 def test_contributing() -> None:
-    """It is enough that the tests are found: they are part of this run."""
+    """The tests that the page names are only collected here, since they are part of this run."""
     listed = commands("CONTRIBUTING.md")
     tiers = re.findall(r"^(\w+)\)$", (ROOT / "test").read_text("utf-8"), re.MULTILINE)
     assert {"./test", *(f"./test {tier}" for tier in tiers)} == set(listed[:3])

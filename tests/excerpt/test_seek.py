@@ -1,4 +1,4 @@
-"""Where in a server's log a reading begins that begins at a time."""
+"""The place in a server's log at which a reading begins if it is to begin at a given time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A separate Spark that reads tables through a metastore, as a user's Spark would: one question and one answer in a
-line.
+"""A separate Spark that reads tables through a metastore, as a user's Spark would: each line of input is a question,
+and each line of output is an answer.
 
 It uses nothing of PiDTS. `["all", SQL]` asks for all rows, `["begin", SQL]` for the first row, `["rest"]` for the other
 rows of that query. `["set", NAME, VALUE]` changes a setting of Spark.

@@ -1,6 +1,6 @@
 """The page in a real browser, over a real service with a real task: each view and each action.
 
-The tests share one service and one task, which copies from MariaDB to PostgreSQL. Each leaves the task in sync.
+The tests share one service and one task, which copies from MariaDB to PostgreSQL. Each test leaves the task in sync.
 """
 
 from __future__ import annotations

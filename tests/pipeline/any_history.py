@@ -90,7 +90,7 @@ class Server:
         """Makes the change, if a server would accept it."""
         kept = list(self.rows)
         if before is not None:
-            del self.rows[[repr(row) for row in self.rows].index(repr(before))]  # Here, 0.0 differs from -0.0.
+            del self.rows[[repr(row) for row in self.rows].index(repr(before))]  # The repr distinguishes 0.0 from -0.0.
         if after is not None:
             self.rows.append(after)
         if not self.fits():
@@ -112,8 +112,8 @@ WORDS = ("insert", "set", "set", "delete", "respell", "respell", "respell")
 
 
 def wishes(chance: random.Random, transactions: int, kinds: Sequence[str] = KINDS) -> list[list[Wish]]:
-    """Draws wishes with a plain generator: hypothesis itself prefers short lists of small numbers, in which little
-    happens.
+    """Draws which changes a history tries to make. It uses a plain generator: hypothesis itself prefers short lists of
+    small numbers, in which little happens.
     """
     few = lambda: chance.randrange(4)  # noqa: E731
     many = lambda: (chance.choice(kinds), few() % 2, chance.randrange(12), (few(), few(), few(), few(), few()))  # noqa: E731
@@ -349,7 +349,8 @@ class Run:
     def to_the_end(self, crashes: Sequence[int]) -> None:
         """Runs to the end of the log in several processes.
 
-        Each of them dies after a number of points of the target's transactions.
+        For each number in `crashes`, one process dies after this number of points of the target's transactions. The
+        last process does not die.
         """
         for points in crashes:
             self.target.store.hook = Crashes([points])

@@ -73,7 +73,7 @@ class CrashError(Exception):
 
 
 class Server(ValuesSource):
-    """A source with tables without keys, and with statements that a task can interpret."""
+    """A source that can also have tables without keys, and whose statements a task can interpret."""
 
     def __init__(self, tables: list[Table]) -> None:
         super().__init__(tables)
@@ -217,7 +217,7 @@ class Task:
     def _join(self, session: ValuesSession, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
         """Records in one commit that the tables are known and have to be copied.
 
-        A crash between two commits would omit the copy.
+        With two commits, a crash between them would leave tables that are known and never copied.
         """
         tables = {name: self.server.structures[name] for name in self.joining}
         since = self.server.received

@@ -75,7 +75,7 @@ class Moving(World):
             self.server.commit((name, changes))
 
 
-# Rows were lost here while loaded rows were kept over several batches.
+# A copy that keeps loaded rows over several batches loses rows here.
 @example(
     rows=36,
     steps=58,

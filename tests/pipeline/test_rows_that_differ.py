@@ -131,7 +131,8 @@ class Model:
     def take(self, key: Key, before: Row | None, after: Row | None) -> None:
         """Applies an event, or finds that its row differs."""
         row = self.rows.get(key)
-        moves = row is None and is_respelled(before, after)  # As from a key without a row: the row is inserted.
+        # A key that changes its spelling and has no row counts as a new key: the row is inserted.
+        moves = row is None and is_respelled(before, after)
         if not moves and not fits(row, before) and not fits(row, after):
             self.diverged.append(key)
         elif after is None:

@@ -65,7 +65,7 @@ class ValuesSource:
 
     @property
     def position(self) -> Position:
-        """Returns the same place as the server names it."""
+        """Returns the end of the log as a position: log file and byte."""
         return self.received.position(self.log_base)
 
     @property

@@ -254,7 +254,7 @@ def test_a_new_table_is_waited_for_by_nobody_and_waits_for_a_place() -> None:
 
 
 def test_a_shard_that_is_ahead_does_not_prevent_others_from_a_change() -> None:
-    """The table was created with an index that the others get later. Its rows did not have to wait for it."""
+    """The table was created with an index that the others get later. Its rows need not wait for the others."""
     indexed = table("a", Key("k", ("a",)))
     ahead = arrival(2, indexed, table("a b", Key("k", ("a",))))
     first, second = arrival(0, V0, indexed), arrival(1, V0, indexed)

@@ -21,7 +21,9 @@ MakeWriter = Callable[..., RelayWriter]
 
 
 def steps(*wanted: tuple[XaStep, str] | None, largest: int = 200) -> list[Piece]:
-    """Returns a log of these steps, as the scanner returns them: a commit does not name its contents."""
+    """Returns a log with these steps of XA transactions (None: an ordinary transaction), as the scanner returns them: a
+    commit does not name its contents.
+    """
     log = sample_log(len(wanted), largest=largest)
     return [xa_piece(piece, *one, None) if one else piece for piece, one in zip(log, wanted, strict=True)]
 

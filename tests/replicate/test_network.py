@@ -1,4 +1,6 @@
-"""Slow, dead or cut connections, and servers that go away: they are noticed, and tried until they work again."""
+"""Slow, dead or cut connections, and servers that go away: this is noticed, and the replicator connects again until it
+succeeds.
+"""
 
 from __future__ import annotations
 

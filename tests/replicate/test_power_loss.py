@@ -59,7 +59,7 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    # The examples are small.
+    # The logs of these tests are small, so the limit has to be small, too.
     monkeypatch.setattr(writer_module, "UNFLUSHED_BYTES", _UNFLUSHED_BYTES)
     monkeypatch.setattr(index_rebuild, "UNFLUSHED_BYTES", _UNFLUSHED_BYTES)
     return Disk(monkeypatch)
@@ -145,7 +145,7 @@ def test_what_was_visible_is_there_after_a_power_loss(
 
 
 def transactions(found: list[LogEntry]) -> list[LogEntry]:
-    """Marks may end elsewhere when their events come again."""
+    """Returns the entries without marks, which may end at another place when their events are received again."""
     return [entry for entry in found if not entry.transaction.is_mark]
 
 
@@ -198,7 +198,7 @@ class Crashed(BaseException):
 
 
 class Crash:
-    """Lets so many bytes be written, and then kills the process."""
+    """Lets a given number of bytes be written, and then kills the process."""
 
     def __init__(self, room: int) -> None:
         self._room, self._real = room, os.write

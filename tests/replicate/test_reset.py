@@ -156,7 +156,7 @@ def test_a_storm_of_rotations_and_a_purge_are_no_reset(
 def test_a_doubt_that_is_wrong_does_not_disturb_the_stream(
     server: Server, run_sql: RunSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is compared while it is received."""
+    """The replicator checks the source's log while it receives it."""
     for name, seconds in (("_EVERY", 0.05), ("_CONFIRM", 0.05), ("_AFTER_FALSE_ALARM", 0.0)):
         monkeypatch.setattr(watch, name, seconds)
     monkeypatch.setattr(watch, "is_stalled", lambda *_: True)

@@ -1,4 +1,4 @@
-"""The set-up compiles everything that a change needs: rows are really carried."""
+"""The set-up compiles everything that a change needs: it really reads invented rows."""
 
 from __future__ import annotations
 

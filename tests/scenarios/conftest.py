@@ -1,4 +1,4 @@
-"""Carries scenarios: each is a folder of SQL, a piece of a task file, and what is to be on the target in the end.
+"""Runs scenarios: each is a folder with SQL, a piece of a task file, and what the target must have in the end.
 
     before.sql          on the source, before the task begins
     target.sql          on the target, before the task begins (a table that is not made here is made by the task)
@@ -8,13 +8,13 @@
     expect.yaml         about, verify (schemas that are equal on both sides in the end), expect (queries and their rows)
 
 Scenarios whose databases have nothing to do with each other share one task, since a run costs seconds to begin with; a
-scenario alone (`-k routes`) has a task of its own. The accounts have what `pidts grants` prints, and nothing else. On
-PostgreSQL a run of several scenarios is killed on the way and started once more.
+scenario alone (`-k routes`) has a task of its own. The accounts have what `pidts grants` prints, and nothing else. If
+the target is PostgreSQL, a run of several scenarios is killed in between and started once more.
 
 A scenario that merges shards (`is-sharding`, `shard-mode`) has two sources, `one` (MariaDB) and `two` (MySQL 9.7). A line
-`-- on two` in its SQL says where what follows is run, up to the next such line. `-- meanwhile` in after.sql is where the
-queries under `meanwhile` in expect.yaml become true; the run is killed there, and the rest goes to the sources before it is
-started once more.
+`-- on two` in its SQL says where what follows is run, up to the next such line. At the line `-- meanwhile` in
+after.sql, the test waits until the queries under `meanwhile` in expect.yaml have the expected rows. Then the run is
+killed, the rest of after.sql is run on the sources, and the run is started once more.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Scenario:
 
     @property
     def group(self) -> str:
-        """Scenarios with the same settings of the task itself can share one."""
+        """Returns the scenario's settings of the task itself. Scenarios with the same settings can share one task."""
         own = {key: value for key, value in self.task.items() if key not in {*MAPS, "mysql-instances"}}
         return json.dumps(own, sort_keys=True)
 
@@ -70,7 +70,7 @@ class Scenario:
         ]
 
     def steps(self, file: str) -> list[list[tuple[str, list[str]]]]:
-        """Up to `-- meanwhile` and behind it: statements, and the source on which they run."""
+        """Returns the statements before and after `-- meanwhile`, each part with the sources on which they run."""
         path = FOLDER / self.name / file
         steps: list[list[tuple[str, list[str]]]] = [[]]
         source, start, text = "one", 0, path.read_text("utf-8") if path.exists() else ""
@@ -122,7 +122,7 @@ class Carried:
 
     target: Server
     verified: dict[str, dict[str, Any]]
-    """By schema and table."""
+    """The result of `pidts verify`, by schema and table."""
 
     def rows(self, query: str) -> list[list[Any]]:
         with closing(connect(self.target, DATABASE)) as session, session.cursor() as cursor:
@@ -147,7 +147,7 @@ def carried(
                     for each in chosen
                     if (each["target"], each["scenario"].group) == place
                 }
-                # It takes seconds to start, and all that is in it is dropped.
+                # This server takes seconds to start, so only merged shards get it as their second source.
                 second = request.getfixturevalue("mysql97") if scenario.is_sharded else None
                 folder = tmp_path_factory.mktemp("scenarios")
                 task = SharedTask(list(mates.values()), target, folder, servers, programs, second)

@@ -105,7 +105,7 @@ class SharedTask:
     def _change_half(self, run: ForkedProcess) -> ForkedProcess:
         """Makes the changes in two halves, after which the sources do not change any more.
 
-        On PostgreSQL, the run may be killed between them, and another one starts.
+        If the target is PostgreSQL, the run may be killed between the halves, and another one starts.
         """
         is_killed = self.kind == "postgres" and (self.second is not None or len(self.scenarios) > 1)
         middle = len(self.scenarios) // 2

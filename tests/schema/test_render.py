@@ -196,7 +196,9 @@ def test_known_structures_decide_conditions() -> None:
 
 
 def test_a_unique_prefix_is_dropped_where_the_source_drops_its_constraint() -> None:
-    """The target has it since `ADD UNIQUE`, and would go on to refuse rows, or to write one over another."""
+    """The target has had the unique key since `ADD UNIQUE`. With it, the target would still refuse rows, or write one
+    over another.
+    """
     before = made("(x varchar(9), UNIQUE k (x(3)))")
     statement = classify("ALTER TABLE a DROP CONSTRAINT k", "d", dialect=MARIADB)
     after = apply(statement, {A: before}, {}, dialect=MARIADB)[A]

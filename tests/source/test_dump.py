@@ -173,7 +173,7 @@ def test_where_a_server_sends_no_reason_for_the_end_nobody_ends_another_process(
 
 
 def test_nobody_is_registered_where_that_may_outlive_the_connection(mysql56, config_of, open_session):
-    """If an old server is asked for its replicas, and one registered and then left, the server reads memory that it has
+    """If an old server is asked for its replicas after a registered replica has left, it reads memory that it has
     freed.
     """
     session = open_session(mysql56)

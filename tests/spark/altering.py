@@ -10,13 +10,13 @@ TOOL = "pt-online-schema-change"
 
 
 class Altering:
-    """The started processes, which can be ended."""
+    """The processes of pt-online-schema-change that a test has started. The test can end them."""
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, place: tuple[Server, str, str], change: str, *more: str) -> subprocess.Popen[str]:
-        """Starts it for a table of a schema on a server."""
+        """Starts pt-online-schema-change for one table; `place` is its server, schema and name."""
         server, schema, table = place
         data = f"h={server.host},P={server.port},u={server.user},D={schema},t={table}"
         words = [

@@ -72,7 +72,7 @@ CREATE_SELECT = [
     "CREATE TABLE {0}.chosen (PRIMARY KEY (a)) SELECT a, n * 2 AS twice FROM {0}.pair WHERE a < 50",
     "INSERT INTO {0}.chosen VALUES (70, 10)",
 ]
-"""A server with GTIDs refuses it, or logs its rows separately."""
+"""A server with GTIDs refuses CREATE TABLE … SELECT, or logs its rows separately."""
 
 
 @pytest.mark.spark
@@ -144,7 +144,7 @@ def test_a_default_of_another_clock_halts_its_table(mariadb, database, make_task
         return [Halt.loads(about) for (about,) in session.execute("SELECT about FROM pidts_meta.halt").fetchall()]
 
     run.wait_until(lambda: rows("b") == [(1,), (2,), (3,)], "the other table goes on")
-    run.wait_until(halts, "the change has failed")  # The others wait for it, but not for long.
+    run.wait_until(halts, "the change has failed")  # Other tables may wait for the change, but only for a short time.
     assert rows("a") == [(1,), (2,)]
     (halt,) = halts()
     assert (halt.code, [str(name) for name in halt.tables]) == ("ddl-not-translatable", [f"{database}.a"])

@@ -49,7 +49,7 @@ def test_the_application_continues_at_postgresql(
 ) -> None:
     source = target_server("mariadb")
     run_sql(source, "CREATE DATABASE shop")
-    # All rows come by the log, which needs no Spark, so a slow machine need not wait for Spark.
+    # All rows come by the log, so the test need not wait for Spark, which starts slowly on a slow machine.
     task = make_task(
         source, postgres, ["shop"], database=database, name=database[:30], **{"ignore-checking-items": ["table_list"]}
     )

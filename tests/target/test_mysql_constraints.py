@@ -32,7 +32,7 @@ def test_each_is_made_and_removed_alone(server: Server, run_sql: RunSql) -> None
         run_sql(server, "CREATE TABLE both_named.t (id INT PRIMARY KEY, a INT, KEY (a))")
         with closing(MySqlTarget(server.host, server.port, server.user, server.password).connect()) as session:
             for removed, kept in ((CHECK, KEY), (KEY, CHECK)):
-                is_mariadb = session.server.dialect.mariadb  # This server has only one of them at a time.
+                is_mariadb = session.server.dialect.mariadb  # MariaDB does not allow both constraints at the same time.
                 for one in (kept,) if is_mariadb else (KEY, CHECK):
                     for statement in statements(session, one):
                         session.execute(statement)

@@ -26,7 +26,7 @@ class ValuesConnection:
         self.at_end: list[Callable[[], None]] = []
         """Functions to call when the transaction has ended."""
         self.trips = 0
-        """Each named point stands for a round trip."""
+        """The number of round trips: each named point stands for one."""
 
     def at(self, point: str) -> None:
         """Lets the test interrupt here. An interrupted session is lost, with its transaction and its locks."""

@@ -117,7 +117,7 @@ class ValuesCheckpoints:
         return self._connection.store.checkpoints[task, source, worker]
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Locks the row and saves the new one; an error at once where it is another one."""
+        """Locks the row and saves `new` in its place; raises at once if the row is not equal to `left`."""
         self._connection.demand_open()
         self._connection.lock(("row", left.task, left.source, left.worker))
         self._connection.at("advance")
@@ -369,7 +369,7 @@ class ValuesCutovers:
         self._at_commit(save)
 
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
-        """Does nothing: these tables have no log, so there is no way back."""
+        """Does nothing: a target in memory has no log from which a task could carry changes back to the source."""
 
 
 class ValuesRangeOwners:
@@ -563,7 +563,7 @@ class ValuesRowLocks:
         return [one for one in self.read(task, source, table) if one.form in forms]
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the locks without a form whose keys begin so."""
+        """Returns the ids of locks whose form does not begin with `start`."""
         return [one.id for one in self.read(task, source, table) if not one.form.startswith(start)]
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:

@@ -6,7 +6,8 @@ may set `Store.hook`, which is called at named points and may raise to break off
     connect, begin, lock, advance, lock_shared, write, load, save, journal,
     commit:before, commit:after, execute:before, execute:after
 
-What is raised at `commit:before` loses the transaction, at `commit:after` only the answer, like a server's.
+An error raised at `commit:before` loses the transaction. One raised at `commit:after` loses only the answer, as if the
+connection to a server broke after the COMMIT.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which rows are named and counted, which values are equal; and changes on their way are neither differences nor hide
-any.
+"""Which rows are named and counted, and which values are equal. A change that the target does not have yet is no
+difference, and hides none.
 """
 
 from __future__ import annotations
@@ -344,7 +344,7 @@ def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_fou
     def meanwhile(world: World) -> None:
         reading = world.questions.count("target.all")
         if reading in {1, 2} and world.questions[-1] == "target.all":
-            world.write(8 + reading, (9, 0))  # The target has it, and the source was read before.
+            world.write(8 + reading, (9, 0))  # The source was read before, and the target is read now.
             world.apply(reading)
         if world.questions.count("source.all") == 3:
             world.target.pop(3, None)

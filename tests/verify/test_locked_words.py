@@ -1,4 +1,4 @@
-"""A comparison finds locked rows by keys that are equal to the locks' keys for the target."""
+"""A comparison finds a locked row also if its key and the lock's key differ, and are equal for the target."""
 
 from __future__ import annotations
 

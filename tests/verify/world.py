@@ -32,7 +32,7 @@ class World:
     source: Rows
     target: Rows
     tick: Callable[[World], None] = lambda _: None
-    """What happens meanwhile."""
+    """What happens between two questions of a comparison."""
     log: list[tuple[Any, Row | None]] = field(default_factory=list)
     applied: int = 0
     on_apply: Callable[[Any], None] = lambda _: None

@@ -26,7 +26,7 @@ EXECUTED = {
     "mariadb": ("SELECT @@GLOBAL.gtid_binlog_pos", "SELECT @@GLOBAL.gtid_slave_pos"),
     "mysql97": ("SELECT @@GLOBAL.gtid_executed", "SELECT @@GLOBAL.gtid_executed"),
 }
-"""Returns the transactions of a primary, and those that its replica has."""
+"""Two queries: for the transactions of a primary, and for those that its replica has."""
 
 
 class Zone:

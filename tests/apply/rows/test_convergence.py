@@ -105,7 +105,9 @@ def test_a_row_without_a_version_is_older_than_all_others() -> None:
 
 
 def test_the_log_shows_the_version_of_what_is_removed() -> None:
-    """The removed row is written first if the zone has another row or none, but not where a removal returns."""
+    """If the zone has no row or another row, the removed row is written first, and then removed. This is not done for a
+    removal that returns to its zone.
+    """
     zone = live()
     written: list[tuple[list[int], list[int]]] = []
 

@@ -1,9 +1,10 @@
 """Feeds damaged logs to plain and to compiled code, which must agree: `python -m tests.binlog.logs.fuzz --seconds 600`.
 
-Recordings of real servers are cut into transactions and damaged: bits, lengths, ends, pieces of other events, other
-orders; sizes and checksums are made right again, so that the damage gets inside. What makes plain code run lines that
-nothing before has made it run is kept and damaged further. Compiled code runs in a process of its own: if it reads
-where it must not, that process dies, and that is a finding like any other.
+Recordings of real servers are cut into transactions. Their events are damaged: bits and lengths change, ends are cut
+off, pieces of other events get in, events change their order. Then sizes and checksums are made right again, so that
+the decoder does not refuse the log before it comes to the damage. If plain code runs lines for a damaged log that it
+has run for no log before, this log is kept, and damaged further. Compiled code runs in a process of its own: if it
+reads where it must not, that process dies, and this is a finding like any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Makes the files in `vectors/` anew, out of servers started for it: `python -m tests.binlog.logs.make_vectors [kind ...]`.
 
-`KIND@PORT:FOLDER` takes a server that runs already and keeps its log in FOLDER: so are made the vectors of versions that
-the tests do not start (`mariadb118@3306:/var/log/mysql`). Its log files must be called `bin.000001` and so on.
+`KIND@PORT:FOLDER` takes a server that runs already and keeps its log in FOLDER (`mariadb118@3306:/var/log/mysql`). In
+this way, the vectors of versions that the tests do not start are made. The server's log files must be called
+`bin.000001` and so on.
 """
 
 from __future__ import annotations

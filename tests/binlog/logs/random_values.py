@@ -1,6 +1,6 @@
 """Makes random values as SQL literals: mostly ordinary ones, and often values at an edge."""
 
-# Tables of characters are full of such as look like others.
+# Tables of characters are full of characters that look like others.
 # ruff: noqa: RUF001
 
 from __future__ import annotations

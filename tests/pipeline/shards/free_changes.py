@@ -87,7 +87,7 @@ def happens_to_one(shards: Shards) -> None:
 
 def _made(shards: Shards, beside: Shard, name: TableName, like: Table) -> Shard:
     shard = shards._add(beside.source, name)
-    shard.has_unique = False  # Rows that were left behind may have the same values there.
+    shard.has_unique = False  # Rows that a former shard has left on the target may have the same values.
     beside.source.say(create_table(like, name))
     return shard
 
@@ -118,7 +118,9 @@ def _rows(world: World, name: TableName) -> Iterator[Row]:
 
 
 def _left(world: World, name: TableName, *, certain: bool) -> Iterator[Row]:
-    """Returns the rows that no transaction has removed. No transaction has changed those that are `certain`."""
+    """Returns the rows that former shards have left in this table of the target. With `certain`, rows are left out if a
+    later transaction may have changed or removed them.
+    """
     for left in world.shards.left:
         source, group = left.shard.source, left.shard.group
         destination = world.rules[source.name].routes.destination(left.name)

@@ -63,8 +63,8 @@ class Group:
         self.versions = [Version("", created(BASE, target))]
         self._numbers = iter(range(1, 1000))
         self.is_strict = False
-        """Whether no shard joins the group late. Then defaults change, too: the rows of a late shard would have got
-        other values.
+        """Whether no shard joins the group late. Only then the group's changes also change defaults, since the rows of
+        a late shard would have got other values.
         """
 
     def next(self) -> None:
@@ -140,7 +140,7 @@ class Shard:
     ends: dict[int, Lsn] = field(default_factory=dict)
     """For each version of its structure, the place of the log up to which it had this version."""
     names: list[TableName] = field(default_factory=list)
-    """All structures that it has had."""
+    """All names that it has had."""
     is_gone: bool = False
     is_late: bool = False
     """Whether it began with a structure that others may not have then. It waits for no other shard while its rows fit.
@@ -371,8 +371,9 @@ class Shards:
         fresh = TableName(f"shard_{chance.randrange(1, 4)}", f"{letter}_{next(self._fresh)}")
         match chance.choice(("create", "create", "drop", "empty", "rename", "comment")):
             case "create":
-                # A column that the server's own tables still have: the group cannot be at a later version. No
-                # structure that equals an earlier version, because nobody could say which version the shard has.
+                # The new shard's version is not before those of all other tables on its server: so it has no column that
+                # the group may have dropped for ever. It also has no structure that equals an earlier version, because
+                # nobody could say which of the two versions it has.
                 mates = [one for one in self.everyone if (one.source, one.group) == (shard.source, shard.group)]
                 last = max(one.version for one in self.everyone if one.group is shard.group)
                 version = chance.randrange(min(one.version for one in mates), last + 1)

@@ -41,7 +41,7 @@ class ShardSource(ValuesSource):
         return entry
 
     def say(self, text: str, renamed: Rename | None = None) -> LogEntry:
-        """Makes a schema change, as a user of this server does."""
+        """Makes a schema change, as a user of the server would."""
         structures = apply(classify(text, "shop"), self.structures, {})
         had = {name: self.rows(name) for name in structures if name in self.structures}
         if " TO " in text and " RENAME INDEX " not in text:

@@ -156,7 +156,7 @@ class Settings:
     transactional_ddl: bool = True
     limits: Limits = field(default_factory=lambda: Limits(transactions=3, idle_entries=1))
     presumes: bool = False
-    """Whether the record names the tables of a source that has not begun."""
+    """Whether the shard groups get the sources' rules, which give the target tables of a source that has not begun."""
     rules: Rules | None = None
     """The rules of every source, in place of the usual ones."""
 
@@ -306,7 +306,7 @@ class World:
         while True:
             try:
                 return self._stream(source)
-            except Transient:  # The transaction of another thread is open.
+            except Transient:  # Another thread has an open transaction.
                 self.scheduler.wait(1)
 
     def _attempt(self, source: str, task: TaskStream) -> None:
@@ -392,8 +392,7 @@ class World:
     def check(self) -> None:
         """Checks that every table is the result of merging the changes that were read.
 
-        If a column for a moment had the name of another column, it has that column's values before its own shards write
-        them.
+        Columns that were renamed are compared without regard to which of their names has which value.
         """
         renamed = {new for group in self.shards.all_groups for version in group.versions for new in version.renamed}
         states = {name: self.place(name) for name in self.shards.sources}

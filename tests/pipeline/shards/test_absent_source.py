@@ -23,7 +23,7 @@ def story() -> Iterator[MakeStory]:
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns the attempts to make a change, which the test may look at while they grow."""
+    """Returns a list to which each attempt to make a schema change adds its statement."""
     made: list[str] = []
     run_ddl = ddl_threads.run_ddl
 

@@ -41,7 +41,7 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
         def slow_member_changes(groups: ShardGroups, run: RunDecision) -> object:
             found = member_changes(groups, run)
             while gone and (world.streams[left[0]] is gone[0] or not world.locks()):
-                world.scheduler.wait(0)  # The next attempt arrives there before anything is made.
+                world.scheduler.wait(0)  # The source's next attempt arrives at the change before the change is made.
             gone.clear()
             return found
 

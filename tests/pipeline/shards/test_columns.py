@@ -43,7 +43,7 @@ def values(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def ends(world: Story, name: str) -> None:
-    """Checks, when nothing is left to do, that the row has no value in c, as in its shard."""
+    """Runs the task to the end, and checks that the row has NULL in c, on the target and in its shard."""
     world.finish()
     assert world.waiting() == []
     assert values(world.content(T)) == values(world[name].rows) == [None]

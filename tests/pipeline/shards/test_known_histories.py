@@ -144,7 +144,9 @@ def test_a_shard_that_comes_during_a_change_and_after_it(story: MakeStory) -> No
 
 
 def test_a_shard_that_comes_several_versions_ahead(story: MakeStory) -> None:
-    """The other server's log lags: at the new shard's place in its log, the group has not reached the first change."""
+    """Two changes of the group come before the new shard in the log of its server. The other server has made neither of
+    them yet.
+    """
     world = story(TWO)
     world.plan(C, D)
     world.alter("one: shard_1.t_1", "one: shard_1.t_1")

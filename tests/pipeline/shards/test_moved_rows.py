@@ -42,7 +42,9 @@ def begun(
     finishes: bool = True,
     **settings: Any,
 ) -> Story:
-    """Returns a history in which the first shard has the row of key 7, and these shards wait."""
+    """Returns a history in which the first shard has the row of key 7, and the shards in `waiting` (otherwise the first
+    shard) wait.
+    """
     world = make_story(THREE, **settings)
     world.looks = False
     world["one: shard_1.t_1"].source.commit((TableName("shard_1", "t_1"), [(Op.INSERT, None, row(world[FIRST]))]))
@@ -337,7 +339,9 @@ def test_the_process_dies_anywhere(workers: int) -> None:
 
 @pytest.mark.parametrize("point", range(0, 30, 1 if EXAMPLES else 6))
 def test_a_crash_between_two_workers_leaves_nothing_that_would_keep_a_row_later(point: int) -> None:
-    """The records of the batch that makes both workers equal must not stay: they would set a DELETE aside."""
+    """After a crash, a batch brings both workers to the same place. Its records must not stay: they would set a DELETE
+    aside.
+    """
     keys = range(10, 18)
     with stories(workers=2, limits=Limits(transactions=9, idle_entries=1)) as make_story:
         world = make_story(THREE)

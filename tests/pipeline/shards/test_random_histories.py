@@ -98,7 +98,7 @@ def test_one_order_of_schema_changes(seed: int) -> None:
 def test_orders_to_continue_without_the_others(seed: int) -> None:
     """From time to time, a waiting shard is unlocked.
 
-    Later all shards have made all changes, and none waits for a shard that passed.
+    Later all shards have made all changes, and none waits for a shard that has passed it.
     """
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)

@@ -115,7 +115,7 @@ class World:
         committer.close()
 
     def forget(self, checkpoints: tuple[Checkpoint, ...]) -> None:
-        """Removes records between batches, as `pidts.batch.lagging_merge` does."""
+        """Removes the records about moved rows between batches, as `pidts.batch.lagging_merge` does."""
         if not lagging_targets(RULES, checkpoints):
             session = self.target.connect()
             session.begin()

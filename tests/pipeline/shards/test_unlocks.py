@@ -27,8 +27,8 @@ def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
 
 
 def unlocked(world: Story, *names: str) -> None:
-    """Runs every change for which these shards wait, without the other shards."""
-    world.looks = False  # Columns that one shard has dropped and others have not are still there.
+    """Unlocks the change at which each of these shards waits: it runs without the other shards."""
+    world.looks = False  # The target still has columns that one shard has dropped and others have not.
     for name in names:
         world.order(name, OrderKind.UNLOCK)
         world.finish()

@@ -39,7 +39,7 @@ class World:
             )
             self.tasks.append(Direction(self.zones[name], self.zones[other], 1, limits, forwards - {name}, rules=rules))
         for task in self.tasks:
-            task.step()  # claims
+            task.step()  # The first step claims the task.
         self.value = 0
         self.dead = False
         self.points = 0

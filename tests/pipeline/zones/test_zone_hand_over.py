@@ -1,4 +1,4 @@
-"""A zone that has joined through a seed later gets changes directly, while all zones write and the command dies."""
+"""A new zone gets all changes through its seed at first, and then directly. All zones write, and the command dies."""
 
 from __future__ import annotations
 
@@ -103,9 +103,8 @@ class World:
         return Lsn(self.zones["a"].log.received.change_no, *_rest(self.zones["a"].log.received), 0)
 
     def await_carried(self, end: Lsn) -> None:
-        """Waits for the task.
-
-        Other tasks continue meanwhile, and programs write. Tasks into the seed may find the locks.
+        """Runs the task from the seed to zone c to its end. Other tasks continue meanwhile, and programs write. A task
+        into the seed may fail because the command has locked it.
         """
         dies, at = {name: zone.dies for name, zone in self.zones.items()}, self.at
         self.at = lambda _: None  # type: ignore[method-assign]

@@ -45,8 +45,8 @@ def histories(
     """Runs one history and checks it: each zone writes rows of its own, and at the end all zones have all rows."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name) for name in names}
-    # A batch without rows is one transaction for each worker in the other logs, so it has to count for more than
-    # these.
+    # A batch without rows writes one transaction for each worker to the target's log, which other tasks read. Each batch
+    # has to read more transactions than it causes. Otherwise no task would come to the end of its log.
     limits = Limits(transactions=2 * workers * (len(names) - 1) + size, idle_entries=idle * (len(names) - 1))
     tasks = [
         Direction(

@@ -247,7 +247,7 @@ def _changes(there: dict[int, Row], removed: Sequence[int], rows: Sequence[Row])
 
 
 def shown(task: str, source: str, table: TableName, note: LeftOut) -> Row:
-    """Returns the row of a note, which is only in the log."""
+    """Returns the row by which a note is shown to other zones. It is only in the log, and in no table."""
     key = sha256(note.key.encode()).hexdigest()
     values = (task, source, table.schema, table.name, key, note.removed, note.key, note.time)
     return dict(zip(SHOWN.arrow.names, values, strict=True))

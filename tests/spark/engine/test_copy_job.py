@@ -167,7 +167,9 @@ def test_rows_that_wait_are_few_enough_to_be_applied_without_spark(tmp_path):
 
 
 def cut_nothing(copying: CopyRunner) -> list[int | None]:
-    """Instead of cutting requests; the numbers of rows that were wanted are added to the list."""
+    """Replaces the cutting of requests: nothing is cut, and the returned list gets the number of rows that each call
+    wanted.
+    """
     sizes = []
     copying._cutter.cut = lambda *arguments: sizes.append(arguments[-1]) or []
     copying._cutter.look_ahead = lambda *_: None

@@ -1,7 +1,7 @@
 """Spark starts while small batches continue, ends when it has had no work for a while, and starts again; with kills
 meanwhile.
 
-These are the moments that are added to those of `test_crashes` if Spark does not always run.
+Processes are killed at the moments that exist only if Spark does not always run. For others see `test_crashes`.
 """
 
 from __future__ import annotations

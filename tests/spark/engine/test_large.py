@@ -74,7 +74,8 @@ def test_a_large_transaction_is_applied_completely_or_not_at_all(
         assert run.process.poll() is None, task.logs()
         for what, pids in {"driver": [run.process.pid], "jvm": run.jvm(), "worker": run.workers()}.items():
             peaks[what] = max(peaks.get(what, 0), *map(peak, pids), 0)
-        if peaks["worker"] > 320 * MEGABYTE and not killed:  # It is decoding, with numba in memory, or writing.
+        # A worker with so much memory has loaded numba, and decodes or writes.
+        if peaks["worker"] > 320 * MEGABYTE and not killed:
             time.sleep(1)
             os.kill(busiest(run.workers()) if victim == "worker" else run.jvm()[0], signal.SIGKILL)
             killed = True

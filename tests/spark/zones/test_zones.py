@@ -127,7 +127,7 @@ class Zones:
         return tuple(map(self.place, self.servers))
 
     def is_stalled(self, seconds: float = 10) -> bool:
-        """Returns whether the logs of all zones do not grow, apart from one move of the checkpoints."""
+        """Returns whether no zone's log grows within this time."""
         before = self.end()
         time.sleep(seconds)
         return self.end() == before

@@ -110,7 +110,7 @@ def test_the_target_is_what_the_source_is(pair: Pair, case: Case, kind: str) -> 
     pair.compare()
     halts, last = case.halts.split() if case.where in ("everywhere", kind) else [], case.then[-1]
     if kind == "iceberg":
-        halts = case.halts.split() if case.where != "mysql97" else []  # It is as strict as PostgreSQL.
+        halts = case.halts.split() if case.where != "mysql97" else []  # A warehouse is as strict as PostgreSQL.
         if any(CASES[each] is case for each in HALTS_IN_A_WAREHOUSE):
             halts, last = ["ddl-not-translatable"], case.then[0]
     for sql in case.then:

@@ -377,7 +377,7 @@ def test_a_value_too_long_is_an_error_and_not_cut(session: TargetSession, name: 
     structure = table(name, {"id": INT, "v": text(3)})
     create(session, structure)
     session.begin()
-    if kind.startswith(("values", "iceberg")):  # There, a text has no length.
+    if kind.startswith(("values", "iceberg")):  # On these targets, a text has no maximum length.
         session.write(change(structure, upserts=[(1, "four")]))
     else:
         with pytest.raises(Halted, match="target-refused"):  # noqa: PT012 - the answer may come with COMMIT
@@ -410,7 +410,7 @@ def test_two_rows_of_the_source_never_become_one(
         write(session, change(structure, upserts=[(second, 2)]))
         assert [row["k"] for row in session.read_rows(structure).to_pylist()] == [first, second]
         return
-    if kind != "postgres":  # There, the structure of the table is refused before any row is written.
+    if kind != "postgres":  # PostgreSQL refuses the structure of the table before any row is written.
         write(session, change(structure, upserts=[(first, 1)]))
     with pytest.raises(Halted) as refused:
         write(session, change(structure, upserts=[(second, 2)]))

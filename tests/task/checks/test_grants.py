@@ -173,7 +173,7 @@ def test_with_all_of_it_a_check_passes_and_without_any_it_fails_by_its_name(
     made = accounts(*servers, database)
     assert failed(made.task, capsys) == [], made.grants
     with closing(load_task(made.task).target.server.connect()) as session:
-        session.meta.prepare()  # The account may still lack the privileges to read them.
+        session.meta.prepare()  # The account may still lack the privileges to read the meta tables.
     for side in ("source", "target"):
         privileges = made.single(side)
         assert privileges
@@ -300,7 +300,9 @@ def run_until(
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_with_exactly_these_a_task_copies_follows_and_is_compared(accounts, run_sql: RunSql, capsys) -> None:
-    """MySQL 5.6 without GTIDs, whose tables without a key need a lock, and MySQL 9.7. For the others see tests/scenarios."""
+    """From MySQL 5.6 without GTIDs, where the copy of a table without a key needs a lock, to MySQL 9.7. For other
+    servers see tests/scenarios.
+    """
     database = "g_1"
     with start_mysql56(options=["--gtid-mode=OFF"]) as source, start_mysql97() as target:
         run_sql(source, f"CREATE DATABASE {database}")

@@ -130,7 +130,7 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
 
 
 def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
-    """Checks for a line for each table, with each kind of object, and a line for the programs of the schemas."""
+    """The output has a line for each table, with each kind of object, and a line for the programs of the schemas."""
     found = [one for one in check_all_sources(parts) if one.item == "not_carried"]
     assert all(one.ok for one in found)
     wanted = {

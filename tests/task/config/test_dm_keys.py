@@ -252,7 +252,7 @@ def test_each_key_of_dm_s_has_its_verdict(load: Load, key: str, value: object, b
 
 
 def with_value(key: str, value: object) -> tuple[str, str]:
-    """Returns both files with one value added or changed."""
+    """Returns the task file and the source file, with one value added or changed."""
     task, source = copy.deepcopy(PARSED)
     *way, last = key.split(".")
     place = task

@@ -36,7 +36,7 @@ def test_a_run_is_seen_while_its_session_lives(target: Target) -> None:
     with closing(target.connect()) as looking:
         with closing(target.connect()) as run, closing(target.connect()) as second:
             show_presence(run, "t", "one")
-            show_presence(second, "t", "one")  # A run that takes over is not prevented from anything.
+            show_presence(second, "t", "one")  # The first run does not prevent a second one.
             assert is_present(looking, "t", "one")
             assert not is_present(looking, "t", "two")
             assert not is_present(looking, "u", "one")

@@ -1,4 +1,4 @@
-"""How long the command waits until the whole log of a zone is read."""
+"""How long `own_changes` waits until it has read the whole log of a zone."""
 
 from __future__ import annotations
 

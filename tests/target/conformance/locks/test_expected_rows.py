@@ -398,7 +398,7 @@ def test_new_rows_are_compared_without_a_further_round_trip(target: Target, task
                 if first == 1:  # The structure is known now.
                     before = committer.times.reading().trips
             trips.append(committer.times.reading().trips - before)
-    assert trips == [1, 2]  # rows that may be locked are asked for before
+    assert trips == [1, 2]  # With LOCK, the target is asked first which of the rows are locked.
 
 
 @pytest.mark.parametrize("kind", ["postgres"])

@@ -63,7 +63,9 @@ def other(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
 
 
 def note(structure: Table, *key: object, removed: tuple[object, ...] | None = None) -> Change:
-    """Returns a note of the source's log, about a change of the row with this key."""
+    """Returns the row of a note that the source's log has about a change that it left out: a change of the row of
+    `key`. `removed` is the row before the change.
+    """
     names = structure.identity
     keys = pa.Table.from_arrays([pa.array([value]) for value in key], list(names)).cast(
         pa.schema([structure.arrow.field(name) for name in names])

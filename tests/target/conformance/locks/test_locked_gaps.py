@@ -40,7 +40,7 @@ def sessions(gaps: MySqlTarget) -> Iterator[tuple[MySqlSession, MySqlSession]]:
 def test_a_key_without_a_row_is_locked(
     gaps: MySqlTarget, sessions: tuple[MySqlSession, MySqlSession], name: TableName
 ) -> None:
-    """Without locked gaps, a program writes the row after the session has found none."""
+    """Without locked gaps, a program could write a row with the key after the session has found none."""
     structure = table(name, {"id": INT, "v": INT})
     reader, _ = sessions
     create(reader, structure)

@@ -93,4 +93,4 @@ def _no_hold(zone: str) -> Any:
 
 class _Nothing:
     def close(self) -> None:
-        """No change was held."""
+        """Does nothing, since no change was held."""

@@ -45,7 +45,7 @@ def some_row(random: Random) -> Row:
 
 
 def collide(one: Row, other: Row) -> bool:
-    """Returns the value that the server treats as equal."""
+    """Returns whether the server treats two rows as equal in one of the keys."""
     texts = [None if row[1] is None else row[1].lower().rstrip(" ").replace("é", "e") for row in (one, other)]
     pair = one[2:4] == other[2:4] and None not in one[2:4]
     return one[0] == other[0] or (texts[0] is not None and texts[0] == texts[1]) or pair

@@ -265,7 +265,7 @@ def test_null_is_never_replaced_by_what_the_server_makes_up(
 @pytest.mark.parametrize("kind", ["mariadb"])
 @pytest.mark.parametrize("key", ["int AUTO_INCREMENT", "bigint unsigned", "varchar(40) COLLATE utf8mb4_bin"])
 def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, kind: str, key: str) -> None:
-    """The test uses the condition's form without a subquery, on a server with the same syntax."""
+    """TiDB gets a condition without a subquery. Here, MariaDB runs this form, since both have the same syntax."""
     del kind
     made(session, name, f"id {key} PRIMARY KEY, u int UNIQUE, v int")
     kind_of_key = text() if "varchar" in key else ColumnType(Kind.BIGINT, unsigned="unsigned" in key)

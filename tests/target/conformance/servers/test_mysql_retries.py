@@ -94,7 +94,8 @@ def test_the_victim_of_a_deadlock_tries_again(
 ) -> None:
     threads: list[threading.Thread] = []
     rival("START TRANSACTION")
-    rival("UPDATE {t} SET v = -1 WHERE id BETWEEN 2 AND 50")  # The server does not choose the larger transaction.
+    # This transaction is the larger one, so the server does not choose it as the victim.
+    rival("UPDATE {t} SET v = -1 WHERE id BETWEEN 2 AND 50")
 
     def cross(_: TargetSession) -> None:
         threads.append(threading.Thread(target=rival, args=["UPDATE {t} SET v = -1 WHERE id = 1"]))
