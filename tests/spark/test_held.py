@@ -1,7 +1,7 @@
 """Only the tables of a schema change wait for it, and a kill meanwhile changes nothing.
 
-A session on the target prevents the ALTER of a table for any time. Meanwhile rows of another table arrive. Rows of the
-altered table do not, and arrive when the session ends its lock.
+A session on the target prevents the ALTER of a table for as long as the test wants. Meanwhile rows of another table
+arrive. Rows of the altered table arrive only when the session ends its lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INSERT INTO {0}.other VALUES (1, 1)
 
 
 class Source:
-    """What is done on the source, and the rows that the target has of it."""
+    """Changes tables of the source, and compares them with the target's tables."""
 
     def __init__(self, source, target, schema, open_session, eventually):
         self.schema, self.eventually = schema, eventually

@@ -434,7 +434,7 @@ def test_a_task_that_was_cut_over_says_so_before_anything_is_checked(
     assert "PiDTS has made source one read-only for it" in raised.value.what
     assert f"pidts cutover {parts[0].path} --undo --yes" in raised.value.todo
 
-    # So does the output of status.
+    # The output of `pidts status` names the cutover, too.
     found = task_status(parts)
     assert show_status(found, parts[0].path, as_json=False) == 0
     said = capsys.readouterr().out

@@ -72,7 +72,7 @@ def fix(shards: Shards, *, removes: bool = True) -> tuple[int, int, int, int]:
 
 
 def apart(source: str, table: int, row: int) -> int:
-    """Returns a row's number; the numbers of all tables are side by side."""
+    """Returns a row's number. No two rows have the same number, whatever their tables are."""
     return row * 4 + (source == "b") * 2 + table - 1
 
 

@@ -41,7 +41,7 @@ GATE = {
         IF NEW.v = 'gate' THEN SET @passed = (SELECT id FROM {0}.gate FOR UPDATE); END IF""",
     ),
 }
-"""A write of a row with this name waits for the only row of another table."""
+"""With it, an INSERT of a row whose `v` is 'gate' waits while a session has locked the only row of the table `gate`."""
 
 
 class Sources:
