@@ -89,7 +89,7 @@ class LoadedPrograms:
 
 
 class _Replicators(Forker):
-    """The same process; replicators of tasks are forked from it."""
+    """The process of `LoadedPrograms`, from which the replicators of tasks are forked."""
 
     def __init__(self, forker: Forker) -> None:
         self._forker = forker
@@ -113,7 +113,7 @@ def _serve(descriptor: int) -> None:
     import pidts.web.server
     from pidts.binlog.choice import compiled
 
-    with suppress(ImportError):  # an optional dependency
+    with suppress(ImportError):  # Its packages are optional.
         import pidts.target.hive.session
 
     del pidts

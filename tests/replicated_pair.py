@@ -50,7 +50,7 @@ FOLLOW_AT = {
         "START SLAVE",
     ),
 }
-"""The same for a pair by position."""
+"""The statements of `FOLLOW` for a pair that replicates by position."""
 PROMOTE = {"mariadb": ("STOP SLAVE", "RESET SLAVE ALL"), "mysql97": ("STOP REPLICA", "RESET REPLICA ALL")}
 PROMOTE["mysql56"] = PROMOTE["mariadb"]
 

@@ -36,7 +36,7 @@ def settled(tmp_path: Path, cut: CutRequest, *fetched: Fetched) -> StagedChunk:
 def test_staged_results_are_found_until_they_are_forgotten(tmp_path):
     assert staged_chunk(tmp_path, REQUEST) is None
     files = [keep(tmp_path, REQUEST, ROWS), keep(tmp_path, REQUEST, ROWS.slice(1))]
-    keep(tmp_path, REQUEST, ROWS)  # files of an attempt that failed
+    keep(tmp_path, REQUEST, ROWS)  # These are the files of an attempt that failed.
     stage(tmp_path, STAGED, files)
     assert staged_chunk(tmp_path, REQUEST) == STAGED
     assert [rows.num_rows for rows in staged_rows(tmp_path, REQUEST)] == [3, 2]

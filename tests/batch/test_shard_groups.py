@@ -339,7 +339,7 @@ def test_a_failure_of_an_attempt_after_which_another_began_makes_no_member_wait(
     assert isinstance(run, RunDecision)
     groups.register("a", {NAME: V0}, epoch=8)
     groups.failed(run, in_doubt_since=7)
-    with pytest.raises(Fenced):  # a thread of the attempt that was closed
+    with pytest.raises(Fenced):  # This thread is of the attempt that was closed.
         arrive(groups, came("a"))
     assert isinstance(arrive(groups, came("a"), epoch=8), RunDecision)
 

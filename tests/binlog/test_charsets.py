@@ -133,7 +133,7 @@ def _theirs(held: bytes, shown: bytes | None) -> str | None:
     try:
         text = (shown or b"").decode()
     except UnicodeDecodeError:
-        return None  # half of a character
+        return None  # The bytes are half of a character.
     if not text or "\ufffd" in text:
         return "\ufffd" if _stands_for_itself(held) else None
     return None if "?" in text and b"?" not in held else text

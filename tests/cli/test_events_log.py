@@ -99,7 +99,7 @@ def test_changes_rolled_back_to_a_savepoint_are_not_printed(
     )
     whole = shown(url(mysql_like), "--tables", f"{database}.t")
     assert ids(whole) == [("insert", number) for number in (*range(1, 20), *range(60, 80))]
-    # The same from disk, and in pieces of a few rows.
+    # The output is the same if changes are kept on disk, and written in pieces of a few rows.
     monkeypatch.setattr(group, "_CHUNK", 5000)
     monkeypatch.setattr(group, "_IN_MEMORY", 1000)
     assert shown(url(mysql_like), "--tables", f"{database}.t") == whole

@@ -119,7 +119,7 @@ def test_rows_of_two_tables_that_have_one_id(shop: Shop, capsys: pytest.CaptureF
         create(session, other)
         put(session, other, (1, 7))
     Task(shop.target, shop.name).apply(other, (Op.UPDATE, (1, 1), (1, 2)))
-    capsys.readouterr()  # the log line about it
+    capsys.readouterr()  # Drops the log line about the locked row.
     ids = [one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"] if one["key"] == "id=1"]
     assert ids == [ids[0]] * 2
     refused = said(capsys, "locks", "resolve", shop.file, ids[0], "--take", "source", "--yes", code=2)
@@ -142,7 +142,7 @@ def test_the_beginning_of_several_ids(shop: Shop, capsys: pytest.CaptureFixture[
     with closing(shop.target.connect()) as session:
         put(session, shop.table, *((key, "theirs", key) for key in range(4, 24)))
     Task(shop.target, shop.name).apply(shop.table, *changes)
-    capsys.readouterr()  # the log line about them
+    capsys.readouterr()  # Drops the log line about the locked rows.
     ids = [one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"]]
     several = [one for one in ids if one[0] == max("0123456789abcdef", key=[each[0] for each in ids].count)]
     assert 1 < len(several) <= 5

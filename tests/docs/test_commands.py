@@ -170,7 +170,7 @@ def test_the_page_on_a_warehouse(
     assert (install, show) == ("./demo --target iceberg --seconds 30", "cat task.yaml")
     task = text.partition("$ cat task.yaml\n")[2].partition("$ ")[0]
     program = next(block.text for block in blocks(page) if block.language == "python")
-    run_sql(mariadb, "DROP DATABASE IF EXISTS shop")  # other tests on this server may have left theirs
+    run_sql(mariadb, "DROP DATABASE IF EXISTS shop")  # Other tests may have left a database of this name.
     run_sql(mariadb, "CREATE DATABASE shop")
     run_sql(mariadb, "CREATE TABLE shop.orders (id INT PRIMARY KEY, state VARCHAR(10))")
     run_sql(mariadb, "INSERT INTO shop.orders VALUES (1, 'new'), (2, 'paid')")

@@ -101,7 +101,7 @@ def test_a_channel_continues_at_the_standby(
             assert b"it lacks transactions that were received: these are" in refused.stderr
         old.kill()
     assert run.stop() == 0
-    assert channel.sync()["sources"][0]["stage"] == "synced"  # a later run begins with the standby
+    assert channel.sync()["sources"][0]["stage"] == "synced"  # This run begins with the standby.
     run_sql(mysql97, f"DROP DATABASE {datacenter}")
 
 

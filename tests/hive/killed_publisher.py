@@ -85,7 +85,7 @@ def main(task: Path, place: str, call: int, when: str) -> None:
         killing = Killing(getattr(OWNERS[place], place), call, when, jvm)
 
         def replacement(*words: Any, **named: Any) -> Any:
-            return killing(*words, **named)  # a function, because it becomes a method
+            return killing(*words, **named)  # This is a function, because it replaces a method.
 
         setattr(OWNERS[place], place, replacement)
     else:

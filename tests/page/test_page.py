@@ -450,7 +450,7 @@ def test_a_service_with_a_token_asks_for_it(browser: Browser, tmp_path: Path) ->
         browser.picture("login", 420)
         browser.write("input[name=token]", TOKEN)
         browser.click("button", "Log in")
-        browser.sees("New task", "h1")  # the view that was requested
+        browser.sees("New task", "h1")  # This view was requested before the login.
         browser.go("")
         browser.sees("There is no task yet")
         assert TOKEN not in browser.run("return document.cookie")

@@ -130,7 +130,7 @@ def test_one_flipped_bit_before_the_last_entry_is_reported(relay: Path, make_wri
     data = index.read_bytes()
     entries = list(RelayReader(relay, "s").entries())
     writer.close()
-    last = data.rindex(UUID.encode()) - 120  # somewhere before the last entry
+    last = data.rindex(UUID.encode()) - 120  # This place is somewhere before the last entry.
     for at in range(0, last, 3):
         index.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         with pytest.raises(Halted) as caught:
@@ -251,7 +251,7 @@ def test_a_full_disk_at_every_byte(relay: Path, make_writer: MakeWriter, monkeyp
         monkeypatch.setattr(writer_module.os, "write", disk.write)
         store(writer, XA_LOG[:2])
         disk.room = room
-        with suppress(Transient):  # where there was enough room
+        with suppress(Transient):  # No error if there is enough room.
             store(writer, XA_LOG[2:])
             assert disk.room > 0
         disk.room = 1 << 30

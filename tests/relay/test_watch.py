@@ -76,7 +76,7 @@ def test_whatever_index_is_the_newest_one_is_watched(tmp_path: Path) -> None:
 
     def ends_a_wait(number: int) -> bool:
         with (tmp_path / f"{number:09}.index").open("ab", buffering=0) as index:
-            watched.wait(0.01)  # for the file, if it is new
+            watched.wait(0.01)  # From here on, a new file is watched.
             assert seconds_of_a_wait(watched, 0.02) >= 0.015
             index.write(b"entry")
             return seconds_of_a_wait(watched, 0.5) < 0.4

@@ -54,7 +54,7 @@ def test_beyond_four_gigabytes_only_gtid_can_continue() -> None:
     "logs",
     [
         (("bin.000004", 299),),  # The source was restored from a backup, or it has lost its last writes.
-        (("bin.000001", 10_000),),  # after RESET MASTER
+        (("bin.000001", 10_000),),  # RESET MASTER has removed the log.
     ],
 )
 @pytest.mark.parametrize("use_gtid", [False, True])
@@ -125,7 +125,7 @@ def test_a_lost_relay_begins_at_the_checkpoint_and_counts_on() -> None:
         ("bin.000004:300", f"{A}:1-6"),  # This log has other transactions before that byte.
         ("bin.000004:300", f"{A}:1-8"),  # And here is one more, which would be left out.
         ("bin.000004:900", None),  # There is no such byte.
-        ("bin.000004:300", None),  # It is unknown.
+        ("bin.000004:300", None),  # The GTIDs before this byte are unknown.
         ("old.000004:300", None),
         ("", None),
     ],

@@ -45,7 +45,7 @@ def test_without_rules_everything_is_taken() -> None:
         ("Do", "all dml", "create table", SKIP),
         ("Do", "", "insert", SKIP),
         ("Ignore", "", "insert", TAKE),
-        # Groups of kinds.
+        # A rule may list groups of kinds.
         ("Ignore", "all", "insert", SKIP),
         ("Ignore", "all", "create table", SKIP),
         ("Ignore", "all dml", "update", SKIP),
@@ -63,7 +63,7 @@ def test_without_rules_everything_is_taken() -> None:
         ("Ignore", "alter table", "drop column", TAKE),
         ("Ignore", "alter table", "alter table, add column", SKIP),
         ("Ignore", "add column", "alter table, add column", SKIP),
-        # None ends the list for its kinds.
+        # `none` ends the list for its kinds.
         ("Ignore", "none", "insert", TAKE),
         ("Do", "none", "insert", SKIP),
         ("Ignore", "none, insert", "insert", TAKE),
@@ -74,7 +74,7 @@ def test_without_rules_everything_is_taken() -> None:
         ("Ignore", "none dml, all", "create table", SKIP),
         ("Do", "all dml, none ddl", "create index", SKIP),
         ("Do", "all dml, none ddl", "insert", TAKE),
-        # Spelling.
+        # The case does not matter, and some kinds have a second name.
         ("Ignore", "DELETE", "delete", SKIP),
         ("Ignore", "drop schema", "drop database", SKIP),
         ("Ignore", "Create Schema", "create database", SKIP),
@@ -130,7 +130,7 @@ def test_any_pattern_of_a_rule_will_do_and_each_is_alone() -> None:
         # A statement on a schema has no table, and `*` matches no table.
         ("s*.*", "s1", True),
         ("s*.t*", "s1", False),
-        # A statement that cannot be parsed has neither.
+        # A statement that cannot be parsed has neither schema nor table.
         ("*", "", True),
         ("*.*", "", True),
         ("s*", "", False),

@@ -97,9 +97,9 @@ def test_two_rules_on_a_schema_do_not_matter_to_a_table_with_its_own() -> None:
     ("regexp", "name", "value"),
     [
         ("^t_(.*)$", "t_7", "7"),
-        ("^t_(.*)$", "x", ""),  # no match: the empty text, never NULL
-        ("t_", "t_7", ""),  # a pattern without groups
-        ("_(.)_(.)", "t_1_2_3", "12"),  # all groups of the first match, joined
+        ("^t_(.*)$", "x", ""),  # Without a match, the value is an empty text, never NULL.
+        ("t_", "t_7", ""),  # The pattern has no groups.
+        ("_(.)_(.)", "t_1_2_3", "12"),  # All groups of the first match are joined.
         ("((a)b)", "ab", "aba"),
         ("(a)?(b)", "b", "b"),
         ("(T)", "t", ""),  # Case matters.

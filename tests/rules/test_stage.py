@@ -151,7 +151,7 @@ def test_an_extracted_column_that_the_table_has_halts() -> None:
     ],
 )
 def test_the_event_filter_drops_by_kind(action: str, events: list[str], left: list[Op]) -> None:
-    for schema, kept in (("shop_1", left), ("shop", [N, U, D])):  # the source's names, and not the target's
+    for schema, kept in (("shop_1", left), ("shop", [N, U, D])):  # The filter has the source's names.
         rules = replace(ROUTED, events=EventFilter((FilterRule(schema, "t_*", tuple(events), (), action),)))
         found = rules.changes(BATCH)
         assert ([] if found is None else found.rows["op"].to_pylist()) == kept

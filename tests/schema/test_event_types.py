@@ -89,7 +89,7 @@ WIDE = """(id int AUTO_INCREMENT, u int, n int DEFAULT 0, d decimal(7,2), c char
 @pytest.mark.parametrize(
     ("clause", "kind"),
     [
-        # The values of the column.
+        # Changes of the values that the column can store.
         ("MODIFY big int", "value range decrease"),
         ("MODIFY n bigint DEFAULT 0", "alter table"),
         ("MODIFY n int unsigned DEFAULT 0", "precision decrease"),
@@ -121,7 +121,7 @@ WIDE = """(id int AUTO_INCREMENT, u int, n int DEFAULT 0, d decimal(7,2), c char
         ("MODIFY s datetime(6)", "alter table"),
         ("MODIFY s timestamp(3)", "modify column"),
         ("MODIFY bits bit(4)", "value range decrease"),
-        # What the definition omits.
+        # MODIFY removes what its definition omits.
         ("MODIFY id int", "remove auto increment"),
         ("MODIFY id bigint AUTO_INCREMENT", "drop primary key"),
         ("MODIFY id bigint AUTO_INCREMENT PRIMARY KEY", "alter table"),
@@ -129,7 +129,7 @@ WIDE = """(id int AUTO_INCREMENT, u int, n int DEFAULT 0, d decimal(7,2), c char
         ("MODIFY u int UNIQUE", "alter table"),
         ("MODIFY h int", "alter table"),
         ("CHANGE u u int", "drop unique key"),
-        # Default, charset, collation, position, name.
+        # Changes of default, charset, collation, position and name.
         ("MODIFY n int DEFAULT 1", "modify default value"),
         ("MODIFY n int DEFAULT '0'", "alter table"),
         ("MODIFY n int", "modify default value"),

@@ -11,17 +11,17 @@ from pidts.service.history import EVERY_SECONDS, History
 @pytest.mark.parametrize(
     ("ended", "final"),
     [
-        (Ended(None), False),  # killed
-        (Ended(1), False),  # a failure
-        (Ended(0, "stopped"), False),  # a signal that the service has not sent
+        (Ended(None), False),  # The process was killed.
+        (Ended(1), False),  # The process failed.
+        (Ended(0, "stopped"), False),  # The service has not sent the signal.
         (Ended(0, "paused"), False),
-        (Ended(0, "synced"), True),  # a full copy is complete
+        (Ended(0, "synced"), True),  # A full copy is complete.
         (Ended(2), True),
         (Ended(3), True),
-        (Ended(3, may_pass=True), False),  # its servers were down
+        (Ended(3, may_pass=True), False),  # The task's servers were down.
         (Ended(5), True),
         (Ended(5, error={"code": "cut-over"}), True),
-        (Ended(5, error={"code": "being-cut-over"}, may_pass=True), False),  # until the cutover has ended
+        (Ended(5, error={"code": "being-cut-over"}, may_pass=True), False),  # The cutover has not ended yet.
     ],
 )
 def test_only_a_task_that_would_end_the_same_way_is_not_restarted(ended: Ended, final: bool) -> None:

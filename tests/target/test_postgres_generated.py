@@ -141,7 +141,7 @@ def filled(source: Server, rows: list[tuple[Any, ...]]) -> None:
     ):
         cursor.execute("SET sql_mode = ''")
         for row in rows:
-            with suppress(pymysql.err.DataError, pymysql.err.OperationalError):  # a sum that is out of range
+            with suppress(pymysql.err.DataError, pymysql.err.OperationalError):  # A computed sum is out of range.
                 cursor.execute(
                     "INSERT INTO computing.t (id, a, b, u, c, w, day, at, v, x, f) "
                     f"VALUES ({', '.join(['%s'] * len(row))})",

@@ -121,7 +121,7 @@ def steps(statement: ddl.Statement, before: Structures, after: Structures) -> It
             goal = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
             old, new = before.get(name), after.get(goal)
             if old is not None and new is not None:
-                difference(statement, old, new)  # refuses changes that move rows
+                difference(statement, old, new)  # This raises for a change that moves rows.
                 twice = keys_there(old, actions)
                 yield {"alter": new.renamed(name).to_json(), "kept": kept_names(statement, old, new), "twice": twice}
                 if goal != name:

@@ -371,9 +371,9 @@ class Shards:
         fresh = TableName(f"shard_{chance.randrange(1, 4)}", f"{letter}_{next(self._fresh)}")
         match chance.choice(("create", "create", "drop", "empty", "rename", "comment")):
             case "create":
-                # The new shard's version is not before those of all other tables on its server: so it has no column that
-                # the group may have dropped for ever. It also has no structure that equals an earlier version, because
-                # nobody could say which of the two versions it has.
+                # The new shard's version is not before those of all other tables on its server: so it has no column
+                # that the whole group may have dropped already. It also has no structure that equals an earlier
+                # version, because nobody could say which of the two versions it has.
                 mates = [one for one in self.everyone if (one.source, one.group) == (shard.source, shard.group)]
                 last = max(one.version for one in self.everyone if one.group is shard.group)
                 version = chance.randrange(min(one.version for one in mates), last + 1)

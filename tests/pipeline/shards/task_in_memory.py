@@ -392,7 +392,8 @@ class World:
     def check(self) -> None:
         """Checks that every table is the result of merging the changes that were read.
 
-        Columns that were renamed are compared without regard to which of their names has which value.
+        Columns that have got another name are not compared: if a column has a name that another column had for a
+        moment, it has that column's values until its own shards write them.
         """
         renamed = {new for group in self.shards.all_groups for version in group.versions for new in version.renamed}
         states = {name: self.place(name) for name in self.shards.sources}

@@ -324,7 +324,7 @@ def test_json_values_compare_as_on_the_server(server, session):
         except ConfigError as error:
             assert error.code == "expression-not-supported", text  # noqa: PT017
             continue
-        except Halted:  # a double of which the server cuts off digits
+        except Halted:  # The server cuts off digits of a double.
             continue
         assert ours == truth_of_the_server(session, text), text
         same += 1

@@ -216,7 +216,7 @@ def test_an_error_says_what_to_do(spark: SparkSession, orders: dict[str, str]) -
 
 def test_workers_of_our_own_session_begin_with_our_modules_and_without_pandas(spark: SparkSession) -> None:
     def loaded(batches: Any) -> Any:
-        names = sorted({"pidts.batch.applying", "pandas"} & sys.modules.keys())  # before a batch is checked
+        names = sorted({"pidts.batch.applying", "pandas"} & sys.modules.keys())  # No batch has been checked yet.
         for _ in batches:
             yield pa.RecordBatch.from_pylist([{"parent": os.getppid(), "loaded": ",".join(names)}])
 

@@ -27,7 +27,7 @@ def test_shards_are_altered_by_a_tool_and_by_hand_and_the_target_once(
         shards.on(source, f"INSERT INTO {place} VALUES {values}", f"ANALYZE TABLE {place}")
     from_there(shards)
     load_by_hand(shards)
-    for source, place in PLACES:  # after the place where the task begins
+    for source, place in PLACES:  # These changes are after the place where the task begins.
         shards.on(source, f"UPDATE {place} SET v = '{source}' WHERE id < 10", f"DELETE FROM {place} WHERE id = 399")
 
     writing = shards.session(shards.sources["one"]).cursor()

@@ -42,8 +42,7 @@ class Write(NamedTuple):
 
 
 def history(chance: random.Random, row: int) -> list[Write]:
-    """Returns the writes of one row: zones `a` and `b` often make the same change, and then zone `c` often reverses it.
-    """
+    """Returns the writes of one row: zones `a` and `b` often make the same change, and zone `c` then often reverses it."""
     usual, seconds, writes = chance.choice([1, None]), 0.0, []
     for number in range(chance.randrange(3, 6)):
         zone = chance.choice("ab" if number < 2 else "abcc")

@@ -240,7 +240,7 @@ def test_a_chunk_whose_commit_had_no_answer_is_loaded_again_or_conflicts(
     with pytest.raises(Transient):
         load(loading, task, structure, chunk(structure, 0, 50))
     loading.close()
-    move(target, task, 0, 100)  # waits for the transactions that are open
+    move(target, task, 0, 100)  # This waits for the transactions that are open.
     assert load(session, task, structure, chunk(structure, 0, 50)) is (cut == "request")
     assert session.count(structure.name) == 50
     if wire:

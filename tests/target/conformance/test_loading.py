@@ -235,7 +235,7 @@ def test_a_value_that_does_not_fit_is_an_error_and_not_cut(
     structure = Table(name, columns, (Key("PRIMARY", ("id",), unique=True, primary=True),))
     create(either, structure)
     if kind == "postgres" and kind_of.is_bytes:
-        assert load(either, structure, (1, value))  # bytea has no length.
+        assert load(either, structure, (1, value))  # A column of type bytea has no maximum length.
         return
     either.begin()
     with pytest.raises(Halted, match="target-refused") as error:

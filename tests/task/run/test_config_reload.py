@@ -126,7 +126,7 @@ def table(schema: str, name: str) -> Table:
             Rules(routes=routes(RouteRule("a", "t", "x", "y", Extract("(.*)", "origin")))),
             "a.t has rows on the target in x.y, and the new route leads to x.y with origin = 't'",
         ),
-        # The same in other words.
+        # These rules have the same effect as the old ones.
         (
             Rules(routes=routes(RouteRule("a", "t", "x", "y"))),
             Rules(routes=routes(RouteRule("a", "?", "x", "y"), RouteRule("b", "*", "z"))),

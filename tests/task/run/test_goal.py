@@ -112,9 +112,9 @@ def test_no_goal_is_reached_on_a_source_that_went_back(
         server.start()
         with reader(relay) as opened, pytest.raises(Halted, match="source-went-back"):
             attempts._is_goal(state, opened, only_halts_left=False)
-        demand_went_back(server, relay, goal)  # an older state, whose log ends before the received log
+        demand_went_back(server, relay, goal)  # The log of this older state ends before the received log.
         insert(run_sql, server, 9)
-        demand_went_back(server, relay, goal)  # other rows with the same GTIDs, and a longer log
+        demand_went_back(server, relay, goal)  # The log is longer, and has other rows with the same GTIDs.
         run_sql(server, "RESET MASTER")
         demand_went_back(server, relay, goal)
         insert(run_sql, server, 30)

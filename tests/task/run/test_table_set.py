@@ -175,7 +175,7 @@ def test_a_checkpoint_that_was_set_back_by_hand_is_continued_only_with_a_new_cop
     task.start()
     table = "UPDATE pidts_meta.checkpoint SET"
     task.there(f"{table} copy_progress = regexp_replace(copy_progress, '\"digest\": \"[0-9a-f]+\", ', '')")
-    task.start()  # as the previous version has left it
+    task.start()  # The record is one that the previous version has left.
     lsn = task.state().lsn
     task.there(f"{table} lsn = '{replace(lsn, offset=4)}'")
     for resync in (None, ("t",)):

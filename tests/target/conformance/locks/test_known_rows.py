@@ -171,7 +171,7 @@ def test_where_triggers_fire_each_row_is_written_whole(
     rows = {key: row(key) for key in range(ROWS)}
     put(session, structure, *rows.values())
     ours = {key: (*one[:3], "ours", *one[4:]) for key, one in rows.items()}
-    # as with a user that may not disable triggers
+    # These are the settings for a user that may not disable triggers.
     settings = [one for one in connection._SETTINGS if "session_replication_role" not in one]
     monkeypatch.setattr(connection, "_SETTINGS", settings)
     sent.clear()

@@ -546,7 +546,7 @@ def test_a_programs_write_during_a_resolution_stays(
     with closing(target.connect()) as program:
         program.begin()
         program.write(change(structure, upserts=[(1, "program", 1)]))
-        program.read_rows(structure)  # sends everything that waited
+        program.read_rows(structure)  # Reading sends the write, which has waited until now.
         resolving = threading.Thread(target=work)
         resolving.start()
         assert begun.wait(30)

@@ -68,14 +68,14 @@ def test_a_small_commit_is_two_round_trips(session: PostgresSession, name: Table
         session.meta.checkpoints.save(replace(stored, lsn=checkpoint(100 + number).lsn, epoch=claimed.epoch))
         session.commit()
         taken.append(session.exchange.trips - before)
-    assert taken[1:] == [2, 2]  # The first statement reads the table's structure, too.
+    assert taken[1:] == [2, 2]  # The first time, the table's structure is read, too.
     assert all(content(session, structure) == [(2, "v2"), (3, None)] for structure in tables)
 
 
 def test_an_error_names_the_table_that_it_is_of(session: PostgresSession, name: TableName) -> None:
     good = create(session, table(name, {"id": INT, "v": text(3)}))
     bad = create(session, table(TableName(name.schema, name.name + "_b"), {"id": INT, "v": text(3)}))
-    for _ in range(8):  # also statements that the server has prepared by now
+    for _ in range(8):  # The last statements are prepared on the server.
         with pytest.raises(Halted, match="too long") as error:
             write(
                 session,
