@@ -62,7 +62,7 @@ class FilesInMemory:
 
 
 def is_enough(memory: Path) -> bool:
-    """Whether there is a file system in memory that has room and lets programs run, and memory for it."""
+    """Returns whether there is a file system in memory that has room and lets programs run, and memory for it."""
     try:
         found = os.statvfs(memory)
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()

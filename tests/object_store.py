@@ -71,7 +71,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """An object store, which this process and the programs that it starts find by the usual variables."""
+    """Starts an object store, which this process and the programs that it starts find by the usual variables."""
     with store_server(tmp_path_factory.mktemp("store")) as store:
         yield store
 

@@ -175,7 +175,7 @@ def without_nul(literal: str) -> str:
 
 
 def same(one: pa.Table, other: pa.Table) -> bool:
-    """Whether all bytes are the same."""
+    """Returns whether all bytes are the same."""
     return all(
         bits(mine.combine_chunks()) == bits(theirs.combine_chunks())
         for mine, theirs in zip(one.columns, other.columns, strict=True)

@@ -22,7 +22,7 @@ CASES = [name for name in kept() if load(name).tables]
 
 
 def slices(recording: Recording, chance: random.Random) -> Iterator[tuple[bytes, int]]:
-    """Whole transactions of the first log file, one or a few together, with the byte at which they begin."""
+    """Returns slices of the first log file: one or a few whole transactions each, with the byte at which they begin."""
     events = [bytes(raw) for raw in iter_raw(recording.events)]
     found = [
         (transaction.begin, b"".join(events[first:behind]))
@@ -50,7 +50,7 @@ def in_order(outcome: Outcome) -> Outcome:
 
 
 def compared(recording: Recording, chance: random.Random, decoder: KeptDecoder, **how: Any) -> int:
-    """The number of rows of all slices, each of which the kept decoder and a new one decode alike."""
+    """Checks that the kept decoder decodes each slice like a new one. Returns the number of rows of all slices."""
     rows = 0
     for raw, offset in slices(recording, chance):
         expected = decode_slice(raw, offset=offset, **facts(recording), **how)

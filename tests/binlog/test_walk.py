@@ -85,7 +85,7 @@ def test_a_stream_that_starts_within_a_file():
 
 
 def as_sent(format_event: bytes) -> bytes:
-    """A FORMAT_DESCRIPTION event as a server sends it when the requested position is after it.
+    """Returns a FORMAT_DESCRIPTION event as a server sends it when the requested position is after it.
 
     It has no position, and no mark that the file is still being written.
     """

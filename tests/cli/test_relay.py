@@ -43,7 +43,7 @@ def place(number: int) -> Lsn:
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Path:
-    """Twelve transactions in six segments."""
+    """Writes a relay of twelve transactions in six segments."""
     relay = tmp_path / "relay"
     writer = RelayWriter.open(relay, "s", segment_bytes=350)
     writer.begin(Origin("server", "bin", 0), START, "0-1-0")
@@ -69,7 +69,7 @@ def relay(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def task(tmp_path: Path, relay: Path) -> Path:
-    """A task whose target does not answer."""
+    """Returns a task whose target does not answer."""
     path = tmp_path / "shop.yaml"
     path.write_text(TASK.format(host="127.0.0.1", port=9))
     return path

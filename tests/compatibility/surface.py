@@ -31,7 +31,7 @@ def error_codes() -> dict[str, str]:
 
 
 def commands() -> dict[str, list[str]]:
-    """Each command with its options and arguments, hidden aliases included."""
+    """Returns each command with its options and arguments, hidden aliases included."""
     found: dict[str, list[str]] = {}
 
     def walk(command: Any, words: tuple[str, ...]) -> None:
@@ -45,7 +45,7 @@ def commands() -> dict[str, list[str]]:
 
 
 def metrics() -> dict[str, list[str]]:
-    """Each metric with its labels."""
+    """Returns each metric with its labels."""
     found = {}
     for call in _calls():
         match call:
@@ -58,7 +58,7 @@ def metrics() -> dict[str, list[str]]:
 
 
 def log_events() -> list[str]:
-    """The event of each log line above debug that names one."""
+    """Returns the event of each log line above debug that names one."""
     found = set()
     for call in _calls():
         match call:

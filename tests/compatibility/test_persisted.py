@@ -28,7 +28,7 @@ TRANSACTIONS = 30
 
 
 def meta_columns(run_sql: Callable[..., Any], server: Any) -> dict[str, list[str]]:
-    """Each table of `pidts_meta` with its columns and their types."""
+    """Returns each table of `pidts_meta` with its columns and their types."""
     rows = run_sql(
         server,
         "SELECT table_name, column_name, data_type, is_nullable FROM information_schema.columns "

@@ -50,7 +50,7 @@ def _made(last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
 
 @pytest.fixture
 def mysql_like(request: pytest.FixtureRequest) -> Server:
-    """MySQL 9.7, unless a test names other servers: the committer takes the same steps on all of them."""
+    """Returns MySQL 9.7, unless a test names other servers: the committer takes the same steps on all of them."""
     return request.getfixturevalue(getattr(request, "param", "mysql97"))  # type: ignore[no-any-return]
 
 

@@ -47,7 +47,7 @@ pidts: {hive: {changes: true}}
     params=["embedded", *(pytest.param(each, marks=pytest.mark.long) for each in ("thrift", "thrift-and-s3"))],
 )
 def store_of_a_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
-    """One metastore for all tests of the file. Each test has its own warehouse, and drops its table."""
+    """Connects to one metastore for all tests of the file. Each test has its own warehouse, and drops its table."""
     address = "" if request.param == "embedded" else request.getfixturevalue("metastore")
     with store_at(address, tmp_path_factory) as found:
         yield found

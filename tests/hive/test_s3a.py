@@ -42,7 +42,7 @@ def jars() -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    """A store without folders: Hadoop would take the folders of the other store for files."""
+    """Starts a store without folders: Hadoop would take the folders of `filesystem-nio2` for files."""
     (tmp_path / "store").mkdir()
     with store_server(tmp_path / "store", "transient") as found:
         yield found

@@ -65,7 +65,7 @@ class Trino:
             return dict(json.load(answer))
 
     def is_ready(self) -> bool:
-        """Whether the server runs queries. It reports that it has started before it knows its own node."""
+        """Returns whether the server runs queries. It reports that it has started before it knows its own node."""
         try:
             return self.rows("SELECT node_id FROM system.runtime.nodes") == [["tests"]]
         except (OSError, AssertionError):

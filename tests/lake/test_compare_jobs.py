@@ -50,7 +50,9 @@ def world(
     in_one_session: InOneSession,
     cluster: Cluster,
 ) -> Iterator[World]:
-    """Two tables that differ. Their keys are numbers, and texts, which a warehouse orders in another way."""
+    """Makes two tables that differ on both sides. Their keys are numbers, and texts, which a warehouse orders in
+    another way.
+    """
     made = World(mariadb, tmp_path_factory.mktemp("lake"), run_sql)
     conf = {
         "spark.executor.memory": "512m",

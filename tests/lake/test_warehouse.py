@@ -92,7 +92,7 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
         return rows.sort_by(order).to_pylist()  # type: ignore[no-any-return]
 
     def has(self, table: str, number: int) -> bool:
-        """Whether a reader sees this row; the run may not have created the table yet."""
+        """Returns whether a reader sees this row; the run may not have created the table yet."""
         from pyiceberg.exceptions import NoSuchTableError
 
         if not (self.folder / "warehouse" / "catalog.db").exists():

@@ -40,7 +40,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def pair(authority: Authority) -> Pair:
-    """A certificate for the address, but not for the name `localhost`."""
+    """Makes a certificate for the address, but not for the name `localhost`."""
     return authority.sign("server", hosts=("db.example",), addresses=("127.0.0.1",))
 
 

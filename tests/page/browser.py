@@ -128,7 +128,7 @@ class Browser:
             time.sleep(0.2)  # Each look takes some milliseconds of processor time, here and in the browser.
 
     def overflow(self) -> int:
-        """The pixels by which the page is wider than the window."""
+        """Returns the pixels by which the page is wider than the window."""
         return self.run("return document.documentElement.scrollWidth - innerWidth")
 
     def nameless(self) -> list[str]:

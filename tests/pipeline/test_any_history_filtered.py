@@ -27,7 +27,7 @@ WHAT = ("all inserts", "some inserts", "some updates", "some deletes")
 
 
 def dropped(what: str, column: str, op: Op, before: Row | None, after: Row | None) -> bool:
-    """The filter's condition, as the oracle computes it."""
+    """Returns whether the filter drops a change, as the oracle computes it."""
     row = after if op is Op.INSERT else before
     assert row is not None
     return op.name.lower() in what and (what == "all inserts" or row[column] == 1)

@@ -34,7 +34,7 @@ class Proxy:
         self._threads[0].start()
 
     def freeze_after(self, count: int) -> None:
-        """After this number of bytes, nothing is forwarded any more; connections stay open, and new ones can be made."""
+        """Forwards nothing any more after this number of bytes; connections stay open, and new ones can be made."""
         self._left = count
 
     def flip_after(self, count: int) -> None:

@@ -47,7 +47,7 @@ class Disk:
             self.flushes[path.suffix] = self.flushes.get(path.suffix, 0) + 1
 
     def after_power_loss(self, folder: Path, chance: random.Random) -> Files:
-        """What is left of the files: all that was flushed, and of the rest a part, zeros or old bytes."""
+        """Returns what is left of the files: all that was flushed, and of the rest a part, zeros or old bytes."""
         left = {}
         for path in folder.glob("0*"):
             data, flushed = path.read_bytes(), self.flushed[str(path)]
@@ -66,7 +66,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def log_of(chance: random.Random, transactions: int, *, flavor: str, checksums: bool = True) -> LogMaker:
-    """Mostly ordinary transactions, with statements and other events between them."""
+    """Returns a log of mostly ordinary transactions, with statements and other events between them."""
     log = LogMaker(chance, flavor=flavor, checksums=checksums)
     for _ in range(transactions):
         match chance.choice(["ordinary"] * 8 + ["statement", "other"]):
@@ -151,7 +151,7 @@ def transactions(found: list[LogEntry]) -> list[LogEntry]:
 
 @pytest.fixture
 def steady(disk: Disk, tmp_path: Path) -> Iterator[LogMaker]:
-    """A log of ordinary transactions that a relay has received one by one."""
+    """Yields a log of ordinary transactions that a relay has received one by one."""
     log = LogMaker(random.Random(4), flavor="mariadb")
     writer, receiver = opened(tmp_path / "relay", log, 1 << 20)
     receiver.take_block(block(log.events))

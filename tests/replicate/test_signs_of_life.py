@@ -30,7 +30,7 @@ def test_only_the_first_bytes_may_take_their_time(
     calls = 0
 
     def slow_first(receiver: Receiver, *given: Any) -> None:
-        """The first wait is long, as when functions are compiled. The wait after the first events never ends."""
+        """Makes the first wait long, as when functions are compiled. The wait after the first events never ends."""
         nonlocal calls
         calls += 1
         if calls == 1:

@@ -110,7 +110,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _marks(scenario: Scenario, target: str) -> tuple[pytest.MarkDecorator, ...]:
-    """A run takes half a minute. Only the runs that many scenarios share, into PostgreSQL, and one more are in `./test`."""
+    """Returns the marks of a run, which takes half a minute. Only the runs that many scenarios share, into PostgreSQL,
+    and one more are in `./test`.
+    """
     can_share = target == "postgres" and set(scenario.task) <= {*MAPS, "mysql-instances"}
     is_core = target == "postgres" and scenario.name == "shard_optimistic"
     return () if can_share or is_core else (pytest.mark.long,)

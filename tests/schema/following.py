@@ -123,7 +123,7 @@ def _alike(one: Column, other: Column) -> bool:
 
 
 def _same_default(one: Column, other: Column) -> bool:
-    """For an expression, compares only that there is one."""
+    """Compares two defaults. Of two expressions, it compares only that they are expressions."""
     ours, theirs = (literals.parse_default(column.default) for column in (one, other))
     if isinstance(ours, literals.Expression) or isinstance(theirs, literals.Expression):
         return (ours is None) == (theirs is None)

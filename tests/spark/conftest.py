@@ -118,9 +118,8 @@ def open_session() -> Iterator[Callable[..., Any]]:
 
 @contextlib.contextmanager
 def _unless_deadlocked() -> Iterator[None]:
-    """A server may roll back any transaction that collides with another one.
-
-    A program that writes in a loop continues with the next transaction.
+    """Ignores a deadlock: a server may roll back any transaction that collides with another one. A program that writes
+    in a loop continues with the next transaction.
     """
     try:
         yield

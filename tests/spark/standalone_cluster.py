@@ -31,7 +31,7 @@ class Cluster:
     work: Path
 
     def executors(self) -> set[str]:
-        """The worker folders in which an executor of some application has run."""
+        """Returns the worker folders in which an executor of some application has run."""
         return {path.parents[1].name for path in self.work.glob("worker-*/app-*/*") if path.is_dir()}
 
 

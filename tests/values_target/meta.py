@@ -407,7 +407,7 @@ class ValuesMoves:
         self._own.clear()
 
     def any(self, task: str, source: str, target_table: TableName) -> bool:
-        """Whether a target table has any moved keys."""
+        """Returns whether a target table has any moved keys."""
         return target_table in self.target_tables(task, source)
 
     def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
@@ -536,7 +536,7 @@ class ValuesRowLocks:
         ]
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether there is a committed note for this time, a later time, or an unknown time."""
+        """Returns whether there is a committed note for this time, a later time, or an unknown time."""
         return any(name == table and (at >= since or not at) for (name, *_), at in self._store.removed_early.items())
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:

@@ -82,12 +82,12 @@ class ValuesSession(ValuesConnection):
         self.at("write")
 
     def can_expect(self, table: Table) -> bool:
-        """Whether the target compares rows while it writes them; the table must have the stored structure."""
+        """Returns whether the target compares rows while it writes them; the table must have the stored structure."""
         stored = self.store.tables.get(table.name)
         return self.store.expects and stored is not None and stored.table.arrow == table.arrow
 
     def refuses_known_keys(self, table: Table) -> bool:
-        """Whether the target refuses a new row if it has a row with the same key."""
+        """Returns whether the target refuses a new row if it has a row with the same key."""
         return self.store.refuses_known_keys
 
     def load(self, table: Table, rows: pa.Table) -> bool:

@@ -59,7 +59,7 @@ VALUE: st.SearchStrategy[Any] = st.recursive(
 
 
 def a_short_life(*_: object) -> Any:
-    """A process that ends at once takes the place of a task's: requests start tasks, and no server is used here."""
+    """Replaces a task's process by one that ends at once: requests start tasks, and no server is used here."""
     return subprocess.Popen(["true"])
 
 

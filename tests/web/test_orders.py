@@ -28,7 +28,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     lives: list[subprocess.Popen[bytes]] = []
 
     def a_long_life(*_: object) -> Any:
-        """A process that does nothing takes the place of a task's: no server is used here."""
+        """Replaces a task's process by one that does nothing: no server is used here."""
         lives.append(subprocess.Popen(["sleep", "60"]))
         return lives[-1]
 

@@ -194,7 +194,7 @@ class Damage:
         return replace(sample, events=tuple(events[:60]))
 
     def position(self, sample: Sample) -> Sample:
-        """Most damage changes sizes, so that the positions in the headers do not fit any more: sets them anew."""
+        """Sets the positions in the headers to 0: most damage changes sizes, so that they do not fit any more."""
         return replace(sample, events=tuple(event[:13] + bytes(4) + event[17:] for event in sample.events))
 
     def manner(self, sample: Sample) -> Sample:

@@ -125,9 +125,8 @@ def test_orders_to_continue_without_the_others(seed: int) -> None:
 
 
 def try_renames_again(world: World) -> None:
-    """A shard is not renamed while the target has columns that the shard has dropped.
-
-    Later the operator commands a retry.
+    """Repeats refused renames, as if an operator commanded a retry: a shard is not renamed while the target has
+    columns that the shard has dropped.
     """
     halts = world.target.store.halts
     while found := {source for (_, source), its in halts.items() if any(one.code == RENAME for one in its.values())}:

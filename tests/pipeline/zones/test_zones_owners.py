@@ -45,7 +45,9 @@ KEYS = 6
 
 
 def owners_of(names: Sequence[str]) -> Owners:
-    """The second zone owns the rows with `part` 1, and so on. The first zone owns all others, also those with NULL."""
+    """Returns owners: the second zone owns the rows with `part` 1, and so on. The first zone owns all others, also
+    those with NULL.
+    """
     first, *others = names
     ranges = [
         OwnedRange(schema=NAME.schema, table=NAME.name, zone=zone, where=f"part = {place}")

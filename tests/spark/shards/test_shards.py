@@ -24,7 +24,7 @@ SECONDS = 4.0
 
 
 def orders(source: int, table: int, *numbers: int) -> list[int]:
-    """The keys of the rows in these tests: no two shards have equal keys."""
+    """Returns the keys of a shard's rows with these numbers: no two shards have equal keys."""
     return [source * 10_000 + table * 1000 + number for number in numbers]
 
 

@@ -86,7 +86,7 @@ def transaction(shards: Shards, query: str) -> Iterator[None]:
 
 
 def table_in_use(shards: Shards) -> AbstractContextManager[None]:
-    """A reader has not ended its transaction, so no session can alter the table."""
+    """Keeps a reader's transaction open, so that no session can alter the table."""
     return transaction(shards, "SELECT COUNT(*) FROM {0}.orders")
 
 

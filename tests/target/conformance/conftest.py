@@ -27,13 +27,13 @@ _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 
 @pytest.fixture(params=[*KINDS, pytest.param(IN_STORE, marks=pytest.mark.long)])
 def kind(request: pytest.FixtureRequest) -> str:
-    """The kind of target of this run."""
+    """Returns the kind of target of this run."""
     return "iceberg" if request.param == IN_STORE else str(request.param)
 
 
 @pytest.fixture(scope="session")
 def prepared() -> dict[str, Target]:
-    """The last target of each kind whose meta tables exist: one server has them for all tests."""
+    """Returns the last target of each kind whose meta tables exist: one server has them for all tests."""
     return {}
 
 

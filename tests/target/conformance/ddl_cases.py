@@ -30,7 +30,7 @@ def on_t(*then: str, later: str = MORE, halts: str = "", make: str = T, rows: st
 
 
 def column(kind: str, rows: str, then: str, *, later: str = "", halts: str = "") -> Case:
-    """One column's type changes."""
+    """Returns a case in which one column's type changes."""
     return Case(
         f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v {kind})",
         f"INSERT INTO t (v) VALUES {rows}",

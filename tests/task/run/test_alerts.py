@@ -108,7 +108,7 @@ def begun(folder: Path, receiver: AlertReceiver) -> Alerts:
 
 
 def over(alerts: Alerts, shown: Progress) -> None:
-    """The condition is absent in two checks."""
+    """Lets the alerts look twice while the condition is absent."""
     alerts.look(shown)
     alerts.look(shown)
 

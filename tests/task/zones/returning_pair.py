@@ -66,7 +66,7 @@ class Pair:
         return [self.sql(zone, asked) for zone in self.servers]
 
     def demand_returned(self) -> None:
-        """Zone b has the rows of zone a, and what programs write now is carried in both directions."""
+        """Checks that zone b has the rows of zone a, and that what programs write now is carried in both directions."""
         assert self.rows("b") == self.rows("a")
         assert self.number + 1 not in {row[0] for row in self.rows("a")}
         self.sql("b", f"UPDATE t SET n = {self.number} WHERE id = 2")

@@ -46,7 +46,7 @@ def config(tmp_path: Path, mariadb: Server, database: str) -> TaskConfig:
 
 @pytest.fixture
 def log(config: TaskConfig, mariadb: Server, database: str, run_sql: RunSql) -> Iterator[tuple[Position, Position]]:
-    """A part of the log, with two changed rows."""
+    """Returns a part of the log, with two changed rows."""
     with closing(connect(config.source.server)) as session:
         run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
         start = log_end(session)

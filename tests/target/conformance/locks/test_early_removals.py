@@ -75,7 +75,7 @@ class At:
 
 @pytest.fixture
 def tasks(target: Target, task: str, structure: Table) -> Iterator[tuple[ZoneTask, ZoneTask]]:
-    """One task carries a zone's rows, and another task carries the changes that another zone makes to them."""
+    """Yields two tasks: one carries a zone's rows, the other carries the changes that another zone makes to them."""
     del structure
     pair = ZoneTask(target, f"{task} ac", "a"), ZoneTask(target, f"{task} bc")
     yield pair

@@ -64,7 +64,7 @@ def test_spaces_at_the_end_count_for_nothing(
 
 @pytest.fixture(params=[CASE, ACCENTS, SPACES], ids=["case", "accents", "spaces"])
 def words(request: pytest.FixtureRequest) -> tuple[str, str, str, str]:
-    """A collation, and one key in three spellings."""
+    """Returns a collation, and one key in three spellings."""
     return request.param
 
 

@@ -99,7 +99,7 @@ PAIRS: list[tuple[ColumnType, Any, Any]] = [
 
 
 def check_a_nearly_equal_row_stays(session: TargetSession, name: TableName, pair: tuple[ColumnType, Any, Any]) -> None:
-    """On any target, one of two rows can be removed alone, even if some comparison treats them as equal."""
+    """Checks that one of two rows can be removed alone, even if some comparison treats them as equal."""
     kind, first, second = pair
     structure = create(session, keyless(name, {"v": kind}))
     if kind.kind is Kind.DECIMAL:

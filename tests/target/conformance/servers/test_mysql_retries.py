@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
 
 @pytest.fixture
 def structure(target: MySqlTarget, name: TableName) -> Table:
-    """A table with 60 rows of value 0."""
+    """Creates a table with 60 rows of value 0."""
     made = table(name, {"id": INT, "v": INT})
     session = target.connect()
     for sql in session.schema.create_statements(made).statements:
