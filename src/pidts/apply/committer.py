@@ -60,8 +60,9 @@ Again: TypeAlias = Callable[[Halted], bool]
 _log = structlog.get_logger(__name__)
 
 _MOST_TO_ADVANCE = 16 << 10
-"""The most characters of copy progress and GTID sets, in the former row and the new one together, for which a row is
-advanced. The statement has both, and must be neither larger than the server accepts nor so large that it is sent alone.
+"""A checkpoint row is advanced only if its copy progress and its GTID sets have at most this number of characters, in
+the former row and the new one together. The statement has both rows, and must be neither larger than the server accepts
+nor so large that it is sent alone.
 """
 
 
@@ -162,7 +163,8 @@ class Committer:
             is_saved = left is not None and session.meta.checkpoints.advance(left, new)
             if not is_saved:
                 stored = self._locked(session, worker)
-                # If the row was as demanded, the target cannot compare it, and would refuse each batch once.
+                # If the row was as demanded and was refused nevertheless, the target cannot compare it. It would refuse
+                # each batch once.
                 self._advances = self._advances and stored != refused
                 if settle(stored, expected, new, rows=rows) is Outcome.ALREADY:
                     session.rollback()
@@ -203,10 +205,11 @@ class Committer:
         return session.meta.checkpoints.lock(self._task, self._source, worker)
 
     def _may_advance(self, left: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> bool:
-        """Whether the batch has to be written if the row is as it was left.
+        """Whether the batch may be written without reading the checkpoint row, if the row is as it was left.
 
         False if rows may be locked: the target has to be asked for them before anything is written, and the checkpoint
-        is read in the same round trip. Also False if the rows' texts are large.
+        is read in the same round trip. Also False if the texts of the former row and the new one are large
+        (`_MOST_TO_ADVANCE`).
         """
         if not self._advances or self.rules.looks_for_locks or left.lsn != expected:
             return False

@@ -1,4 +1,4 @@
-"""The records that a target keeps in `pidts_meta`: checkpoints, structures, schema changes, halts, orders, locks.
+"""The records that a target keeps in `pidts_meta`: checkpoints, structures, schema changes, halts, ddl commands, locks.
 
 A target implements these protocols without importing them. The rules of `port` hold here, too. A write is part of the
 open transaction, if there is one, and becomes visible with it.
@@ -78,7 +78,7 @@ class StructureRecord(Protocol):
         """Returns the structures that were saved last."""
 
     def tables(self) -> list[tuple[str, RecordKey, TableName]]:
-        """Returns the task, key and table of each saved structure, of all tasks that ran here."""
+        """Returns the task, key and table of each saved structure, of all tasks that ran on this target."""
 
 
 class JournalRecord(Protocol):
@@ -233,7 +233,7 @@ class CutoverRecord(Protocol):
 
 
 class RangeOwnerRecord(Protocol):
-    """The owners of ranges of rows that have moved from zone to zone; shared by all tasks that write here."""
+    """The owners of ranges of rows that have moved from zone to zone; shared by all tasks that write to this target."""
 
     def read(self) -> list[RangeOwner]:
         """Returns all committed owners."""
@@ -258,7 +258,7 @@ class RowLockRecord(Protocol):
         """Returns the number of locked rows of each target table that has locked rows."""
 
     def ask(self, task: str, source: str) -> None:
-        """Asks for what `present` needs together with the transaction's next statement, if that saves a round trip."""
+        """Sends the query of `present` with the transaction's next statement already, if this saves a round trip."""
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
         """Returns which of these tables have locked rows, and whether `note_removed` has recorded anything."""
@@ -291,7 +291,7 @@ class RowLockRecord(Protocol):
         """
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks of one table, which this transaction has locked and given a form."""
+        """Overwrites locks of one table with the same locks, which now have forms. This transaction has locked them."""
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
         """Returns those of these locks that still exist; nobody else resolves them before the transaction ends."""

@@ -67,7 +67,8 @@ class TargetSchema(Protocol):
         """Returns statements that complete a copied table: keys that were left out, counters above the highest value.
 
         It returns only what is missing now. So the caller may ask again at any time, and does so if not all statements
-        were executed. Close sessions that have written to the table: they do not know its new keys.
+        were executed. Once the statements are executed, close sessions that have written to the table: they do not know
+        its new keys.
         """
 
     def ddl_statements(

@@ -408,7 +408,7 @@ def _without_locked(
 
 
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
-    """Adds the target's locked rows to the changes.
+    """Adds to the changes the rows of the target that the transaction has read and locked.
 
     If a table has several changes, no rows are added: the first change may modify them.
     """
@@ -476,7 +476,7 @@ def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[Cha
 def _is_alone(
     session: TargetSession, absent: ChangeBatch, rules: ApplyRules, copying: Mapping[TableName, CopyState]
 ) -> bool:
-    """Whether, in this transaction, these keys can only be keys of this table."""
+    """Whether, in this transaction, rows with these keys can only belong to this source table."""
     copy = copying.get(absent.origin)
     if copy is not None and copy.mode is CopyMode.OWN:
         return identifies_own_rows(session, rules.filters, rules.task, rules.source, absent.origin)

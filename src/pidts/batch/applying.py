@@ -51,10 +51,12 @@ _ORDINARY_BYTES = 64 << 20
 """The size of one part in bytes, if the whole batch is in memory anyway: long sorted parts are written faster."""
 
 _LARGE_BYTES = 1 << 20
-"""Above this size of a part, freed memory is given back to the system. This takes as long as decoding a few rows."""
+"""After a part with more bytes than this, freed memory is given back to the system. This takes as long as decoding a
+few rows.
+"""
 
 _FEW = 64
-"""The most rows that are handled one by one: for so few rows, calls of Arrow take longer."""
+"""The most rows that are handled one by one: for so few rows, calls of Arrow would take longer."""
 
 _TRIES_AFTER_REFUSAL = 3
 """How often changes that the target has refused are prepared again: each time, a program may have taken another unique

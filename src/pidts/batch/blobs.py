@@ -12,7 +12,8 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""More than the number of blobs in one slice: a blob's `order` is its slice's number times this, plus its own number.
+"""More than the number of blobs in one slice: a blob's `order` is made of the slice's number times this and the blob's
+number in the slice.
 """
 
 
@@ -34,7 +35,7 @@ class Blob:
 
     @property
     def slice(self) -> int:
-        """Returns the number of the slice, in the order of slices. Copied rows have a separate number."""
+        """Returns the number of the slice with the changes, counted from 1; 0 for copied rows."""
         return self.order // _PLACES
 
     def pack(self) -> bytes:

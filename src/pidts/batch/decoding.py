@@ -37,7 +37,7 @@ from pidts.relay import RelayReader
 AT_ONCE = 16 << 20
 """The size up to which a slice is decoded in memory; only a single transaction makes a larger slice."""
 READ_BYTES = 4 << 20
-"""The bytes of the log that are read at once in a larger slice."""
+"""The bytes of the log that are read at once if a slice is larger than `AT_ONCE`."""
 Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()

@@ -271,7 +271,7 @@ class DdlThreads:
         """Waits until the group allows the change to continue, or until there is another ddl command.
 
         When the group's state has changed, the change is tried again, but never without a pause. Without the pause, two
-        contradicting answers could cause an endless loop that nobody notices.
+        answers of the group that contradict each other could cause an endless loop that nobody notices.
         """
         began = looked = time.monotonic()
         if self._shards.still(waits) is None:

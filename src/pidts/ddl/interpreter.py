@@ -70,7 +70,7 @@ class Interpreter:
     shadows: Callable[[], Mapping[TableName, Shadow]]
     """Returns the online schema changes that are recorded on the target."""
     keyed_by: Callable[[Table], frozenset[TableName]]
-    """Returns the target table that a new source table maps to, if it exists and its key has extracted columns."""
+    """Returns the target table of a new source table if it exists and its key has extracted columns; else no table."""
 
     def found(self) -> DueStatement | Waits | None:
         """Returns the change that the statement means for the task; None if it does not concern the task."""
@@ -155,7 +155,7 @@ class Interpreter:
         return {old: new for old, new in work.renamed if old in self._context.structures}
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
-        """Halts if the table's new name would give its rows other values on the target."""
+        """Halts if a table's rows would have other values on the target under the table's new name."""
         rules, structures = self._context.rules, self._context.structures
         for old, new in renamed:
             # Rows of a table without a key are found by all values, including the extracted ones.

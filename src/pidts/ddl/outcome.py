@@ -47,7 +47,7 @@ class Waits:
     agreed: Table | None = None
     """The structure that the group has agreed on."""
     targets: frozenset[TableName] | None = None
-    """Without an arrival: the target tables whose shards have to be known; None: all target tables."""
+    """If there is no `arrival`: the target tables whose shards have to be known first; None: all target tables."""
 
 
 Result: TypeAlias = Changed | Waits | Superseded

@@ -181,7 +181,7 @@ def _made_for(due: DueChange, change: MemberChange) -> Changed:
 
 
 def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:
-    """Empties tables whose copy has to begin again. Yields the pause before each further attempt."""
+    """Empties tables whose copy has to begin again. Yields the seconds to wait before each further attempt."""
     for name in due.planned.recopied:
         table = due.context.structures.get(name)
         if name not in due.filling or table is None or sharing.shared(name):
@@ -230,7 +230,7 @@ def _watched(context: JobContext, made: Sequence[Table]) -> Mapping[TableName, t
 
 
 def _keyed(context: JobContext, table: Table) -> frozenset[TableName]:
-    """Returns the target table that a new source table maps to, if it exists and its key has extracted columns."""
+    """Returns the target table of a new source table if it exists and its key has extracted columns; else no table."""
     destination = context.rules.routes.destination(table.name)
     if not destination.extracted or destination.name in context.rules.keyed:
         return frozenset()

@@ -100,7 +100,7 @@ def _takes_text(there: ColumnType, here: ColumnType) -> bool:
         return False
     if order_of(here.collation) != order_of(there.collation):  # two texts may be equal in only one of the collations
         return False
-    if there.kind is Kind.CHAR:  # a CHAR cuts off trailing spaces; only another CHAR has none
+    if there.kind is Kind.CHAR:  # a CHAR cuts off trailing spaces; only values of another CHAR never have any
         return here.kind is Kind.CHAR and (here.length or 1) <= (there.length or 1)
     if there.kind is Kind.VARCHAR:
         return _characters(here) <= (there.length or 0)

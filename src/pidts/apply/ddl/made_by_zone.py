@@ -119,7 +119,7 @@ def _is_column(new: Column | None, there: Column | None, *, added: bool) -> bool
 
 
 def _plain(kind: ColumnType) -> ColumnType:
-    """Returns a type without the parts that kinds of servers write differently or that make no difference for rows."""
+    """Returns a type without the parts that servers write differently or that make no difference for rows."""
     same = Kind.LONGTEXT if kind.kind is Kind.JSON else kind.kind
     return replace(kind, kind=same, charset=None, collation=None, length=None if kind.is_integer else kind.length)
 

@@ -1,12 +1,13 @@
 """Compares the rows that a batch changes with the target's rows, and handles those that differ as the task says.
 
 Some targets can compare rows while they write them (`TargetSession.can_expect`). Then no row is read: the change names
-the rows that the target must have. Other targets refuse a new row if they have a row with its key (`refuses_known_keys`
-there). Then the rows of new keys are not read. If the target refuses the change, the transaction is rolled back and
-repeated with all rows read. So only the comparison of read rows decides what differs, and locks rows.
+the rows that the target must have. Other targets refuse a new row if they have a row with its key
+(`TargetSession.refuses_known_keys`). Then the rows of new keys are not read. If the target refuses the change, the
+transaction is rolled back and repeated with all rows read. So only the comparison of read rows decides what differs,
+and locks rows.
 
-Even if all rows were read, such a target refuses, and does not overwrite, a row that another program has inserted since
-then (`Check.inserts`).
+Even if all rows were read, such a target refuses to overwrite a row that another program has inserted since then
+(`Check.inserts`).
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Checked:
 
     batches: list[ChangeBatch]
     there: Mapping[TableName, pa.Table]
-    """The target's rows that were compared, which are locked."""
+    """The target's rows that were compared. The open transaction keeps others from changing them."""
     expecting: Collection[TableName]
     """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
     inserting: Collection[TableName]
@@ -205,7 +206,7 @@ def _may_expect(batch: ChangeBatch, check: Check) -> bool:
 def _may_insert(
     session: TargetSession, met: KeyRows, check: Check, aside: SetAside | None, found: Divergence | None
 ) -> bool:
-    """Whether the target has no row, as far as is known, of the keys that the batch inserts and writes.
+    """Whether, as far as is known, the target has no row of any key that the batch inserts and that is not set aside.
 
     Keys in `found` are set aside, so their rows do not matter. But if only a later event of such a key differs, its
     first events are written, and its row matters.
@@ -287,7 +288,7 @@ class _Judged:
     divergence: Divergence | None = None
     """The keys that are set aside."""
     made: Numbers = field(default_factory=lambda: _NONE)
-    """Between zones: of all other keys, the events that were made already."""
+    """Between zones: of the keys that are not set aside, the events whose result the target had already."""
     applied: Numbers = field(default_factory=lambda: _NONE)
     """The indexes of the rows that are as the first change of their key leaves them."""
 

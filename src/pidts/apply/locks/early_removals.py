@@ -6,9 +6,9 @@ In a mesh the changes of one row reach a zone by several tasks:
     b    has row 5 of a: DELETE 5      task bc is fast
     c    DELETE 5 finds no row and goes on; then INSERT 5 would make a row that no other zone has
 
-A DELETE may also find no row because two zones have deleted it, and then no INSERT is to come. So nothing is locked,
-but the DELETE is recorded in the zone's meta schema, and a later INSERT of the key by another task is set aside: its
-lock says which task had deleted a row of the key. Two alternatives were rejected:
+A DELETE may also find no row because two zones have deleted the row, and then no INSERT is to come. So nothing is
+locked, but the DELETE is recorded in the zone's meta schema, and a later INSERT of the key by another task is set
+aside: its lock says which task had deleted a row of the key. Two alternatives were rejected:
 
 - Causal delivery (task bc waits until c has everything from a that b had) would need no locks. But bc would wait for as
   long as ac does, and would have to know the place of each other task at each transaction of b, in comparable numbers.

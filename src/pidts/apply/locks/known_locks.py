@@ -24,7 +24,7 @@ from pidts.apply.unread import unpacked
 from pidts.model import RowLock, Table
 
 _START = 16
-"""The hexadecimal digits with which a form begins."""
+"""The number of hexadecimal digits in the beginning of a form, which stands for the types of the key."""
 
 
 def form_start(session: TargetSession, table: Table) -> str:

@@ -90,7 +90,9 @@ class Begun:
     winner: str = ""
     """The zone whose row wins by this command."""
     zones: Collection[str] | None = None
-    """The zones between which commands can be repeated; None: this command may not end one that cannot be repeated."""
+    """The zones between which commands can be repeated; None: this command may not end a command that cannot be
+    repeated.
+    """
 
     def may_end(self, winner: str) -> bool:
         """Whether this command may end a lock for which another command has recorded this winner."""

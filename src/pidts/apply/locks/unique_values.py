@@ -3,8 +3,9 @@
     row 1 is locked, and has u = 5 on the target       UPDATE 2 SET u = 5 would be refused: row 2 is locked, too
     so row 2 keeps u = 3                               INSERT (3, u = 3) would be refused: row 3 is locked, too
 
-A table with such keys belongs to one worker as a whole, so no other worker writes these rows. The target is asked which
-row has each value that the batch writes: only its collations decide whether 'ß' equals 's' or 'ø' equals 'o'.
+If a table has unique keys besides its identity, all of its rows belong to one worker, so no other worker writes them.
+The target is asked which row has each value that the batch writes: only its collations decide whether 'ß' equals 's' or
+'ø' equals 'o'.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _of_one(
     session: TargetSession, name: TableName, parts: Sequence[ChangeBatch], lagging: Lagging
 ) -> Sequence[ChangeBatch]:
     if len({part.table.identity for part in parts}) > 1:
-        return parts  # the caller halts on these
+        return parts  # the caller halts on different identities
     outcomes = _Outcomes(parts)
     record, place = session.meta.moves, (lagging.task, lagging.source, name)
     if name in lagging.looked:

@@ -1,8 +1,8 @@
 """Reads from the target's records which source tables, of all sources and tasks, have rows in a target table.
 
 The rules and the tables of every source are recorded before the first row of these tables is written. So a reader that
-sees a row of another table finds that table here. The answer stays valid in the transaction that asks, which may then
-remove rows.
+sees a row of another table finds that table in the records. The answer stays valid in the transaction that asks, which
+may then remove rows.
 
 If a table was dropped or emptied, and its rows stayed among those of other tables, the commit of this change recorded
 that they stayed. Without this record, another table with the same extracted values would treat these rows as its own:

@@ -79,7 +79,7 @@ def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, c
 
 
 def _made(op: Numbers, old: Numbers, new: Numbers, order: Numbers) -> Mask:
-    """Returns for each change whether an earlier INSERT or DELETE shows if its key has a row."""
+    """Returns for each change whether an earlier INSERT or DELETE in the batch shows whether its key has a row."""
     place = np.empty(len(op), np.int64)
     place[order] = np.arange(len(op))
     first = np.full(int(max(old.max(), new.max())) + 1, len(op))

@@ -39,7 +39,7 @@ def target_rows(
 def _asked_again(
     session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers, *, lock: bool
 ) -> tuple[pa.Table, Numbers]:
-    """Returns `rows` and `at`, and adds the rows that the target has for other spellings of keys without a row."""
+    """Adds to `rows` and `at` the rows that the target has for other spellings of keys without a row; returns both."""
     found: list[tuple[int, pa.Table]] = []
     alone = np.nonzero(at < 0)[0]
     if len(alone):

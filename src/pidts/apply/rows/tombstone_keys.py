@@ -12,7 +12,7 @@ from pidts.apply.rows.key_numbers import chunkless
 from pidts.model import Column, Tombstone
 
 _NULL = "\\N"
-"""No value has this text, since a backslash in a value is doubled."""
+"""The text for NULL. No value has this text, since a backslash in a value is doubled."""
 _LONGEST = 180
 """The most characters of a text: a key of old servers has at most 191."""
 
@@ -38,7 +38,7 @@ def row_texts(rows: pa.Table) -> list[str]:
 
 
 def version_texts(versions: pa.Array) -> list[str | None]:
-    """Returns exact texts. They do not depend on settings of a session."""
+    """Returns the versions as exact texts. They do not depend on settings of a session."""
     texts: list[str | None] = _number(versions).cast(pa.string()).to_pylist()
     return texts
 

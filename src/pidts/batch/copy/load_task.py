@@ -76,7 +76,7 @@ class RequestedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The result of a piece."""
+    """The result of reading and loading a piece."""
 
     low: Lsn
     high: Lsn

@@ -372,7 +372,7 @@ class ShardGroups:
             return self._state(target).was_shared or any(one != besides for one, _ in self.known.of(target))
 
     def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
-        """Whether tables of other schemas, or of other sources, map to a schema of the target."""
+        """Whether a table of another source, or of another schema than `schema`, maps to `target_schema`."""
         with self._moved:
             return self.known.shares_schema(source, schema, target_schema)
 

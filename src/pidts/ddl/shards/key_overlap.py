@@ -1,8 +1,8 @@
 """Checks whether the rows of a new table would overwrite other shards' rows.
 
 A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But if it has an AUTO_INCREMENT column, its
-next numbers are known. If this number alone is the key on the target, and another shard has used the same number, the
-new row overwrites the other shard's row without any error. This often happens: for each month a table is created,
+next numbers are known. If this column alone is the key on the target, and another shard has used one of these numbers,
+the new row overwrites the other shard's row without any error. This often happens: for each month a table is created,
 `CREATE TABLE orders_02 LIKE orders_01`, and its numbers begin with 1 again.
 
 If the target's key has extracted columns, only rows of tables with the same extracted values can collide: tables with
@@ -94,7 +94,7 @@ def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
 
 
 def _has_from(context: JobContext, target_table: Table, counter: str, first: int, apart: Mapping[str, str]) -> bool:
-    """Whether the target has a row with this number or a higher one, among rows with the same extracted values."""
+    """Whether the target has a row with the number `first` or more, among rows with the extracted values `apart`."""
     key = Key("PRIMARY", (counter,), unique=True, primary=True)
     narrow = replace(target_table, columns=tuple(map(target_table.column, (counter, *apart))), keys=(key,))
     with closing(context.target.connect()) as session:

@@ -178,7 +178,7 @@ class Members:
         return ((member, table) for member, table in self.members.items() if table.name == target)
 
     def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
-        """Whether tables of other schemas, or of other sources, map to a schema of the target."""
+        """Whether a table of another source, or of another schema than `schema`, maps to `target_schema`."""
         return any(
             table.name.schema == target_schema and (member.source, member.table.schema) != (source, schema)
             for member, table in self.members.items()

@@ -160,7 +160,7 @@ class Sharing:
 def _without(
     pairs: Iterable[tuple[TableName, TableName]], leaving: Collection[TableName]
 ) -> list[tuple[TableName, TableName]]:
-    """Returns the rename steps of all other tables. In these steps, one name may belong to several tables in turn."""
+    """Returns the rename steps of tables that do not leave; one name may belong to several tables in turn."""
     first: dict[TableName, TableName] = {}
     kept = []
     for old, new in pairs:
