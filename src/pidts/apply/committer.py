@@ -93,7 +93,7 @@ class Committer:
         self._left: dict[int, Checkpoint] = {}
         """The checkpoint row of each worker as this committer has left it; none after an error."""
         self._advances = True
-        """Whether the target can compare a row with the one that was left."""
+        """Whether the target can compare a checkpoint row with the one that this committer has left."""
         self._trips = 0
         """The number of the session's round trips so far."""
         self.times = CommitTimes()

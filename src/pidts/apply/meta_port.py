@@ -95,7 +95,7 @@ class NoteRecord(Protocol):
     """One text for each table of a source, such as how the table was loaded as a whole, and for each merged table."""
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Returns the last text; empty if none was written, or if only an earlier task has written one."""
+        """Returns the last text; empty if none was written, or only by an earlier task of this name."""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Overwrites the text. The note without a table's name has the task's rules."""
@@ -105,7 +105,7 @@ class NoteRecord(Protocol):
 
 
 class TombstoneRecord(Protocol):
-    """The rows that were deleted under a version column, so that an older event does not bring them back."""
+    """Deleted rows of tables with a version column, kept so that an older event does not bring them back."""
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
         """Returns those tombstones of a table that have these keys."""
@@ -360,7 +360,7 @@ class Meta(Protocol):
 
     @property
     def tombstones(self) -> TombstoneRecord:
-        """The rows that were deleted under a version column."""
+        """Deleted rows of tables with a version column."""
 
     @property
     def safe_range(self) -> SafeRangeRecord:

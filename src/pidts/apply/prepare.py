@@ -165,8 +165,8 @@ class ApplyRules:
     def after_refusal(self, refusal: Halted) -> ApplyRules | None:
         """Returns the rules under which refused changes are prepared again; None if the rules would be the same.
 
-        Between zones, a program in the target's zone may have given a unique value to another row: such rows are
-        searched.
+        Between zones, a program in the target's zone may have given a unique value to another row: the next attempt
+        looks for such rows.
         """
         is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
         if not self.zone or not is_locking or refusal.code != "target-refused":

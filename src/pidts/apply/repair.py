@@ -59,7 +59,7 @@ class Repaired:
     written: int
     removed: int
     shared: int
-    """The number of keys that several tables have."""
+    """The number of keys that several source tables have: their rows are not changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ class _Work:
         return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterator[Stretch]:
-        """Yields the changes, except changes that this worker committed in an earlier run, when it was ahead."""
+        """Yields the changes, except those that this worker, ahead of others, committed in an earlier run."""
         for stretch in self._stretches():
             floor = self._floor
             yield (

@@ -134,8 +134,8 @@ class PlanState:
         """Returns the text that a checkpoint has besides the Lsn; empty if nothing is copied and no table is held.
 
         `dealing` says how rows are assigned to workers, if the tables' structures do not show it. `copied_at` is the
-        state to which the copy belongs, if that state is at an earlier place. Equal states of one run have equal texts,
-        however their held tables are grouped.
+        state to which the copy progress belongs, if that state is at an earlier place. Equal states of one run have
+        equal texts, however their held tables are grouped.
         """
         copy = self.durable().copy
         if not copy and not self.held and not dealing and copied_at is None:
@@ -193,7 +193,7 @@ def dealing_of(copy_json: str) -> str:
 
 
 def copied_at(copy_json: str) -> PlanState | None:
-    """Returns the state to which a checkpoint's copy belongs, if the checkpoint is after that state; otherwise None."""
+    """Returns the state to which a checkpoint's copy progress belongs if this state is earlier; otherwise None."""
     data = json.loads(copy_json) if copy_json else {}
     found = data.get("copied_at") if isinstance(data, dict) else None
     if found is None:

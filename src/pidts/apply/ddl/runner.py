@@ -246,7 +246,7 @@ class DdlRunner:
         return self._finish(session, change, journal, lsn)
 
     def _known_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended | None:
-        """Returns the journal that was begun and not ended, how the attempt ends, or None if nothing was begun."""
+        """Returns the journal that was begun and not ended, or how the attempt ends; None if nothing was begun."""
         session.begin()
         if left := self._lock_epochs(session, change):
             return left

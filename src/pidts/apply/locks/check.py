@@ -195,7 +195,7 @@ def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Prese
 
 
 def _may_expect(batch: ChangeBatch, check: Check) -> bool:
-    """Whether only a comparison with the target's rows decides about these changes, so the target may make it."""
+    """Whether only a comparison with the target's rows decides about these changes, so that the target may do it."""
     if not check.expects or not check.compares(batch) or check.may_share(batch):
         return False
     if check.owners or check.seeks_rivals or check.seeks_removals:

@@ -100,7 +100,7 @@ def lock_out_other_tasks(session: TargetSession, task: str, source: str) -> bool
 def note_removals(
     session: TargetSession, task: str, source: str, met: KeyRows, removals: Numbers, moments: Moments
 ) -> None:
-    """Records, in the open transaction, that these events have removed rows that were not there."""
+    """Records, in the open transaction, that the rows which these events delete were not there."""
     keys = met.events.keys.take(pa.array(met.events.key[removals]))
     note_keys(
         session, task, source, met.events.batch.table, keys, [one.time for one in moments(lsns_of(met, removals))]

@@ -254,7 +254,7 @@ def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) ->
 
 
 def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn | ModifyColumn]:
-    """Yields the steps from one structure to another, without renames. Servers remove dropped columns from keys."""
+    """Yields the steps from one structure to another, without renames. Keys lose dropped columns by themselves."""
     had, has = {column.name.lower(): column for column in there.columns}, names_of(wanted)
     meant = {key.name.lower(): key for key in wanted.keys}
     for key in there.keys:

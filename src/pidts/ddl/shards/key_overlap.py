@@ -38,7 +38,7 @@ def demand_apart(
 ) -> None:
     """Halts if a new table's rows will collide with existing rows. Warns if they may collide.
 
-    Nothing is checked if there is a ddl command for the statement, except `revert`. `again`: the warning was given
+    Nothing is checked if there is a ddl command other than `revert` for the statement. `again`: the warning was given
     already.
     """
     table = _coming(context, found)
