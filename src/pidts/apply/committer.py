@@ -199,7 +199,7 @@ class Committer:
                 raise located from (error if located is not error else error.__cause__)
 
     def _locked(self, session: TargetSession, worker: int) -> Checkpoint:
-        """Locks the worker's row and returns it. The same round trip asks which tables have locked rows."""
+        """Locks the worker's checkpoint row and returns it. The same round trip asks which tables have locked rows."""
         if self.rules.looks_for_locks:
             session.meta.row_locks.ask(self._task, self._source)
         return session.meta.checkpoints.lock(self._task, self._source, worker)

@@ -134,8 +134,8 @@ def first_refused(
 ) -> RefusedRow | None:
     """Returns the refused row: the last row of the shortest beginning of the changes that fails with this code.
 
-    A step is a row that is removed or written, or the beginning of a change. If the target refuses a change before its
-    first row, no row is the reason.
+    A beginning is counted in steps. A step is a row that is removed or written, or the beginning of a change. If the
+    target refuses a change before its first row, no row is the reason.
     """
     steps = [1 + change.deletes.num_rows + change.upserts.num_rows for change in changes]
     low, high = 0, sum(steps)

@@ -61,10 +61,10 @@ class JobContext:
     def dealt(self, batch: ChangeBatch) -> list[ChangeBatch | None]:
         """Returns each worker's part of these changes.
 
-        An UPDATE may move a row to a key of another worker, and the log may lack some of the row's columns. This halts,
-        unless the copy reads that row again: only the target's row has these columns, and the other worker removes it.
-        At this moment no worker has written anything of the batch. So all workers are at one place, and an operator can
-        change their number.
+        An UPDATE may move a row to a key of another worker, and the log may lack some of the row's columns. Then the
+        method halts, unless the copy reads that row again: only the target's row has these columns, and the other
+        worker removes it. At this moment no worker has written anything of the batch. So all workers are at one place,
+        and an operator can change their number.
         """
         read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
         watched = self.watched.get(batch.table.name, ())

@@ -11,12 +11,12 @@ the record:
 
 1. After a batch that leaves no member of the table lagging on any worker. All workers have committed, and the next
    batch has not begun.
-2. Crash between that batch and case 1: each run begins as in case 1, if its workers are at one place, at the end of a
-   transaction.
+2. Crash between that batch and the removal: each run begins with the removal, if its workers are at one place, at the
+   end of a transaction.
 3. Crash between two workers' commits of that batch: the workers are at different places. As long as they are, the next
    run removes nothing and treats all merged tables as lagging. Then case 1 follows.
-4. A run that was replaced reaches case 1 late: it checks the epoch under a checkpoint's lock and is refused. The next
-   run's claim waited for that lock.
+4. A run that was replaced comes to the removal late: it checks the epoch under a checkpoint's lock and is refused. The
+   next run's claim waited for that lock.
 
 None of this is needed if the target's key separates the members' rows, or if no table is routed.
 """

@@ -2,7 +2,8 @@
 
 Six rules make everything after the planner simple:
 
-- a batch ends at a transaction's end, so stopping, crashing and reading the target never tears a transaction;
+- a batch ends at a transaction's end, so the target never has only half of a transaction, whenever the task stops or
+  crashes and whenever somebody reads it;
 - a batch never crosses a schema change of its tables, so one structure per table holds within a batch;
 - a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
   written before it is done;

@@ -32,8 +32,8 @@ column until the last member has reached the structure without it. Then only the
 last member's statement is run.
 
 A new table is no member before its CREATE TABLE has passed, so no member waits for it. The new table waits until its
-rows can be written to G. This is possible even if the table already has an additional index or nullable column. Then no
-member waits for the table to reach a structure that it already has.
+rows can be written to G. This is possible even if the new table already has an additional index or nullable column.
+Then no member waits for the new table to reach a structure that it already has.
 
 The *leader* is the member whose statement is run. The candidates are the members that have arrived with the change, and
 whose statement leads from G to the new structure. The candidate that is first by source and place in the log is the

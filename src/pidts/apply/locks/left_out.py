@@ -21,9 +21,9 @@ another zone has left out nothing, S is a state; but 2y - x is none. If it has l
 deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a
 length.
 
-The key is in the note by its values, since digests of texts differ between servers. A pair of zones has no notes. A
-task that forwards changes of other zones does not read notes: there the argument does not hold in any case. Where
-versions decide, tables without a version have notes, too, except in transactions whose removals return
+The key is in the note by its values, since digests of texts differ between servers. Where there are only two zones, no
+notes are written. A task that forwards changes of other zones does not read notes: there the argument does not hold in
+any case. Where versions decide, tables without a version have notes, too, except in transactions whose removals return
 (`pidts.apply.rows.convergence`).
 
 The transaction that writes the note has locked the row. So a program of c that changes the row waits for this

@@ -3,8 +3,8 @@
 `finish` creates the keys that are better created after all rows are copied, and sets counters above the highest value.
 `start_over`: a schema change that touches keys makes a copy begin again. Then the copied rows are removed first. Some
 of them may have been read after the schema change: they were loaded ahead of the log, and are settled only after the
-change. Together with earlier rows they may violate the source's keys, and creating those keys would fail. So before the
-change names the keys, the table is emptied and gets all of them, including those that `finish` would create.
+change. Together with earlier rows they may violate the source's keys, and creating those keys would fail. So before
+such a schema change is run, the table is emptied and gets all of its keys, including those that `finish` would create.
 
 Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
 DDL is part of a transaction, all statements are one transaction, which locks a checkpoint's row last to check the

@@ -55,7 +55,8 @@ and has a change of the table in its part, the request ends: it is read again, w
 shorter. Otherwise a row that was read, and then deleted by an earlier batch, would exist again after a later batch has
 written it. Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are
 read. Until a kept request is settled, batches treat its rows like those of a dropped request: they are not on the
-target, and will be read. So images may be partial, and a run may die when only some of its workers have committed.
+target, and will be read. So partial images do no harm, nor does a run that dies when only some of its workers have
+committed.
 
 The first request also finds the highest key. A row may move to a higher key before the reading. So a batch that keeps
 the request needs the highest key (`upto`), and does not leave the moved row to the copy.
