@@ -1,9 +1,9 @@
 """Turns the changes of a batch into net changes to write: completes images, guards versions, reduces, adds safe mode.
 
-It runs inside the open transaction, after the worker's checkpoint is locked. Rows that the target has at this time do
-not change before the batch is written. A row that another writer inserts in between is overwritten. The target's rows
-are read only if images are partial, if there is a version column, if a filter may have dropped a row, or if rows are
-compared.
+All of this happens inside the open transaction, after the worker's checkpoint is locked. Rows that the target has at
+this time do not change before the batch is written. A row that another writer inserts in between is overwritten. The
+target's rows are read only if images are partial, if there is a version column, if a filter may have dropped a row, or
+if rows are compared.
 
 While the full copy of a table is not complete, the target may have rows in a state that they get only later in the log
 (`pidts.plan.copy.state`). Then every row that the log changes is removed before it is written. If a batch does not
@@ -141,7 +141,8 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        It may not if versions decide about a table (`guards`): then more rows may be removed than the changes say.
+        The target may not do this if versions decide about a table (`guards`): then more rows may be removed than the
+        changes say.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)
@@ -149,7 +150,7 @@ class ApplyRules:
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may refuse new rows of these changes if it already has them.
 
-        It may not if versions decide about a table (`guards`).
+        The target may not do this if versions decide about a table (`guards`).
         """
         return self.inserts and not self._guards_any(batches)
 
@@ -428,7 +429,7 @@ def _target_tables(
 ) -> dict[TableName, CopyState]:
     """Returns the progress of each copy, keyed by the target's table names.
 
-    For a merged table, returns that of the copy that needs the most care.
+    Of several copies into a merged table, a repair counts first, then a copy whose rows may be ahead of the log.
     """
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))

@@ -86,7 +86,7 @@ def repair(
 ) -> Repaired:
     """Repairs a few hundred keys in a transaction of its own, while the task waits.
 
-    It works even if the task never ran.
+    The repair works even if the task never ran.
 
     `table` has the columns that the origins have in common. Raises `PendingChanges`, unless `insist` is true.
     `compares`: the task compares the target's rows before it changes them. So the transaction

@@ -1,6 +1,6 @@
 """Writes the changes of one worker to the target: reduces them, and commits them with that worker's checkpoint.
 
-It does the same in the driver and in a task of Spark. Changes that do not fit into memory at once are reduced and
+The work is the same in the driver and in a task of Spark. Changes that do not fit into memory at once are reduced and
 written part by part, in one transaction, which ends with the checkpoint. An ordinary batch is one part.
 
 Each attempt reads the changes of a long batch from the log again. These cases cover a break between two parts:

@@ -11,8 +11,9 @@ depend on where batches are cut. It is as if the events were applied one by one 
     arrives, leaves      no row                             goes on
     anything else                                           the row has diverged
 
-If a table has unique keys besides its identity, and a row differs at such a later event, all of its events in the batch
-are held, from the first one on: only for the first event is it known which unique values the row has on the target.
+If a table has unique keys besides its identity, and a row differs at such a later event, all events of its key in the
+batch are held, from the first one on: only for the first event is it known which unique values the row has on the
+target.
 
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
@@ -31,7 +32,7 @@ Rows are not compared where the task itself may be the reason for a difference:
 5. The table has no key. If a row is missing there, the table halts in any case.
 
 A repair writes rows as the source has them *now*, which is ahead of the log. In the transaction of these rows it
-records to which place in the log they belong (`pidts.apply.repair`). This record is read only when rows differ.
+records the place in the log to which they belong (`pidts.apply.repair`). This record is read only when rows differ.
 """
 
 from __future__ import annotations

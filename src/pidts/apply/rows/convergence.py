@@ -23,7 +23,7 @@ If two zones write equal rows, the two rows are one state. A zone that has the f
 its log does not have the second one. In a mesh each change reaches each zone by one task, so nothing is missed. In a
 ring, let r be the last zone before d that wrote the row: any state that could have stopped the row on its way to d has
 passed through r, and r's row would have stopped that state. In a star or a line, the ways of both rows to d meet in one
-zone, and that zone passes on the row that arrives first. This is not proved for other shapes.
+zone, and that zone passes on the row that arrives first. For other shapes, it is not proved that nothing is missed.
 
 **A program's write** is applied in its own zone without a comparison. So the written state has to be later than the
 zone's state before it: each change of a row must raise its version, and a new row must have a higher version than every
@@ -34,7 +34,8 @@ deleted row with its key. Counterexamples:
 
 These two writes cannot be distinguished from an old change that arrives late. They are set aside, and a warning is
 logged if the log shows them. `VersionGuard`, which is used if zones need not converge, applies a new row after a
-tombstone if the source logged the tombstone before the row, whatever the versions. This does not work here:
+tombstone if the source logged the tombstone before the row, whatever the versions. Between zones that have to converge,
+this rule does not work:
 
     a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
     b: 3, 5, none, 1                        a: 1, 3                         not equal
@@ -43,12 +44,12 @@ tombstone if the source logged the tombstone before the row, whatever the versio
 
     a and c have row 5 of b;  a deletes it;  c's older 4 reaches a          a has 4, all others none
 
-There are two solutions. The task that reads a's log could write tombstones into a. But the tasks that write to a would
-have to wait until that task has seen each DELETE: every new row finds nothing under its key, so each batch would wait
-for a task of the other direction, which may not even run. The solution chosen is that the DELETE *returns*: a task that
-writes to a zone also carries those removals that other tasks have made on its source on behalf of that zone. The proof:
-let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already; otherwise the tombstone
-of this DELETE would stop row 4 at g. Then g has
+Two solutions are possible. In the first, the task that reads a's log writes tombstones into a. But the tasks that write
+to a would have to wait until that task has seen each DELETE: every new row finds nothing under its key, so each batch
+would wait for a task of the other direction, which may not even run. The solution chosen is that the DELETE *returns*:
+a task that writes to a zone also carries those removals that other tasks have made on its source on behalf of that
+zone. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already;
+otherwise the tombstone of this DELETE would stop row 4 at g. Then g has
 
     a row up to version 5      it is removed, and its DELETE returns to a after 4, with the row's version: 4 or later
     a later row                it reaches a, too, and is later than 4

@@ -134,8 +134,8 @@ class ShardGroups:
     ) -> None:
         """Takes the target's record of groups and members, which was read after a source has claimed the task.
 
-        The record contains no later events of this process. While some parts have not claimed the task, an earlier
-        process may still run them, and change the record.
+        The record contains no later events of this process. As long as some parts have not claimed the task, an earlier
+        process may still run these parts and change the record.
         """
         with self._moved:
             for target, table in agreed.items():
