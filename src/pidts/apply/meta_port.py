@@ -169,7 +169,7 @@ class ShadowRecord(Protocol):
         """Inserts or overwrites the record of a table; None removes it."""
 
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
-        """Replaces all records by these."""
+        """Replaces all records of online schema changes by these."""
 
 
 class MoveRecord(Protocol):
@@ -291,7 +291,7 @@ class RowLockRecord(Protocol):
         """
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks of one table with the same locks, which now have forms. This transaction has locked them."""
+        """Saves the forms that locks of one table have got; this transaction has locked the locks' records."""
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
         """Returns those of these locks that still exist; nobody else resolves them before the transaction ends."""

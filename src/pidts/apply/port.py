@@ -30,7 +30,7 @@ class TargetSchema(Protocol):
 
     @property
     def transactional_ddl(self) -> bool:
-        """True if DDL is part of the transaction around it."""
+        """True if a DDL statement is part of the open transaction, and is rolled back with it."""
 
     @property
     def holds_unreal_dates(self) -> bool:
@@ -52,7 +52,7 @@ class TargetSchema(Protocol):
         """Returns the reasons why the target's table cannot have rows of this structure; None if there is no table."""
 
     def computed_otherwise(self, table: Table) -> list[str]:
-        """Returns texts about columns that the target may compute otherwise than the source; part of `misfits`."""
+        """Returns those texts of `misfits` that say which columns the target may compute otherwise than the source."""
 
     def fingerprint(self, name: TableName) -> str | None:
         """Returns a text that changes exactly when the table's structure does; None if there is no such table."""
@@ -172,7 +172,7 @@ class TargetSession(Protocol):
         """Returns the indexes at which the target treats the keys of both lists as equal; reads no row."""
 
     def count(self, name: TableName) -> int:
-        """Returns the number of rows."""
+        """Returns the number of rows of a table."""
 
     def execute(self, sql: str, origin: str = "") -> None:
         """Executes one statement of `schema`; `origin` as for `begin`."""

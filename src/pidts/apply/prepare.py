@@ -176,7 +176,7 @@ class ApplyRules:
 
     @property
     def looks_for_locks(self) -> bool:
-        """Whether rows may be locked."""
+        """Whether the target may have locked rows, or may get some in this run."""
         return self.has_locks or self.on_divergence is OnDivergence.LOCK or bool(self.owners)
 
     def looks_at(self, batch: ChangeBatch) -> bool:

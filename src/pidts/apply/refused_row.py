@@ -45,7 +45,7 @@ class RefusedRow:
 
     table: Table
     row: pa.Table
-    """The identity of the row; without one, all columns."""
+    """The row's identity, or all of its columns if its table has no identity."""
     written: bool
     """Whether the row was to be written; otherwise it was to be removed."""
     error: Halted

@@ -94,7 +94,7 @@ class KeptMoves:
 
 
 def forget_moves(context: JobContext, lagging: Collection[TableName]) -> None:
-    """Removes the record of all tables except these."""
+    """Removes the record of the moved keys of all merged tables except these."""
     source = context.source.source_id
     with closing(context.target.connect()) as session:
         left = set(session.meta.moves.target_tables(context.task, source)).difference(lagging)

@@ -16,12 +16,12 @@ from pidts.model import Lsn, TableName
 
 
 def mark_done(staging: Path, lsn: Lsn) -> None:
-    """Signals that the change is done."""
+    """Signals that the schema change at `lsn` is done."""
     _touch(_mark(staging, lsn, "done"))
 
 
 def mark_halted(staging: Path, lsn: Lsn) -> None:
-    """Signals that the change is halted. This counts as long as the change is not done."""
+    """Signals that the schema change at `lsn` is halted. This counts as long as the change is not done."""
     _touch(_mark(staging, lsn, "halted"))
 
 
@@ -31,7 +31,7 @@ def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
 
 
 def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
-    """Returns the changes that have failed in this run."""
+    """Returns the changes that are halted, according to this run's signals."""
     return frozenset(lsn for lsn in due if _mark(staging, lsn, "halted").exists()) - done_of(staging, due)
 
 

@@ -52,7 +52,8 @@ def run_ddl(
     waits for them. `again`: this run has tried the change before. Then "done" in the journal may come from another
     member, and the structures in the context may be older than the change.
 
-    The rows of a CREATE TABLE ... SELECT are in the same entry. A batch writes them like other rows.
+    The rows of a CREATE TABLE ... SELECT are in the same entry of the log as the statement. A batch writes them like
+    other rows.
     """
     context, source = due.context, due.source
     runner = DdlRunner(
@@ -214,7 +215,7 @@ def _renamed_missed(
 
 
 def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> Changed:
-    """Returns the changes that another shard has recorded."""
+    """Returns the result of a schema change that another shard has made and recorded."""
     tables = [table for table in structures.values() if table is not None]
     new = (table for name, table in structures.items() if table is not None and name not in context.structures)
     keyed = frozenset[TableName]().union(*(_keyed(context, table) for table in new))

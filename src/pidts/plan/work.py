@@ -81,12 +81,12 @@ class Size:
 
     @property
     def is_full(self) -> bool:
-        """Whether a limit is reached."""
+        """Whether the batch has reached one of its limits."""
         limits = self._limits
         return self.count >= limits.transactions or self.rows >= limits.row_events or self.bytes >= limits.bytes
 
     def take(self, entry: LogEntry, *, rows: bool) -> None:
-        """Adds one entry."""
+        """Counts one more entry of the log."""
         self.count += entry.count
         size = (entry.prepared or entry.extent).size
         self.passed += size

@@ -87,7 +87,7 @@ def _range(kind: ColumnType) -> tuple[int, int]:
 
 
 def _digits(kind: ColumnType) -> tuple[int, int]:
-    """Returns the number of digits before and after the point."""
+    """Returns how many digits a number of this type has before and after the point."""
     if kind.is_integer:
         return len(str(_range(kind)[1])), 0
     scale = kind.scale or 0

@@ -17,8 +17,8 @@ _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
-"""Types for which a larger size stores the same values. BINARY is not one of them: a longer BINARY pads a value with
-zeros, which then are part of the value.
+"""Types of which a column with a larger size stores the same values unchanged. BINARY is not one of them: a longer
+BINARY pads a value with zeros, which then are part of the value.
 """
 _FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _CONSTANT = re.compile(
@@ -186,7 +186,7 @@ def is_fillable(column: Column) -> bool:
 
 
 def is_constant(default: str | None) -> bool:
-    """Whether the column has a default whose value is the same at any time."""
+    """Whether a column's default has the same value at any time. False if there is no default (None)."""
     return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
 
 

@@ -66,7 +66,7 @@ class SchemaChange:
     between_zones: bool = False
     """Whether programs may change the target's tables, too: then they may have made the same change."""
     records: Mapping[RecordKey, Mapping[TableName, Table | None]] = field(default_factory=dict)
-    """Further entries of the target's record of structures."""
+    """Further entries that the change writes to the target's record of structures."""
 
     def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
         """Returns the change's own statements, without the statements that a ddl command puts before them."""

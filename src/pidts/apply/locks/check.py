@@ -64,7 +64,7 @@ class Check:
     moments: Moments = nowhere
     """Returns the GTID and the time of held changes."""
     compares: Callable[[ChangeBatch], bool] = lambda _: True
-    """Whether the rows of a batch are compared."""
+    """Whether the rows of a batch are compared with the target's rows."""
     may_share: Callable[[ChangeBatch], bool] = lambda _: False
     """Whether other tables may have rows in a batch's target table."""
     owners: Owners = field(default_factory=Owners)

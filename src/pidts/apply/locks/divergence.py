@@ -89,12 +89,12 @@ class Divergence:
         return Lsn.from_bytes(self.events.batch.rows.column("lsn")[int(change)].as_py())
 
     def why(self, number: int) -> str:
-        """Returns what differs."""
+        """Returns a text that says what differs at a key."""
         chosen = np.arange(len(self.keys)) == number
         return self.only(chosen).reasons()[0]
 
     def reasons(self) -> list[str]:
-        """Returns for each key what differs."""
+        """Returns, for each key, a text that says what differs."""
         names = self.events.batch.table.arrow.names
         has_row, arrives = self.met.at[self.keys] >= 0, self.events.arrives[self.begins]
         patterns, which = np.unique(np.packbits(self.differs, axis=1), axis=0, return_inverse=True)

@@ -31,11 +31,11 @@ class KeyEvents:
 
     batch: ChangeBatch
     keys: pa.Table
-    """Each key once."""
+    """Each key of the changes, once."""
     key: Numbers
-    """The index in `keys` of each event."""
+    """For each event, the index of its key in `keys`."""
     change: Numbers
-    """The index in `batch` of each event."""
+    """For each event, the index of its change in `batch`."""
     leaves: Mask
     """Whether, for each event, the key has no row after it."""
     arrives: Mask
@@ -45,14 +45,14 @@ class KeyEvents:
 
     @property
     def is_new(self) -> Mask:
-        """Whether each key had no row before its first event, and has one after its last event."""
+        """For each key, whether it had no row before its first event, and has one after its last event."""
         last = np.append(self.first[1:], len(self.key)) - 1
         is_new: Mask = self.arrives[self.first] & ~self.leaves[last]
         return is_new
 
     @property
     def comes(self) -> Mask:
-        """Whether each key had no row before its first event."""
+        """For each key, whether it had no row before its first event."""
         return self.arrives[self.first]
 
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:

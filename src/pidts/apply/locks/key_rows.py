@@ -31,7 +31,7 @@ class KeyRows:
 
     events: KeyEvents
     rows: pa.Table
-    """Rows of the target, locked."""
+    """Rows of the target, which the open transaction has locked."""
     at: Numbers
     """For each key of `events` the index of its row in `rows`, or -1."""
 

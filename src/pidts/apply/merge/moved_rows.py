@@ -91,7 +91,7 @@ class Lagging:
 def without_moved(
     session: TargetSession, batches: Sequence[ChangeBatch], lagging: Lagging, shared: Collection[TableName]
 ) -> list[ChangeBatch]:
-    """Returns a part's changes without those that were set aside; updates the record accordingly.
+    """Returns a part's changes without those that were set aside; updates the record of moved keys.
 
     `shared` are target tables with several known members. For other tables, only the record shows what was moved.
     """

@@ -1,4 +1,4 @@
-"""Decides which columns can be a version column, and converts their values to numbers in the same order."""
+"""Decides which columns can be a version column, and converts their values to numbers that have the same order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def can_be_version(column: Column) -> bool:
 
 
 def ranks(values: pa.Array) -> Numbers:
-    """Returns the values as numbers in the same order; NULL, and dates that are in no calendar, are 0."""
+    """Returns a number for each value, higher for a later version; 0 for NULL and for dates that are in no calendar."""
     known = only_real(values)
     numbers = np.zeros(len(values), np.int64)
     is_known = known.is_valid().to_numpy(zero_copy_only=False)

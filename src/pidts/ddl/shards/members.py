@@ -84,7 +84,7 @@ class Members:
         self.missed = {member: steps for member, steps in {**self.missed, **missed}.items() if steps}
 
     def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> ShardGroup:
-        """Returns the group about which a decision is made."""
+        """Returns the group of a target table, for a decision about one of its members."""
         is_one = self._mode == "pessimistic"
         return ShardGroup(
             target=target,
