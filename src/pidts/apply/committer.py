@@ -18,10 +18,10 @@ COMMIT. These cases cover a break at each point:
    locks the row, and ends with `Fenced`. A run's writes and its lock are in one transaction, so a run never writes
    without having checked its epoch under the lock.
 
-If this committer itself was the last to write the row, it does not read the row first, but begins the transaction with
-a statement that *advances* the row: it locks the row, saves the new checkpoint, and fails unless the row was exactly as
-this committer has left it. After a failed statement the server executes nothing, neither the writes nor COMMIT. So the
-whole transaction is sent at once. Then:
+If this committer itself was the last to write the row, it does not read the row first. It begins the transaction with a
+statement that *advances* the row: the statement locks the row, saves the new checkpoint, and fails unless the row was
+exactly as this committer has left it. After a failed statement the server executes nothing, neither the writes nor
+COMMIT. So the whole transaction is sent at once. Then:
 
 6. The row is as it was left: no other transaction has written it, and none does before COMMIT. Reading the row would
    have led to the same decision. Cases 2 to 4 apply from here on.

@@ -85,8 +85,8 @@ class Search:
     def _to_write(self, session: TargetSession) -> list[NetChange]:
         """Returns the changes. Writes each before the next is made: a later change may depend on earlier rows.
 
-        The returned changes are without the conditions and the knowledge about existing rows (`NetChange.expected`,
-        `is_new`, `there`), which hold only while this transaction locks the rows: the tries are other transactions.
+        The returned changes lack `NetChange.expected`, `is_new` and `there`: what these say about existing rows holds
+        only while this transaction locks the rows, and the tries are other transactions.
         """
         changes: list[NetChange] = []
         size = 0
