@@ -23,7 +23,7 @@ _P = 2**255 - 19
 _ORDER = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, -1, _P) % _P
 _Point: TypeAlias = "tuple[int, int, int, int]"
-"""A point as X, Y, Z and T with x = X/Z, y = Y/Z and x*y = T/Z."""
+"""A point of the curve of Ed25519, as X, Y, Z and T with x = X/Z, y = Y/Z and x*y = T/Z."""
 
 
 def sign(password: bytes, message: bytes) -> bytes:
@@ -66,7 +66,7 @@ def _plus(one: _Point, other: _Point) -> _Point:
 
 
 def _times(factor: int) -> _Point:
-    """Returns the base point multiplied by `factor`."""
+    """Returns the curve's base point multiplied by `factor`."""
     result, doubled = (0, 1, 1, 0), _base()
     while factor:
         if factor & 1:

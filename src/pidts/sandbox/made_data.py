@@ -16,7 +16,10 @@ from pathlib import Path
 
 FOLDER = "PIDTS_SANDBOX_DATA"
 _OF_ONE_SERVER = ("auto.cnf",)
-"""The file with MySQL's identity. A copy must not have it, since each server needs its own. Copies share the keys."""
+"""The file with MySQL's identity. A copy must not have it, since each server needs its own.
+
+The server's TLS keys are copied: all copies have the same ones.
+"""
 
 
 def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:

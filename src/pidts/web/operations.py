@@ -192,14 +192,14 @@ class Tasks:
         return answer({"tasks": tasks})
 
     async def get(self, request: Request) -> Response:
-        """Answers one task, with its last schema changes."""
+        """Answers with one task and its last schema changes."""
         name = request.path_params["name"]
         found = await run_in_threadpool(self._supervisor.detail, name)
         changes = await run_in_threadpool(schema_changes, self._supervisor.folder(name).log)
         return answer(found | {"changes": changes})
 
     async def create(self, request: Request) -> Response:
-        """Makes a task of a posted task file, or of a path."""
+        """Makes a task of a posted task file, or of the task file at a posted path."""
         start = query_flag(request, "start", default=True)
         if _is_yaml(request):
             text = await _yaml(request)

@@ -1,6 +1,6 @@
 """The operations that need a task's servers: schema changes, locked rows, comparisons, the relay, the task file.
 
-Each operation runs a `pidts` command, and answers the JSON that the command prints.
+Each operation runs a `pidts` command, and answers with the JSON that the command prints.
 """
 
 from __future__ import annotations
@@ -169,11 +169,11 @@ class ServerOperations:
         return order
 
     async def lock(self, request: Request) -> Response:
-        """Answers one locked row."""
+        """Answers with one locked row."""
         return await self._command(request, ["locks", "show"], [check_text("id", request.path_params["id"])])
 
     async def resolve(self, request: Request) -> Response:
-        """Resolves locked rows, or answers what resolving would do."""
+        """Resolves locked rows, or answers with what resolving would do."""
         given = await read_object(request, _RESOLVE)
         words = ["locks", "resolve", *_options(given, "table", "take")]
         words += [f"--{name}" for name in ("all", "yes") if given.get(name)]
@@ -207,7 +207,7 @@ class ServerOperations:
         return answer(await run_in_threadpool(self._runs.begin, folder, given["kind"], options), 202)
 
     async def run(self, request: Request) -> Response:
-        """Answers one run."""
+        """Answers with one run."""
         folder = self._supervisor.folder(request.path_params["name"])
         return answer(await run_in_threadpool(self._runs.one, folder, request.path_params["id"]))
 

@@ -1,11 +1,11 @@
 """Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
 
-The structures need not be equal. The target records the structures of the other sources at their checkpoints. All
-servers may have made a schema change that is still in the relays of these sources. If the new source joined the group
-then, no source would go on: the schema change would wait for the new source, and the new source would wait for the
-schema change. So the new source waits outside the group. The other sources do not wait for it; they reach its
-structure, and then the new source begins. No shard waits for a table that has no rows on the target yet, not even if
-the log creates this table.
+The new source's tables may have a newer structure. For the target records the structures of the other sources at their
+checkpoints, and a schema change that all servers have made may still be in the relays of the other sources. If the new
+source joined the shard group then, no source would go on: the schema change would wait for the new source, and the new
+source would wait for the schema change. So the new source waits outside the group. The other sources do not wait for
+it; they reach its structure, and then the new source begins. No shard waits for a table that has no rows on the target
+yet, not even if the log creates this table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ShardAhead(Transient):
 
 
 def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:
-    """Returns the structure of these shards' merged table on the target. All of the shards have begun."""
+    """Returns the structure of these shards' merged table on the target. The task already carries all of the shards."""
     first = begun[0].target_table
     if mode != "optimistic" and all(same_version(first, other.target_table) for other in begun):
         return first
@@ -39,7 +39,7 @@ def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], m
 def fitting_structure(
     config: TaskConfig, target: TargetSession, other_parts: Sequence[TaskConfig], group: Sequence[Shard]
 ) -> Table:
-    """Returns the structure of a shard group's merged table. Some shards of the group have begun.
+    """Returns the structure of a shard group's merged table. The task already carries some shards of the group.
 
     Raises `ShardAhead` if a table of this source does not fit yet, but fits the structure that a table already has on
     another source's server. If the table fits no such structure, refuses the start, except in optimistic mode.
@@ -75,7 +75,7 @@ def waiting_reason(
 
 
 def _current_shards(other_parts: Sequence[TaskConfig], begun: Sequence[Shard]) -> Iterator[Shard]:
-    """Yields the shards that have begun, each with the structure that it has on its server now."""
+    """Yields the shards that the task already carries, each with the structure that it has on its server now."""
     for config in other_parts:
         known = {one.table.name: one for one in begun if one.source == config.source.source_id}
         if known:

@@ -33,7 +33,7 @@ def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns
 
 
 def _with_tables_elsewhere(finding: Finding) -> Finding:
-    """Returns a finding that this source has no tables as passed, and any other finding unchanged.
+    """If a finding fails because this source has no tables, returns it as passed; returns any other finding unchanged.
 
     Another source of the task has tables, so the task has something to do.
     """
@@ -44,7 +44,7 @@ def _with_tables_elsewhere(finding: Finding) -> Finding:
 
 
 def with_tables_from(finding: Finding, zone: str) -> Finding:
-    """Returns a finding that the source has no tables as passed, and any other finding unchanged.
+    """If a finding fails because the source has no tables, returns it as passed; returns any other finding unchanged.
 
     The source is an empty zone, to which another task will copy the tables.
     """

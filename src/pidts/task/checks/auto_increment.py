@@ -9,13 +9,15 @@ from pidts.model import Table
 from pidts.source.finding import Finding
 
 NUMBERING = ("auto_increment_increment", "auto_increment_offset")
-"""The server's variables that choose the values."""
+"""The variables by which a server chooses AUTO_INCREMENT values."""
 
 
 def auto_increment_findings(
     zones: tuple[str, str], source: Mapping[str, str], target: Mapping[str, str], tables: Iterable[Table]
 ) -> list[Finding]:
-    """Returns a hint if both servers may give the same values; `source` and `target` have the variables of `NUMBERING`.
+    """Returns a hint if both servers may give new rows the same AUTO_INCREMENT values, otherwise no finding.
+
+    `source` and `target` have the servers' variables of `NUMBERING`.
 
     The hint never prevents a start: perhaps programs insert in only one of the zones, or choose the keys themselves.
     """

@@ -58,7 +58,7 @@ def sequence_notes(parts: Sequence[TaskConfig]) -> list[str]:
 
 
 def sequence_note(config: TaskConfig, session: Session) -> str:
-    """Returns the finding's text; empty if there is no such sequence."""
+    """Returns a text about the sequences that the block-allow-list selects; empty if it selects none."""
     names = sorted(map(str, filter(config.allow, sequences(session))))
     if not names:
         return ""

@@ -44,7 +44,7 @@ class ColumnPreview:
     """The type on the source; empty if the source has no such column."""
     target_type: str
     value: str | None = None
-    """The value that a route writes to the column that it adds."""
+    """The value that a route writes, if the route adds this column; otherwise None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[T
             yield Privilege("SELECT", schema)
         else:
             yield from (Privilege("SELECT", schema, table.name.name) for table in of_schema)
-        # A table without a key is read in one snapshot. Such a server needs a lock for that.
+        # A table without a key is read in one snapshot. On a server without GTIDs, this snapshot needs a lock.
         if config.mode != "incremental" and needs_row_locks(server) and not all(table.identity for table in of_schema):
             yield Privilege("LOCK TABLES", schema)
     for one in named_in(config.allow):

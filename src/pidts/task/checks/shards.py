@@ -45,7 +45,7 @@ class KeyRange:
     def overlaps(self, other: KeyRange) -> bool:
         """Whether the ranges overlap, and equal numbers would be one row on the target.
 
-        At least one of the two tables has not begun: two tables that have begun are not compared.
+        Two tables that the task already carries are never reported, whatever their ranges: a joining table is checked.
         """
         is_news = not (self.shard.begun and other.shard.begun)
         is_apart = self.shard.discriminators != other.shard.discriminators
@@ -75,9 +75,9 @@ class _Group:
     counted: Sequence[KeyRange]
     mode: str
     resumed: frozenset[str]
-    """Those of the shards' sources that have begun."""
+    """Those of the shards' sources with which the task has begun."""
     diverged: str = ""
-    """A message about shards that have begun and differ from their merged table."""
+    """A message about shards that the task already carries and that differ from their merged table."""
 
     def findings(self) -> Iterator[Finding]:
         found = structure_conflict(self.members, self.mode)

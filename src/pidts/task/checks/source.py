@@ -112,7 +112,8 @@ def _source(
 ) -> list[Finding]:
     """Returns the findings about the source.
 
-    Puts its tables into `tables`, and, if they are known, their structures at a given start into `at_start`.
+    Puts its tables into `tables`. If the task file gives the start, and the structures at this start are known, puts
+    them into `at_start`.
     """
     source = config.source.server
     try:
@@ -252,7 +253,7 @@ def _fit(
         except PidtsError as error:
             findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
         known = target.meta.structures.load(config.name, OfSource(config.source.source_id))
-        # A table with a known target table may be a renamed table: the log shows this later.
+        # If the task already writes to a table's target table, the table may be renamed: the log shows this later.
         target_table = {target_name(config.rules, name) for name in known}
         new = [table for table in new if copies and target_name(config.rules, table.name) not in target_table]
     missing = 0
@@ -280,8 +281,8 @@ def _fit(
         if ahead:
             findings.append(Finding("target_tables", ok=True, message=ahead))
         elif fit.problem and fit.has_rows and resumed and config.is_between_zones:
-            # The target's zone may have made the schema change. Then the source's log shows it, and the task reads that
-            # log when it starts.
+            # A schema change of the target's zone may have made the table. Then the source's log shows the change, and
+            # the task reads that log when it starts.
             message = f"{fit}: {fit.problem}; unless a schema change in the log made it, the task will not start"
             findings.append(Finding("target_tables", ok=True, message=message))
         elif fit.problem:

@@ -1,9 +1,9 @@
 """Reads the structures with which the task of a cutover's way back begins.
 
-A task with a given start needs the tables' structures at this start. For example, an application writes to the new
-server after a cutover, a column is added there, and only then the task of the way back starts for the first time. The
-catalogue shows the column, but rows in the log before the change do not have it. The cutover has recorded the
-structures at the switch on the new server, which is the source of this task.
+If a task file gives the start, the task needs the tables' structures at this start. For example, an application writes
+to the new server after a cutover, a column is added there, and only then the task of the way back starts for the first
+time. The catalogue shows the column, but rows in the log before the change do not have it. At the switch, the cutover
+has recorded the structures. The record is on the new server, which is the source of this task.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def structures_at_start(config: TaskConfig, source: Session) -> dict[TableName, Table]:
-    """Returns the structures of the task's tables at its given start, if that is the switch of a cutover to its source.
+    """Returns the tables' structures at the start in the task file, if a cutover to the task's source switched there.
 
-    The result is empty if there was no such cutover, if an earlier version carried it out, or if the account may not
-    read the record of the cutover.
+    The result is empty if there was no such cutover, if an earlier version of PiDTS carried it out, or if the account
+    may not read the record of the cutover.
     """
     given = config.source.start
     if config.mode != "incremental" or not isinstance(given, Position):

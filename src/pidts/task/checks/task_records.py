@@ -38,7 +38,9 @@ FORWARDS = TableName("", "forwards")
 
 
 CONFLICT = TableName("", "conflict")
-"""The key of the note about the rule for a row that several zones write: a version column, owners, or empty for locks.
+"""The key of the note with the rule for a row that several zones write.
+
+The note names the version column or the owners; it is empty if such rows are locked.
 """
 
 
@@ -99,7 +101,7 @@ class WritingTask:
 
     @property
     def carries(self) -> frozenset[str]:
-        """Returns the zones whose changes the task carries here."""
+        """Returns the zones whose changes the task carries to the queried server."""
         return self.forwards | {self.zone} if self.zone else self.forwards
 
     @property
@@ -126,11 +128,9 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
 
 
 def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> list[FeedingServer]:
-    """Returns the servers whose changes other tasks carry to the source and this task carries on.
+    """Returns the servers whose changes other tasks carry to the source, and this task from there to the target.
 
-    The target is left out.
-
-    A task between zones forwards only the zones that its task file names.
+    The target itself is left out. So are the servers of zones that this task does not forward.
     """
     found: dict[str, FeedingServer] = {}
     for writer, origin in of_other_tasks(config, writers):
@@ -147,7 +147,7 @@ def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> 
 
 
 def of_other_tasks(config: TaskConfig, writers: Iterable[WritingTask]) -> Iterator[tuple[WritingTask, FeedingServer]]:
-    """Yields the origins of the other tasks that write to this task's source."""
+    """Yields each other task that writes to this task's source, once with each of its origins."""
     for writer in writers:
         if (writer.task, writer.source) != (config.name, config.source.source_id):
             yield from ((writer, origin) for origin in writer.origins)
@@ -291,7 +291,7 @@ def _cut_over(ask: Ask, schema: str) -> set[object]:
 
 
 def server_identity(config: TaskConfig, target: TargetSession) -> str:
-    """Returns the identity of the target's server; empty if no source can be such a server."""
+    """Returns the identity of the target's server; empty if this kind of target cannot be the source of a task."""
     if config.target.type != "mysql":
         return ""
     from pidts.target.mysql import MySqlSession

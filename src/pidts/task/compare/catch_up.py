@@ -29,7 +29,7 @@ from pidts.verify import Behind
 _PATIENCE = 20.0
 """If a checkpoint has not moved for this number of seconds, the comparison does not wait for it any more."""
 _IMPATIENCE = 1.0
-"""The limit in seconds for later waits, after one wait has ended at the first limit."""
+"""The limit in seconds for later waits, after one wait has ended at the limit `_PATIENCE`."""
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _RELAY_SECONDS = 2.0
 _MOST_OF_STATEMENT = 120

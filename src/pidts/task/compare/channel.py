@@ -90,7 +90,7 @@ Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None
 
 
 class _Taken(NamedTuple):
-    """The change of one key by one record."""
+    """The change that one record makes to the row of one key."""
 
     id: int
     followed: ReplayedTable

@@ -64,7 +64,7 @@ class KeyStore:
     def put_later(self, key: bytes, id_: int, *, is_whole: bool) -> None:
         """Stores a record that was written after the comparison began.
 
-        A whole row replaces earlier records of the row.
+        If a record has all columns of the row (`is_whole`), earlier records of the row are dropped.
         """
         with _disk():
             if is_whole:

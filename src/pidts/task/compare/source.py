@@ -75,7 +75,7 @@ class SourceTable:
         return self._target_key(highest(self.part.session, self.table))
 
     def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
-        """Yields the spans one by one, so that only the compared part of the table is read."""
+        """Splits a span into spans of this number of rows. Only as much of the table is read as the caller asks for."""
         after, upto = self._own_key(span.after), self._own_key(span.upto)
         while True:
             for one in ranges(self.part.session, self.table, after, upto, rows, _SPANS_AT_ONCE):
@@ -100,7 +100,7 @@ class SourceTable:
     def find(self, keys: pa.Table) -> pa.Table:
         """Returns the rows of these keys as the log has them.
 
-        A server may log a change before other sessions see it.
+        A server may log a change before other sessions see it. Then this waits until the change is visible.
         """
         lock = row_lock(server_info(self.part.session))
         found = find_rows(self.part.session, self.table, self.own_keys(keys), whole=True, lock=lock)

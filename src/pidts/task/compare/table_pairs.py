@@ -1,7 +1,7 @@
 """Decides which tables are compared: the tables of all sources of a task, grouped by their target tables.
 
-Merged tables have the same columns, with two exceptions: during a schema change, and if the task lets them differ
-(`shard-mode: optimistic`). Then only the columns that all of them have are compared.
+The shards of a merged table have the same columns, with two exceptions: during a schema change, and if the task lets
+them differ (`shard-mode: optimistic`). Then only the columns that all shards have are compared.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _types(tables: Iterable[Table], name: str) -> list[ColumnType]:
 
 
 def _common(kinds: Sequence[ColumnType]) -> ColumnType | None:
-    """Returns a type that can hold all values unchanged; None if there is no such type."""
+    """Returns the one of these types that can hold the values of all of them unchanged; None if there is none."""
     first = kinds[0]
     if all(kind.is_integer and kind.unsigned == first.unsigned for kind in kinds):
         return max(kinds, key=lambda kind: int(kind.arrow.bit_width))

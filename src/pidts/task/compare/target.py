@@ -119,9 +119,9 @@ class TargetRows:
         return places
 
     def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
-        """Returns the places in `keys` of the keys that are locked by the target's collations.
+        """Returns the places in `keys` of the keys that a lock has in another spelling.
 
-        The target treats such a key as equal to the key of a lock, which is another text.
+        By the target's collations, such a key is equal to the key of the lock, although the texts differ.
         """
         locks, start = self._session.meta.row_locks, form_start(self._session, table)
         forms = key_forms(self._session, table, keys, start)
@@ -143,7 +143,7 @@ class TargetRows:
         return {pairs[number][0] for number in equal}
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Returns the next keys.
+        """Returns the keys after `after`, `rows` at most, and the last of them, after which the next call continues.
 
         Servers sort ENUM and SET by number, but compare their texts. So no key with them says where to continue, and
         all such keys are read at once.

@@ -163,12 +163,12 @@ def display_name(groups: Mapping[TableName, MergedTable], name: TableName) -> Ta
 
 
 def keeps_rows(member: SourceTable) -> bool:
-    """Whether filters make the target keep rows that the source no longer has, so that differences are intended."""
+    """Whether filters make the target keep rows that the source no longer has, so that extra rows are intended."""
     return member.rules.keeps_rows(member.name)
 
 
 def normals_of(config: TaskConfig) -> Normals:
-    """Returns the normal forms for this kind of target, which stores some values differently."""
+    """Returns the forms in which values are compared: each kind of target stores some values differently."""
     return {"postgresql": POSTGRES, "iceberg": LAKE, "hive": LAKE}.get(config.target.type, EXACT)
 
 

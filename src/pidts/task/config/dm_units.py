@@ -132,7 +132,7 @@ def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # 
 
 
 def _blocks(task: Section, instance: Section, instances: Sequence[Section], block: str) -> Iterator[Section]:
-    """Yields an instance's sections for one of DM's units: the section that it names, and the section inside it."""
+    """Yields an instance's sections for one of DM's units: the section that the instance names, and its own."""
     named = task.section(f"{block}s")
     key = f"{block}-config-name"
     name = instance.text(key, "")

@@ -40,7 +40,7 @@ _TYPES = {
     "mariadb": "Write mysql: it stands for MariaDB, too.",
     "postgres": "Write postgresql.",
 }
-"""Remedies for other names of a type."""
+"""Words that a user may write instead of a type, each with the remedy."""
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
 _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#%\s]+)*")
 _THRIFT = re.compile(r"thrift://[A-Za-z0-9._\[\]:-]+:\d{1,5}", re.ASCII)

@@ -154,7 +154,8 @@ class TaskConfig:
     def returns_to(self) -> str:
         """Returns the target's zone if versions decide between zones, otherwise an empty text.
 
-        Removals of rows that this zone's own changes have caused return to it (`pidts.apply.rows.convergence`).
+        If a DELETE from the target's zone removes a row in the source's zone, the task carries this removal back
+        (`pidts.apply.rows.convergence`).
         """
         return self.zones.target if self.zones.converges else ""
 
@@ -233,7 +234,7 @@ def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig
             raise instance.error("source-id", "duplicate-key", what, "One instance can name all rules of its source.")
         parts[part.source.source_id] = part
     task.finish(dm_keys.TASK)
-    # Each part notes the keys that all parts read.
+    # Keys that all parts read are noted once for each part; `in_order` drops the repeated notes.
     ordered = in_order(notes)
     return tuple(replace(part, notes=ordered, path=path.absolute()) for part in parts.values()), task.document.roots
 

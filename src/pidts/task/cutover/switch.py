@@ -18,7 +18,7 @@ This list has the crash points, with the state at each. The record is a row of t
    before: no source has changed a table of the task since the place up to which the target was compared. Only `--undo`
    leads back. The same command continues here.
 7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.
-8. While columns, FULLTEXT and SPATIAL keys and partitions get their definitions on the source (see
+8. While columns, FULLTEXT and SPATIAL keys and partitions get the definitions that the source has (see
    `target/mysql/cutover/`), and automatic timestamps are created. The record names these timestamps before, so `--undo`
    finds them, as at 5. These steps come after the claim, since they would change rows that a run writes, or block its
    statements.

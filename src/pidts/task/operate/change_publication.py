@@ -186,7 +186,8 @@ class ChangePublisher:
             return False
         if _TABLE in there.properties:
             return there.properties[_TABLE] == str(name)
-        # The change table was made by a version without this property. Then only the owner's record has an Lsn.
+        # A version without this property made the change table. Of the target tables with this name for their change
+        # table, only the one that the change table belongs to has an Lsn in the record.
         return bool(self._record.of(self._task).get(name, ChangeTable()).lsn)
 
 

@@ -205,8 +205,8 @@ def _position(one: BlockedChange) -> str:
 def _agree(lock: OpenLock, one: BlockedChange, other: BlockedChange) -> bool:
     if not (_awaits(one, other) or _awaits(other, one)):
         return True
-    # One of the two awaits the other, although both have arrived. If no shard disagrees, this has two causes: the other
-    # still has to make one more change, or its change is run for all shards.
+    # One of the two awaits the other, although both have arrived. If no shard disagrees, this can have two causes: the
+    # other still has to make one more change, or its change is run for all shards.
     return not lock.disagrees and _without_own_names(one) == _without_own_names(other)
 
 

@@ -61,7 +61,7 @@ class RunMeasures:
     waited: float = 0.0
     """The share of time in which a worker waited for the target's answers."""
     trips_a_second: float = 0.0
-    """The round trips to the target of one worker."""
+    """The number of round trips that one worker makes to the target in a second."""
     commits_a_second: float = 0.0
     no_core: float | None = None
     """The share of time in which a thread was ready to run and had no core."""

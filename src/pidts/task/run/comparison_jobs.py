@@ -41,7 +41,7 @@ def comparison_jobs(parts: Sequence[TaskConfig], say: Callable[[str], None]) -> 
 
 
 class _Cluster:
-    """The task's cluster, which starts with the first large table."""
+    """The task's cluster. Its Spark session is created for the first large table."""
 
     def __init__(self, parts: tuple[TaskConfig, ...], spark: SharedSpark, say: Callable[[str], None]) -> None:
         self._parts, self._spark, self._say = parts, spark, say
@@ -78,7 +78,8 @@ class _Cluster:
         except PidtsError as error:
             if isinstance(error, Transient) or error.code in _OF_THE_TABLE:
                 raise
-            # One executor can compare a table, and another one cannot: the warehouse may be on one machine alone.
+            # One executor may be able to compare a table, and another one may not: perhaps only one machine has the
+            # warehouse.
             self._is_unable = True
             self._say(f"Spark cannot compare tables, so this process compares the rest: {error.what}")
             raise Transient("spark-unable", f"an executor cannot compare: {error.what}") from error

@@ -46,7 +46,7 @@ class ConfigReload:
         self._has_looked = False
         """Whether the file was read before. Its first state is not news: it was saved before the run."""
         self._written: set[str] = set()
-        """The parts that have not looked since the file was saved."""
+        """The source ids of the parts that have not called `look` since the file was saved."""
         self._looking = threading.Lock()
 
     @property

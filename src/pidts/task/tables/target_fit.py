@@ -114,7 +114,7 @@ def fit_of(
 def _creatable(target: TargetSession, fit: Fit) -> Fit:
     """Returns the fit of a missing table.
 
-    A target cannot create some tables, for example if a name is too long for it.
+    The fit gets a problem if the target cannot create the table, for example because a name is too long.
     """
     try:
         target.schema.create_statements(fit.target_table)
@@ -146,7 +146,7 @@ def fits_of(
 def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
     """Returns the fits; that of a system-versioned table gets a problem.
 
-    For the log shows old versions of such a table's rows as new rows.
+    The log shows old versions of such a table's rows as new rows, so the table cannot be followed.
     """
     versioned = system_versioned(source)
     return [

@@ -60,7 +60,10 @@ class ReturningZone:
     _seed: Direction = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises unless exactly one zone feeds this zone by the file."""
+        """Raises if the zone cannot return.
+
+        In the file, exactly one zone has to feed it, and it has to feed a zone. Versions must not decide between zones.
+        """
         into = [one for one in self.directions if one.target == self.zone]
         if len(into) != 1:
             what = f"{len(into)} zones feed zone {self.zone} by the file, and it is filled from one"
