@@ -53,7 +53,7 @@ class Launch:
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
     quick_signal: signal.Signals = signal.SIGKILL
-    """The signal that ends a server at once. After it, nothing but the server's folder may be left."""
+    """The signal that ends a server at once. A server that it ends must leave nothing behind but its folder."""
     as_user: str | None = None
     owns_directory: bool = False
 

@@ -296,8 +296,8 @@ class Tasks:
 def _is_yaml(request: Request) -> bool:
     """Whether a body is a task file.
 
-    Programs may send a task file without its type. A browser's form may do so, too, but was refused before
-    (`AccessGuard`).
+    Programs may send a task file without its type. A form of a foreign page may do so, too, but `AccessGuard` has
+    refused it before.
     """
     return "json" not in request.headers.get("content-type", "").partition(";")[0].lower()
 

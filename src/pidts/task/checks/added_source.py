@@ -1,6 +1,6 @@
 """Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
 
-The new source's tables may have a newer structure. For the target records the structures of the other sources at their
+The new source's tables may have a newer structure: the target records the structures of the other sources at their
 checkpoints, and a schema change that all servers have made may still be in the relays of the other sources. If the new
 source joined the shard group then, no source would go on: the schema change would wait for the new source, and the new
 source would wait for the schema change. So the new source waits outside the group. The other sources do not wait for

@@ -78,8 +78,8 @@ def _of_each(
 def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns]) -> None:
     """Raises if a finding keeps the task from running.
 
-    If all sources have begun, the task waits for a source that cannot be reached, and the other sources continue. A new
-    source can join only while all sources answer, because their structures are compared.
+    If the task has begun with all its sources, it waits for a source that cannot be reached, and the other sources
+    continue. A new source can join only while all sources answer, because their structures are compared.
     """
     findings = check_all_sources(parts, resync)
     down = [finding for finding in findings if finding.item == "source_connection" and not finding.ok]

@@ -20,7 +20,7 @@ from pidts.task.config.task_file import TaskConfig
 def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
     """Returns a finding for each of these tasks that carries a zone's rows and has its marks in another meta schema.
 
-    This task would not recognise these marks, and would forward the rows.
+    The task of `config` would not recognise these marks, and would forward the rows.
     """
     if not config.is_between_zones:
         return []

@@ -40,7 +40,7 @@ TASK = {
     "heartbeat-report-interval": _note(_GONE),
     "experimental": _note(TOGETHER),
 }
-"""Keys of the task file, besides those that `config` reads."""
+"""Keys of the task file, besides those that `task_file` reads."""
 
 
 COLUMN_MAPPING = {"create-table-query": _note(_GONE)}

@@ -58,7 +58,7 @@ class Draft:
     """The patterns of `--tables`, as schema and table; empty for all tables."""
 
     def text(self, command: str) -> str:
-        """Returns the text of the file. `command` is its name in the commands that follow."""
+        """Returns the text of the file. `command` is the file's name in the commands that the text shows."""
         return "\n".join([*self._head(command), "", *self._servers(), "", *self._choice(), "", *self._settings(), ""])
 
     def _head(self, command: str) -> Iterator[str]:

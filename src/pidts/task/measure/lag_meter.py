@@ -50,7 +50,7 @@ class LagMeter:
                 self._batches.append((time.time(), done.plan.log[0].begin))
 
     def delay(self) -> Delay:
-        """Returns the longest delay of the last second's batches."""
+        """Returns the longest delay of the last second's batches; a delay of None if there were none."""
         with self._lock:
             batches, self._batches = self._batches, deque(maxlen=4096)
         for at, begin in batches:

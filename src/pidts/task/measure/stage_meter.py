@@ -27,7 +27,7 @@ class MeasuredStream(Protocol):
 
     @property
     def times(self) -> StepTimes:
-        """The times of its thread's steps."""
+        """The times of the steps of the stream's thread."""
 
     @property
     def commit_time(self) -> CommitTime:

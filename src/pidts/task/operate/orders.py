@@ -48,7 +48,7 @@ class BlockedChange:
     journal: DdlJournal | None = None
     source: str = ""
     backlog: Backlog | None = None
-    """The log that these tables have after the change, if it was counted."""
+    """The log that the blocked tables have after the change; None if it was not counted."""
 
     @property
     def is_done(self) -> bool:

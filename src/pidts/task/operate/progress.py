@@ -91,7 +91,7 @@ class SourceProgress:
     locked: Mapping[str, int] = field(default_factory=dict)
     """The number of locked rows of each target table with locked rows."""
     catalog_lag_seconds: float | None = None
-    """The seconds by which the catalog of a server is behind the warehouse; None if there is none, or not known."""
+    """The seconds by which a server's catalog is behind the warehouse; None if no server has one, or if not known."""
     lack: NotReceiving | None = None
     """The cause that prevents the relay from receiving the source's log; None if the relay receives it."""
     relay_bytes: int | None = None

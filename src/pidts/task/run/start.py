@@ -241,7 +241,7 @@ def _first_start(
     # Existing rows that the source does not have would be removed, so a table with such rows is refused here, too.
     fits = _fits(config, target, read.structures, other_parts, copies=copies)
     if any(fit.problem for fit in fits):
-        # Another source may have begun meanwhile. Then the existing rows may be its rows.
+        # The task may have begun with another source meanwhile. Then the existing rows may be that source's rows.
         fits = _fits(config, target, read.structures, other_parts, copies=copies)
     demand_fit(fits, is_first=True)
     create_missing(target, config.name, fits, before_copy=copies)

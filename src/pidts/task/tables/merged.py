@@ -1,7 +1,7 @@
 """Merged tables: the shards that share a target table, over all sources of a task.
 
-The tables of a source that has begun are read from the target's records. Before that, the source's server is queried,
-because several sources may begin at the same time.
+If a task has begun with a source, this source's tables are read from the target's records. Before that, the source's
+server is queried, because several sources may begin at the same time.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def shards_of_other_sources(
 ) -> list[Shard]:
     """Returns the tables of the task's other sources that share a target table with tables of `names`.
 
-    With `asks`, the servers of sources that have not begun are queried. Without it, these sources count as sources
-    without tables.
+    With `asks`, the servers of the sources with which the task has not begun are queried. Without it, these sources
+    count as sources without tables.
     """
     wanted = {_target_name(rules, name) for name in names}
     found = []
@@ -83,7 +83,7 @@ def shards_of_other_sources(
 def with_extracted_keys(
     target: TargetSession, rules: Rules, tables: Iterable[Table], other_shards: Iterable[Shard] = ()
 ) -> tuple[Rules, list[Shard]]:
-    """Returns the rules and the other shards, which then know the extracted columns in the keys of target tables."""
+    """Returns the rules and the other shards; both then know the extracted columns in the keys of target tables."""
     tables, other_shards = list(tables), list(other_shards)
     if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
         return rules, other_shards

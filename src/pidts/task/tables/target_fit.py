@@ -73,8 +73,8 @@ def fit_of(
 
     `copies`: the table's existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired.
     Otherwise a target table with rows is refused: a row that the source does not have would stay for ever, and may have
-    a unique value that another row needs. If one of the `other_shards` with the same target table has begun, the
-    target's rows count as rows of that shard, and a row is removed only if its own source deletes it.
+    a unique value that another row needs. If the task already carries one of the `other_shards` with the same target
+    table, the target's rows count as rows of that shard, and a row is removed only if its own source deletes it.
     """
     try:
         rules.check(table)
