@@ -223,7 +223,7 @@ def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: boo
     if unseen:
         what = "the account sees no table of this task: SELECT is missing"
         return Finding("table_list", ok=False, message=what, fix="See dump_privilege")
-    if resumed:  # the rest of the log may still have changes of former tables, or create tables
+    if resumed:  # the rest of the log may still change tables that the source no longer has, or create tables
         return Finding(
             "table_list", ok=True, message=f"{NO_TABLE}; the task goes on with the log that it has not applied yet"
         )

@@ -62,7 +62,7 @@ def has_zones(root: Item) -> bool:
 
 
 def read_directions(task: Section) -> tuple[Direction, ...]:
-    """Returns all directions. Those that copy come first, in the order in which rows flow."""
+    """Returns all directions. Directions that copy rows come first, in the order in which the rows flow."""
     zones = task.section("pidts").section("zones")
     servers = zones.section("servers")
     names = servers.names

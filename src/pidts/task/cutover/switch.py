@@ -88,7 +88,7 @@ class CutoverOptions:
     read_only: bool = True
     """Whether to make the sources read-only; otherwise the user has stopped all writers."""
     wait_seconds: float = 600.0
-    """The time that an operator has to make a source read-only, if the account may not."""
+    """The time within which an operator has to make a source read-only, if the task's account may not do it."""
 
 
 class Different(Exception):

@@ -18,7 +18,7 @@ from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _LOOKED_AT = 2_000_000
-"""If the server estimates more rows than this, they are not searched for zero dates."""
+"""If, by the server's estimates, all tables with dates have more rows together, no row is searched for zero dates."""
 _VERSIONED = "it is system-versioned: the log shows old versions of its rows as new rows"
 
 

@@ -39,7 +39,7 @@ class LagMeter:
         self._arrivals = Arrivals(folder)
         self._lock = threading.Lock()
         self._batches: deque[tuple[float, Lsn]] = deque(maxlen=4096)
-        """The commit time of each batch, and the place where its first row's transaction begins."""
+        """The time of each batch's commit on the target, and the place where its first row's transaction begins."""
         self._delays: deque[tuple[float, float, float]] = deque()
         """The time of each batch, its whole delay, and the part after the relay."""
 

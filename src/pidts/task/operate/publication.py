@@ -97,7 +97,7 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
                 target = Shard(table, part.rules, source).target_name if part.allow(name) else None
                 if target is None:
                     continue
-                # A table gets a schema change before the checkpoint moves past it.
+                # A schema change reaches its table before the checkpoint does, so the later of the two places counts.
                 here = {max(state.at(name), changed[name]) for state in states}
                 is_whole = len(here) == 1 and not any(name in state.unfinished for state in states)
                 places.setdefault(target, {}).setdefault(source, set()).update(here if is_whole else {None})

@@ -210,7 +210,7 @@ class Attempts:
         return True
 
     def _answer(self, error: Halted) -> None:
-        """Prepares the next attempt to succeed; raises the error if an operator has to decide."""
+        """Prepares a next attempt that can avoid this error; raises the error if an operator has to decide."""
         self._demand_own_epoch()
         place = _place(error)
         if self._halted.can_leave_out(error):

@@ -112,7 +112,7 @@ def begin_task(
         rule_changes.require_unmoved_rows(config, target, other_parts)
         table_set.check(stored)
         if not table_set.is_new_beginning:
-            # Only an empty relay begins there, for example if the machine with the former relay is lost.
+            # Only an empty relay begins at this place, for example if the machine with the former relay is lost.
             replicator.resume_at = resume_point(stored)
             replicator.start()
         first = next((row for row in stored if row.altered), stored[0])
@@ -245,7 +245,7 @@ def _first_start(
         fits = _fits(config, target, read.structures, other_parts, copies=copies)
     demand_fit(fits, is_first=True)
     create_missing(target, config.name, fits, before_copy=copies)
-    # The target may already have changes between the given start and now.
+    # The target may already have the changes between the start in the task file and now.
     safe_until = read.end if given is not None and config.safe_start else None
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))
