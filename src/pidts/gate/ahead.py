@@ -27,7 +27,7 @@ class Made:
 
 
 class Ahead:
-    """Makes at most one stretch ahead. One thread uses it."""
+    """Makes at most one stretch ahead, in a thread of its own. Only one thread calls the methods."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records-ahead")
@@ -49,5 +49,5 @@ class Ahead:
         return made if made is not None and begun[0] == place and made.records.context is context else None
 
     def close(self) -> None:
-        """Waits for the thread."""
+        """Ends the thread, after the stretch that it is making."""
         self._thread.shutdown(cancel_futures=True)

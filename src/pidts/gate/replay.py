@@ -117,15 +117,15 @@ class Lineage:
 
     @classmethod
     def of(cls, tables: Iterable[Table]) -> Lineage:
-        """Returns the present names."""
+        """Returns the tables at the present place, each with its present names."""
         return cls({table.name: ReplayedTable.of(table) for table in tables})
 
     def concerned(self, record: Record) -> list[TableName]:
-        """Returns the names of the present tables that a schema record concerns."""
+        """Returns the names, at this place, of the tables that a schema record concerns."""
         return sorted(self.tables.keys() & _named(record))
 
     def before(self, record: Record) -> Lineage:
-        """Returns the names before a schema record."""
+        """Returns the tables with the names that they had before a schema record."""
         tables = dict(self.tables)
         match record.optype:
             case "RENAME":

@@ -148,12 +148,12 @@ class ChannelStream:
 
     @property
     def awaits_spark(self) -> bool:
-        """A channel needs no Spark."""
+        """Always false: a channel needs no Spark."""
         return False
 
     @property
     def spark_jobs(self) -> int:
-        """None: a channel needs no Spark."""
+        """Always 0: a channel needs no Spark."""
         return 0
 
     @property
@@ -163,12 +163,12 @@ class ChannelStream:
 
     @property
     def workers(self) -> int:
-        """One thread commits."""
+        """Always 1: one thread commits."""
         return 1
 
     @property
     def spark(self) -> None:
-        """A channel needs no Spark."""
+        """Always None: a channel needs no Spark."""
         return
 
     @property
@@ -420,14 +420,14 @@ class _ClosedError(Exception):
 
 
 class _Counted:
-    """Counts the records of the last attempt."""
+    """Counts the records of a stretch while they are made; if they are made again, the count begins anew."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self.counts = Counts()
 
     def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Yields the rows."""
+        """Yields what `Records` yields, and counts it."""
         self.counts = Counts()
         for rows, numbers in self._records(last):
             self.counts += _counts(rows["optype"])

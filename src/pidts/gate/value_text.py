@@ -89,7 +89,7 @@ def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
 
 
 def _mapped(data: pa.Array, mask: np.ndarray, write: object) -> pa.Array:
-    """Writes the values that `mask` selects, one by one: these are few."""
+    """Returns the text that `write` makes of each value that `mask` selects; for all others, a missing value."""
     values = data.to_pylist()
     texts = [write(value) if chosen and value is not None else None for value, chosen in zip(values, mask, strict=True)]  # type: ignore[operator]
     return pa.array(texts, TEXT)

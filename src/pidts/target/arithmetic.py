@@ -37,7 +37,10 @@ class Exact:
 
 
 def exact(computed: Computed | None, column: Column, before: Table, after: Table) -> Exact | None:
-    """Returns the expression of the new column; None if servers may compute it differently."""
+    """Returns the expression of `column`, a generated column of `after`; None if servers may compute it differently.
+
+    It may read only columns that are the same in `before`.
+    """
     if computed is None:
         return None
     there = {one.name.lower(): one for one in before.columns}

@@ -126,7 +126,9 @@ def unfillable(
     *,
     reads_alike: bool = False,
 ) -> list[str]:
-    """Returns the columns whose values in existing rows only the source has. The target computes columns in `computed`.
+    """Returns the columns whose values in existing rows only the source has.
+
+    `computed`: the new generated columns that the target computes, so they are not returned.
 
     `reads_alike`: the target is the same kind of server as the source, and reads literals in the same way.
     """
@@ -172,7 +174,7 @@ def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:
 
 
 def _changes_values(old: ColumnType, new: ColumnType) -> bool:
-    """Whether a column's values may change with its type, or may give another result in an expression."""
+    """Whether a column's values, or the results of expressions that read them, may change with its type."""
     for family in _GROWING:
         if old.kind in family and new.kind in family and old.kind is not new.kind:
             return old.unsigned != new.unsigned or family.index(new.kind) < family.index(old.kind)
@@ -187,7 +189,7 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
 
 
 def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[str, int]]:
-    """Returns the old names of columns that keep fewer digits of a second, and the number of digits.
+    """Returns the old names of columns that keep fewer digits of a second than before, with the new number.
 
     MariaDB cuts off the other digits, and MySQL rounds; each of them can be configured to do what the other does.
     PostgreSQL rounds halves before the year 2000 in the other direction. So only rows that lose no digit certainly get
@@ -227,7 +229,7 @@ def refuse_unfillable(
 def left_out(statement: Statement) -> tuple[str, ...]:
     """Returns the foreign keys and checks of a statement.
 
-    They are not created here, since the source has checked them.
+    A task does not create them on the target, since the source has checked the rows.
     """
     match statement:
         case CreateTable(constraints=actions) | AlterTable(actions=actions):

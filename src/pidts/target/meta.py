@@ -55,7 +55,7 @@ class Rows:
         self._run(sql, (*place, *values.values()))
 
     def remove(self, *place: object) -> None:
-        """Removes the rows."""
+        """Removes the rows with this key, or with these first columns of it."""
         self._run(f"DELETE FROM {self._table} WHERE {self._at(place)}", place)
 
     def _at(self, place: tuple[object, ...]) -> str:
@@ -71,7 +71,7 @@ class SharedRecords:
     def __init__(self, run: Run, insert: Insert | None = None, behind: Behind | None = None) -> None:
         """`insert` is the server's fastest function for inserting many rows; None: statements with the rows' values.
 
-        `behind` saves round trips to the server.
+        `behind` sends a query with the next statement, to save a round trip; None: each query is sent by itself.
         """
         self.structures = StructureRecord(run)
         self.journal = JournalRecord(run)
@@ -158,7 +158,7 @@ class NoteRecord:
         self._run, self._rows = run, Rows(run, "note", *_TABLE_KEY)
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Returns the note that was written last."""
+        """Returns the note that was written last; empty if none was."""
         rows = self._rows.read("told", task, record_text(key), name.schema, name.name)
         return str(rows[0][0]) if rows else ""
 
@@ -177,7 +177,7 @@ class NoteRecord:
 
 
 class SafeRangeRecord:
-    """The changes that are written in safe mode."""
+    """The end of the changes that each part of a task writes in safe mode."""
 
     def __init__(self, run: Run) -> None:
         self._rows = Rows(run, "safe_range", "task", "source")
@@ -299,7 +299,7 @@ class RereadRecord:
         self._rows.put(task, source, name.schema, name.name, str(lsn), row_keys=keys)
 
     def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
-        """Returns the next keys after a place, in the order of the log."""
+        """Returns the next records of keys after a place, at most `most`, in the order of the log."""
         tail = f" AND lsn > '{after}' ORDER BY lsn LIMIT {most}"
         rows = self._rows.read("lsn, row_keys", task, source, name.schema, name.name, tail=tail)
         return [(Lsn.parse(lsn), keys) for lsn, keys in rows]

@@ -179,7 +179,7 @@ def in_schema(schema: str, quote: str) -> Callable[[str], str]:
 
 
 def seconds(moment: datetime) -> float:
-    """Converts a moment to seconds. A session's clock is UTC, even if its driver returns moments without a zone."""
+    """Converts a moment to seconds since 1970. A moment without a zone is in UTC, as the clock of a session is."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

@@ -37,17 +37,17 @@ class RowLockRecord:
         self._asked: tuple[tuple[str, str], Callable[[], Sequence[tuple[Any, ...]]]] | None = None
         """The query that `ask` has sent in the open transaction, and the function that returns its rows."""
         self._have_forms: set[tuple[_Place, str]] = set()
-        """Tables and beginnings of forms.
+        """Pairs of a table and the beginning of a form (`pidts.apply.locks.known_locks`).
 
-        This session has seen that each lock of the table has a form with this beginning.
+        This session has seen that each lock of the table has a form that begins with this text.
         """
         self._given: set[_Place] = set()
         self._structures: dict[str, Table] = {}
         """Structures, keyed by their digests. They stay valid after a rollback."""
         self._notes = False
-        """Whether this session has seen the table of early removals."""
+        """Whether this session has seen that the table of early removals exists."""
         self._pruned_at: dict[_Place, float] = {}
-        """The time at which this session looks for old early removals again."""
+        """For each table, the time at which this session looks for old early removals again."""
         self._noted: Counter[_Place] = Counter()
 
     def tables(self, task: str, source: str) -> dict[TableName, int]:
@@ -123,7 +123,7 @@ class RowLockRecord:
         return found
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
-        """Returns the locks whose keys have these forms."""
+        """Returns the locks whose keys have these forms (`pidts.apply.locks.known_locks`)."""
         ids: set[str] = set()
         for part in _parts(sorted(forms), _FORMS_AT_ONCE):
             sql = f"SELECT row_key FROM pidts_meta.locked_form WHERE {_OF_TABLE} AND form IN ({_places(part)})"
@@ -329,7 +329,7 @@ class RowLockRecord:
             sql = f"SELECT digest, structure FROM pidts_meta.locked_structure WHERE {_OF_TABLE}"
             known = self._run(sql, (task, source, *_pair(table)))[0]
             self._structures |= {digest: Table.from_json(json.loads(text)) for digest, text in known}
-        if named - self._structures.keys():  # another session may just be giving a digest to an old lock
+        if named - self._structures.keys():  # an older lock may be getting a digest in another session just now
             raise Transient(
                 "target-busy",
                 "pidts_meta.locked_structure lacks a structure that pidts_meta.row_lock names",

@@ -31,7 +31,7 @@ _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
 """Codes of the halts of a table whose structure is changing."""
 _MANY_ROWS = 500_000
-"""The least number of rows of a table whose spans other processes compare: they need some seconds to start."""
+"""A table with fewer rows than this is compared in this process, since other processes need some seconds to start."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 
@@ -61,7 +61,7 @@ class Callbacks:
     show: Callable[[ComparisonProgress], None] = lambda _: None
     save: Callable[[ComparisonState], None] = lambda _: None
     differ: Callable[[Table, Settled], bool] = lambda *_: False
-    """A function that gets each group of unequal rows, and returns whether to compare them again."""
+    """A function that gets each group of unequal rows, and returns whether these rows are to be compared again."""
     stop: threading.Event = field(default_factory=threading.Event)
 
 

@@ -72,7 +72,7 @@ def _servers_sums(
 ) -> tuple[Sum, Sum | None] | None:
     """Returns the checksums of both servers; None in place of the target's checksum if the target lacks changes.
 
-    Returns only None if a server cannot compute a checksum.
+    Returns None in place of the pair if a server cannot compute a checksum.
     """
     table = matcher.table
     there = source.sum(table, _WHOLE) if target.has_sums else None

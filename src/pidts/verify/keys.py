@@ -18,19 +18,22 @@ ORDERED = frozenset({Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kin
 
 
 def is_ordered(table: Table) -> bool:
-    """Returns whether every server orders these keys in the same way."""
+    """Returns whether every server orders the keys of this table in the same way."""
     kinds = [table.column(name).type for name in table.identity]
     return all(kind.is_integer or kind.kind in ORDERED for kind in kinds)
 
 
 def rank(table: Table, key: Key) -> tuple[Any, ...]:
-    """Returns a sort key for tables whose keys are `is_ordered`. Times are text of one width, bytes are hex."""
+    """Returns a value that sorts a key as every server does; only for tables for which `is_ordered` is true.
+
+    Dates and times are texts of one width, and bytes are hexadecimal digits, so both are sorted correctly as texts.
+    """
     kinds = [table.column(name).type.kind for name in table.identity]
     return tuple(Decimal(value) if kind is Kind.DECIMAL else value for kind, value in zip(kinds, key, strict=True))
 
 
 def upto(table: Table, keys: pa.Table, end: Key) -> pa.Table:
-    """Returns the keys up to and including `end`, for tables whose keys are `is_ordered`."""
+    """Returns the keys up to and including `end`; only for tables for which `is_ordered` is true."""
     mask = None
     for name, value in reversed(list(zip(table.identity, native(table, end), strict=True))):
         values, last = keys.column(name), pa.scalar(value, keys.schema.field(name).type)

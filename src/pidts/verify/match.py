@@ -36,12 +36,12 @@ class Matcher:
         return rows.select(list(self.table.identity))
 
     def lacking(self, keys: pa.Table, rows: pa.Table) -> pa.Table:
-        """Returns the keys that are not in any of the rows."""
+        """Returns those of `keys` that no row in `rows` has."""
         left, _ = self.pairs(keys, rows)
         return keys.take(np.setdiff1d(np.arange(len(keys)), left))
 
     def has(self, keys: pa.Table, rows: pa.Table) -> set[int]:
-        """Returns the places in `keys` of the keys that one of the rows has."""
+        """Returns the indexes of those of `keys` that a row in `rows` has."""
         return set(np.unique(self.pairs(keys, rows)[0]).tolist())
 
     def doubtful(self, source: pa.Table, target: pa.Table) -> pa.Table:
@@ -54,11 +54,15 @@ class Matcher:
     def verdicts(
         self, keys: pa.Table, source: pa.Table, target: pa.Table
     ) -> dict[int, tuple[DifferenceKind, tuple[str, ...], int]]:
-        """Returns each unequal key's finding, the columns that differ, and the target row's index or -1."""
+        """Returns what was found for each key whose rows are not equal, by the key's index in `keys`.
+
+        A finding has the kind of difference, the columns that differ, and the index of the target's row (-1 if the
+        target has none).
+        """
         of_source = self.pairs(keys, source)
         there, here = places(of_source, len(keys)), places(self.pairs(keys, target), len(keys))
         found: dict[int, tuple[DifferenceKind, tuple[str, ...], int]] = {}
-        # If two members have a row with this key, the target's row cannot be equal to both.
+        # Two members may have a row with the same key. The target's row is compared with both, and cannot equal both.
         both, rows = (side[here[of_source[0]] >= 0] for side in of_source)
         differing: dict[int, list[str]] = {}
         for name, mask in self.masks(source, rows, target, here[both]):
@@ -72,7 +76,7 @@ class Matcher:
             found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         again, _ = self.pairs(keys, target)
         for key in again[1:][again[1:] == again[:-1]].tolist():
-            # A target without the key's constraint may have a row twice.
+            # If the target's table has no unique key over these columns, it may have several rows with one key.
             found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         return found
 

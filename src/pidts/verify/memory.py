@@ -51,11 +51,11 @@ class ComparisonState:
         return bool(self.done) or self.place is not None
 
     def at(self, place: ComparisonPlace, examples: Sequence[RowDifference]) -> ComparisonState:
-        """Returns the state at a later place."""
+        """Returns this state with a later place, and with the differences that are listed so far."""
         return replace(self, place=place, examples=tuple(examples))
 
     def finished(self, report: TableReport, examples: Sequence[RowDifference]) -> ComparisonState:
-        """Returns the state with one more finished table."""
+        """Returns this state with one more finished table, and with the differences that are listed so far."""
         return replace(self, done=(*self.done, report), examples=tuple(examples), place=None)
 
 

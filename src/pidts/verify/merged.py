@@ -26,8 +26,8 @@ from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Mark, Member,
 _FEWEST = 10
 """The smallest number of rows of a member that are read at a time, even if there are many members."""
 _TIMES = 4
-"""The factor for the rows in memory, compared with a single table: with fewer rows, each member would need more
-queries.
+"""All members together may have this many times as many rows in memory as a single table. With fewer rows in memory,
+each member would need more queries.
 """
 
 
@@ -49,12 +49,12 @@ class MergedTable:
 
     @property
     def is_side_by_side(self) -> bool:
-        """Whether the keys of all members have a common order."""
+        """Whether every server orders the members' keys in the same way, so that the members are compared together."""
         return len(self.members) == 1 or is_ordered(self.cut)
 
     @property
     def catch_ups(self) -> tuple[SourceCatchUp, ...]:
-        """Returns the catch-ups with the sources of the members, one for each source."""
+        """Returns one `SourceCatchUp` for each source that has a member."""
         return tuple({id(member.catch_up): member.catch_up for member in self.members}.values())
 
 
@@ -88,7 +88,7 @@ class MergedSource:
         return [member.label for member in self._members(table)]
 
     def owners(self, table: Table) -> RowOwners:
-        """Returns how the values of extracted columns distinguish the members."""
+        """Returns the rule that finds a row's member by the values of its extracted columns."""
         return RowOwners.of([member.extracted for member in self._members(table)])
 
     def confirm(self, table: Table) -> None:
@@ -238,7 +238,10 @@ class MergedCatchUp:
         return tuple(catch_up.place() for catch_up in self._groups()[table].catch_ups)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits for one member after the other. During a wait, the target also gets changes of the other members."""
+        """Waits for one member after the other; returns the members that have not arrived, with the reasons.
+
+        While it waits for one member, the target also gets changes of the others, so the later waits are shorter.
+        """
         group = self._groups()[table]
         places = dict(zip(map(id, group.catch_ups), mark, strict=True))
         found = {

@@ -27,7 +27,7 @@ class RowOwners:
     """The rule that says to which member each row of one target table belongs."""
 
     columns: tuple[str, ...]
-    """The extracted columns; empty if they do not show the member."""
+    """The extracted columns; empty if they do not show to which member a row belongs."""
     members: Mapping[tuple[str, ...], int]
 
     @classmethod
@@ -43,11 +43,11 @@ class RowOwners:
         return cls(columns, members)
 
     def decides_by_key(self, table: Table) -> bool:
-        """Returns whether the key shows the member."""
+        """Returns whether a row's key shows its member, because it contains all extracted columns."""
         return bool(self.columns) and set(self.columns) <= set(table.identity)
 
     def find(self, rows: pa.Table) -> list[int]:
-        """Returns the number of each row's member. It is ANYBODY if the member is unknown, NOBODY if none exists."""
+        """Returns the number of each row's member: ANYBODY if it is not known, NOBODY if it belongs to no member."""
         if not self.columns or not set(self.columns) <= set(rows.column_names):
             return [ANYBODY] * len(rows)
         extracted = zip(*(rows.column(name).to_pylist() for name in self.columns), strict=True)

@@ -104,11 +104,11 @@ class TableReport:
     of_no_shard: int = 0
     """The number of extra rows whose extracted columns have the values of no existing table."""
     not_compared: int = 0
-    """The number of rows whose present values do not follow from a channel's records."""
+    """The number of rows that were not compared, since their present values do not follow from a channel's records."""
 
     @property
     def differences(self) -> int:
-        """The number of rows that should be equal on both sides and are not known to be equal."""
+        """The number of rows that should be equal on both sides and were not found to be equal."""
         return self.missing + self.extra + self.different + self.unsettled
 
     @property

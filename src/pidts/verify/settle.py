@@ -11,7 +11,7 @@ One round, for many keys at once:
    members does not arrive for now, because these members wait for a schema change. In this round, nothing can be
    decided about a row that only such a member has, or that no member has. The rows of all other members can be decided.
 4. The target's rows are read, and then the source's rows once more.
-5. If the target's row equals the source's second row, the row counts as equal, whatever it was before. Otherwise, if
+5. If the target's row equals the row that the source has at the second reading, it counts as equal. Otherwise, if
    the source's row has changed between its two readings, programs are writing to it, and the next round compares it
    again.
 6. If the source's row has stayed the same and the target's row is different, there are two cases. If the log from `low`
@@ -163,9 +163,9 @@ def settle(
 
 
 def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> DifferenceKind | None:
-    """Returns the finding on a row if the comparison has stopped waiting for its pending changes; None if they came.
+    """Returns the finding on a row if the comparison has stopped waiting for its pending changes; None if all arrived.
 
-    A row that no member has may belong to any member, unless its key shows the member.
+    A row that no member has may belong to any member, unless its key shows to which member it belongs.
     """
     concerned = there.members[place] or ([owner] if owner >= 0 else range(there.count))
     held = [behind[member] for member in concerned if member in behind]

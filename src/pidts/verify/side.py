@@ -62,7 +62,7 @@ class Behind:
     waits: str = ""
     """The cause for which the member waits, if it is known. While the member waits, its rows cannot be equal."""
     is_stopped: bool = False
-    """Whether the cause is that the task does not run: then it is enough to start the task."""
+    """Whether waiting is in vain because the task does not run: then it is enough to start the task."""
 
 
 class SourceCatchUp(Protocol):
@@ -126,7 +126,7 @@ class Member(Protocol):
 
 
 class KeyedSource(Protocol):
-    """The queries for single keys of the sources."""
+    """The sources, asked for the rows of certain keys."""
 
     def members(self, table: Table) -> Sequence[str]:
         """Returns the name of each member, for people."""
@@ -179,7 +179,7 @@ class SourceSide(KeyedSource, Protocol):
 
 
 class KeyedTarget(Protocol):
-    """The queries for single keys of the target, in the source's types."""
+    """The target, asked for the rows of certain keys. The rows have the source's types."""
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns the rows with these keys, in any order."""
@@ -208,7 +208,7 @@ class TargetSide(KeyedTarget, Protocol):
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Returns the next identities in the target's order, and the last of them."""
+        """Returns up to `rows` identities after the key `after`, in the target's order, and the last of them."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
         """Yields all rows of a table without a key."""

@@ -133,7 +133,7 @@ class SpanComparison:
         return SpanResult(len(rows), (matcher.doubtful(rows, found), *alone))
 
     def _without_known(self, compared: SpanResult) -> SpanResult:
-        """Removes the target's keys that the source has outside of the rows which were read."""
+        """Removes those of the target's keys that the source has, although they are not in the rows that were read."""
         own, *alone = compared.doubtful
         keys = [own, *(lacking(self.source, self.matcher, each) for each in alone)]
         return SpanResult(compared.rows, tuple(each for each in keys if len(each)))

@@ -120,7 +120,10 @@ class ChangeRecord:
             self.put(task, chosen.table, one)
 
     def unrecorded(self) -> Iterator[Path]:
-        """Yields the files of transactions that were interrupted; nobody writes a waiting file meanwhile."""
+        """Yields the files of interrupted transactions.
+
+        The database is locked until the last one is taken, so nobody writes a waiting file meanwhile.
+        """
         folder = waiting_folder(self._connection)
         with mapped():
             if not folder.exists():

@@ -68,19 +68,19 @@ def roots_of(connection: CatalogConnection, name: str) -> list[str]:
 
 
 def _id_of(connection: CatalogConnection) -> str:
-    """Returns the id of a warehouse; a warehouse that does not exist yet has a new one, which no folder has."""
+    """Returns the id of a warehouse. If the warehouse does not exist yet, the id is new, and no folder has it."""
     sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'warehouse_id'"
     rows = connection.run("SELECT id FROM pidts_meta.warehouse_id", ())[0] if connection.run(sql, ())[0] else []
     return str(rows[0][0]) if rows else uuid.uuid4().hex[:12]
 
 
 def is_in(folder: str, roots: Iterable[str]) -> bool:
-    """Whether a folder is in one of these."""
+    """Whether a folder is in one of the folders `roots`."""
     return any(folder.startswith(f"{root}/") for root in roots)
 
 
 def begin_folder(folder: str) -> None:
-    """Creates a folder; an object store has none, only names of objects."""
+    """Creates a folder on this machine. An object store has no folders, only names of objects."""
     if is_local(folder):
         with mapped():
             make_folder(path_of(folder))

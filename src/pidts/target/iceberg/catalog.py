@@ -71,7 +71,7 @@ class Catalog:
         )
 
     def replace(self, name: TableName, before: str, new: Published) -> None:
-        """Makes a metadata file the current one, if the file that it was made from is still current."""
+        """Makes a metadata file the current one; raises if the file that it was made from is no longer current."""
         _, matched = self._run(
             "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "
             f"WHERE {_PLACE} AND metadata_location = %s",

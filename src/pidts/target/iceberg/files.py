@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 
 class Cache:
-    """A cache of the newest values, up to a size."""
+    """A cache of the values that were used last, up to a size."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
@@ -100,7 +100,7 @@ def path_of(uri: str) -> Path:
 
 
 def name_of(uri: str) -> str:
-    """Returns the last part of a file's name."""
+    """Returns the last part of a file's path or address."""
     return uri.rpartition("/")[2]
 
 

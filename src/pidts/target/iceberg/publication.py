@@ -65,7 +65,7 @@ def publish(session: IcebergSession, server: ServerCatalog, *, whole: bool = Fal
 
 def _choose(session: IcebergSession, record: ServerRecord, place: str, *, whole: bool) -> bool:
     """Records the next states; returns whether there are any."""
-    seen = dict[str, bool]()  # so that the database is not locked while metadata files are read
+    seen = dict[str, bool]()  # filled before the database is locked, since reading metadata files takes time
     if not _differing(session, record, place, seen) and not whole:
         return False
     with session.transaction():
@@ -81,7 +81,7 @@ def _choose(session: IcebergSession, record: ServerRecord, place: str, *, whole:
 def _differing(
     session: IcebergSession, record: ServerRecord, place: str, seen: dict[str, bool]
 ) -> dict[TableName, str]:
-    """Returns the next state of each table that differs, except for tables whose last move is not made yet."""
+    """Returns the next state of each table that differs, except for tables that the server still has to move."""
     there, current = record.entries(place), session.tables.all()
     gone = {name: DROPPED for name, entry in there.items() if name not in current and not entry.next}
     changed = {}

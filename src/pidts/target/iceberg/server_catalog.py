@@ -59,7 +59,7 @@ class ServerCatalog(Protocol):
 
 
 def step(move: Move, there: str | None) -> Step | str:
-    """Returns what has to be done if the server names this metadata file, or the reason why nothing may be done."""
+    """Returns what has to be done if the server names the file `there`, or the reason why nothing may be done."""
     if there == move.goal or (move.goal is None and not move.former):  # a table that was never there
         return Step.NOTHING
     if there is None:
@@ -79,6 +79,9 @@ def first_line(error: Exception) -> str:
 
 
 def _is_earlier(there: str, goal: str | None) -> bool:
-    """Whether a metadata file is one of ours, of the same table: published before, by a task whose record is gone."""
+    """Whether the product has written the metadata file `there`, and for the same table as `goal`.
+
+    Then a task has published it earlier, and the task's record is gone.
+    """
     same = goal is not None and there.rpartition("/")[0] == goal.rpartition("/")[0]
     return same and _OURS.fullmatch(name_of(there)) is not None

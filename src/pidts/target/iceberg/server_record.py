@@ -110,7 +110,7 @@ class ServerRecord:
         )
 
     def _since(self, shown: str, current: str, now: float) -> float:
-        """Returns the time since when a table has another state than the server shows; now if it is not known."""
+        """Returns the time since when a table has another state than the server shows; `now` if it is not known."""
         rows, _ = self._connection.run("SELECT since FROM pidts_meta.retired_file WHERE path = %s", (shown,))
         with suppress(PidtsError):
             if not rows and not current:

@@ -121,9 +121,9 @@ class Snapshot:
         return sum(each.data_file.record_count for each in self.data.values()) - sum(map(len, self.dead.values()))
 
     def may_hold(self, entry: ManifestEntry, column: str, least: object, most: object) -> bool:
-        """Whether a file may have values of a column between these two.
+        """Whether a file may have values of a column from `least` to `most`.
 
-        Bounds of texts are cut off, so they are not used.
+        The bounds that a file gives for texts are cut off, so they are not used.
         """
         number = self.fields[column][0]
         kind: IcebergType = self.metadata.schema().find_type(number)

@@ -34,9 +34,9 @@ class MySqlTarget:
     max_packet: int = 0
     """The most bytes of a statement; 0: as many as the server accepts."""
     zone: str = ""
-    """The zone from which the written rows come; empty: no zone."""
+    """The zone whose changes the task writes here; empty if the task is not between zones."""
     forwards: tuple[str, ...] = ()
-    """The other zones from which rows may come."""
+    """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
     """Whether sessions lock gaps: if a transaction has found no row of a key, no other session may insert this key."""
 

@@ -16,9 +16,9 @@ from pidts.target.mysql.session import MySqlSession
 def row_sum(
     session: MySqlSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns number and checksum of the rows above one key, up to and including another.
+    """Returns the number and the checksum of the rows above one key, up to and including another.
 
-    It returns None if a column's values have no unique text, or if a value is too large for the server to convert.
+    It returns None if equal values of a column may have different texts, or if a value is too large for the server.
     """
     bounds = [] if behind is None else [_bounded(table, behind, b">", b"")]
     bounds += [] if highest is None else [_bounded(table, highest, b"<", b"=")]
@@ -32,7 +32,7 @@ def row_sum(
 
 
 def _bounded(table: Table, key: Sequence[object], sign: bytes, last: bytes) -> bytes:
-    """Returns `(a <= x AND (a < x OR (a = x AND b <= y)))`, a form that uses the key's index."""
+    """Returns `(a <= x AND (a < x OR (a = x AND b <= y)))`, a form for which servers use the key's index."""
     columns = [table.column(name) for name in table.identity]
     names = [identifier(column.name).encode() for column in columns]
     values = [

@@ -22,7 +22,7 @@ from pidts.target.mysql.server import TargetServer
 
 LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
-"""The second variable makes an old Galera cluster commit in the middle of LOAD DATA."""
+"""The second of these variables makes an old Galera cluster commit in the middle of LOAD DATA."""
 _LONG_LISTS = "in_predicate_conversion_threshold"
 """MariaDB turns a list with this number of values into a table, and then may scan the whole queried table."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
@@ -64,7 +64,7 @@ class MySqlConnection:
     ) -> None:
         self.driver, self.zone = connection, zone
         self.forwards = tuple(forwards)
-        """The other zones from which rows may come."""
+        """The other zones whose changes the task forwards."""
         self._origin = zone
         self.meta_schema, self.named = meta_schema, in_schema(meta_schema, "`")
         self.exchange = Exchange(connection)

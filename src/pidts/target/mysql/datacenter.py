@@ -99,7 +99,7 @@ class Datacenter:
         return self._has(DATA)
 
     def has_notes(self) -> bool:
-        """Whether a task has kept notes in the datacenter."""
+        """Whether the datacenter has the table in which tasks keep notes."""
         return self._has("note")
 
     def create_statements(self) -> list[str]:

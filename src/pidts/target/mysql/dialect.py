@@ -35,7 +35,7 @@ def qualified(name: TableName) -> str:
 
 
 def adapted(table: Table, server: TargetServer, computed: frozenset[str] = frozenset()) -> tuple[Table, list[str]]:
-    """Returns the structure with the types and defaults that this server has."""
+    """Returns the structure with the types and defaults that this server has, and notes on what is different."""
     notes: list[str] = []
     columns = tuple(_adapted_column(column, table, server, notes, computed) for column in table.columns)
     charset, collation = _charset(table.charset, table.collation, server)

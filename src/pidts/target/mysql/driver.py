@@ -26,7 +26,7 @@ _SHORTEST_OK, _OK_BYTES = 11, 1024
 perhaps a text.
 """
 _ENDING = bytes(32)
-"""Put after a packet, so that no number in it can reach beyond the end."""
+"""These bytes are put after a packet that is parsed, so that reading a number never goes beyond the end."""
 _WIDTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 """The first byte of a length-encoded number, with the number of bytes after it. Any other first byte is the number
 itself.

@@ -92,7 +92,7 @@ def _escaped(data: pa.Array) -> pa.Array:
 def escaped(data: pa.Array, meanings: Iterable[tuple[bytes, bytes]]) -> pa.Array:
     """Returns large binaries with some bytes replaced, in the order of `meanings`.
 
-    If a backslash is replaced, it comes first.
+    If a backslash is replaced, it has to come first, since the replacements of other bytes contain backslashes.
 
     Each byte is searched for first: a search is far quicker than a replacement that finds nothing.
     """

@@ -106,7 +106,7 @@ _LIMITS = (
 
 
 class Refused(Halted):
-    """A refusal, with the server's error number."""
+    """The error for a statement that the server has refused, with the server's error number."""
 
     number = 0
 

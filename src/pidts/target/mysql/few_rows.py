@@ -19,7 +19,7 @@ FEW_ROWS = 64
 _CONVERTED = frozenset(
     {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME}
 )
-"""Types whose values become text by a rule of their own."""
+"""Types whose values do not become text by one simple rule: `encode` converts them."""
 
 
 FewLiterals: TypeAlias = Callable[[pa.Array], list[bytes]]
@@ -37,7 +37,7 @@ def few_literals(column: Column) -> FewLiterals:
 
 
 def few_tuples(texts: Sequence[tuple[int, FewLiterals]], rows: pa.Table, ending: bytes = b"),") -> list[bytes]:
-    """Returns `(1,'a',NULL),` for each row. `texts` has places of columns."""
+    """Returns `(1,'a',NULL),` for each row. `texts`: for each value, its column's place in `rows`, and its function."""
     columns = [text(combined(rows.column(place))) for place, text in texts]
     return [b"(" + b",".join(row) + ending for row in zip(*columns, strict=True)]
 

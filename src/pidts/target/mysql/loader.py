@@ -51,7 +51,7 @@ Warnings = Callable[[], list[tuple[int, str]]]
 
 
 class _There(Exception):
-    """The signal that the server has skipped a row."""
+    """Raised if the server has skipped a row, since the target already has it."""
 
 
 class Loader:

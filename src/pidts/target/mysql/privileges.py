@@ -28,7 +28,7 @@ def needed(schemas: Iterable[str], meta_schema: str, *, is_zone: bool) -> Iterat
 def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privilege]:
     """Returns the needed privileges that the session lacks.
 
-    If the tables exist, privileges on each of a schema's tables are enough.
+    Instead of a privilege on a schema, privileges on each of these tables in the schema are enough if the tables exist.
     """
     has = _held(session)
     by_schema: dict[str, list[str]] = {}

@@ -114,7 +114,7 @@ class Writer:
 
         Colliding rows are searched only after a collision: the search costs as much as writing.
         """
-        if not self._server.tidb:  # TiDB may have refused the row for another reason than a collision.
+        if not self._server.tidb:  # TiDB may refuse a row for another reason, with the error of a collision
             self._exchange.later(b"SAVEPOINT pidts_upsert")
             try:
                 self._upsert(plan, rows, plan.update)
@@ -164,10 +164,11 @@ class Writer:
         try:
             self._each_label_watched(plan, rows, update)
         except Refused:
+            # The caller may go back to a savepoint and continue, so the mode is restored after an error, too.
             self._exchange.drop()
-            self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # the caller may continue from a savepoint
+            self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)
             raise
-        self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # a rollback drops queued statements
+        self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # at once: a rollback drops queued statements
 
     def _each_label_watched(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]

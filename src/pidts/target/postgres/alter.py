@@ -82,7 +82,8 @@ def render(
 def _emptied(name: TableName, found: PgTable | None) -> str:
     """Returns the statement that empties a table.
 
-    PostgreSQL refuses TRUNCATE for a table that a foreign key references, and ONLY for a partitioned table.
+    PostgreSQL refuses TRUNCATE for a table that a foreign key references, so this is a DELETE. It refuses `ONLY` for a
+    partitioned table.
     """
     if found is not None and found.referenced:
         return f"DELETE FROM {qualified(name)}"

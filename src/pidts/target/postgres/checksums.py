@@ -23,9 +23,9 @@ numbers.
 def row_sum(
     session: PostgresSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns number and checksum of the rows above one key, up to and including another.
+    """Returns the number and the checksum of the rows above one key, up to and including another.
 
-    It returns None if a column's values have no common text on both servers.
+    It returns None if PostgreSQL prints the values of a column in another way than the source does.
     """
     shape = session.schema.shape(table.name)
     if shape is None or any(column.type.kind in _NO_TEXT for column in table.columns):
@@ -80,7 +80,7 @@ def _hash(text: str) -> str:
 def _moment(text: str, digits: int) -> str:
     """Returns the text of a moment with as many digits as the source shows.
 
-    If the target's value has more digits, or an era, these stay.
+    If the target's value has more digits or an era, these stay, so that it differs from every value of the source.
     """
     if not digits:
         return text
@@ -90,7 +90,7 @@ def _moment(text: str, digits: int) -> str:
 
 
 def _clock(name: str, digits: int) -> str:
-    """Returns `-838:59:59.000000`; if the target's value has more digits, they stay."""
+    """Returns a text like `-838:59:59.000000`. If the target's value has more digits, they stay, so that it differs."""
     micros = f"abs(extract(epoch from {name}) * 1000000)::bigint"
     hours = f"({micros} / 3600000000)::text"
     parts = (

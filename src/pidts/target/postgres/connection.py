@@ -47,7 +47,7 @@ _SETTINGS = (
 )
 
 _INSERTED = 5000
-"""The number of rows of one statement."""
+"""The largest number of rows that one statement inserts."""
 _PREPARED = 500
 """The largest number of prepared statements. Each table needs two, and with fewer they would replace each other."""
 

@@ -135,7 +135,7 @@ def _wanted(session: PostgresSession, table: Table, sequence: Sequence, source_n
     """Returns the counter's next number: after all rows, and not before the source's own counter."""
     ((most,),) = session.rows(f"SELECT max({identifier(sequence.column)}) FROM {qualified(table.name)}")
     counts = any(column.name == sequence.column and column.auto_increment for column in table.columns)
-    # The counter cannot have produced negative numbers, or the last number of the type.
+    # A negative number, or the last number of the type, cannot have come from the counter, so it does not count.
     behind_rows = int(most) + 1 if most is not None and 0 < int(most) < sequence.most else 1
     return min(max(behind_rows, source_next if counts else 1), sequence.most)
 

@@ -100,7 +100,10 @@ def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
 
 
 def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
-    """Returns statements for an index, and notes. The identity is the primary key, which is created with the table."""
+    """Returns the statements that create a key's index, and notes.
+
+    There are no statements for the identity: it is the primary key, which is created with the table.
+    """
     if key.columns == table.identity and (key.primary or key.unique):
         return [], _caseless(table, key)
     if key.primary:

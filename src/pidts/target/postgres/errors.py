@@ -26,7 +26,7 @@ _DENIED = (
 
 
 class Refused(Halted):
-    """A refusal, with the server's own code for callers that can add to the message."""
+    """The error for a statement that PostgreSQL has refused. Callers may add to its message by the server's code."""
 
     sqlstate = ""
 

@@ -22,7 +22,7 @@ _SAVE_CHECKPOINT = (
     "WHERE task = %s AND source = %s AND worker = %s AND epoch = %s RETURNING 1) "
     "SELECT 1 / count(*) FROM saved"
 )
-"""This statement fails if there is no such row.
+"""This statement fails if the worker has no row, or if the row is of another epoch.
 
 Then no later statement of the pipeline is executed, not even COMMIT.
 """
@@ -33,7 +33,10 @@ _ADVANCE = (
     "AND batch = %s AND lsn = %s AND gtid = %s AND log_position = %s AND copy_progress = %s AND epoch = %s "
     "RETURNING 1) SELECT 1 / count(*) FROM saved"
 )
-"""As `_SAVE_CHECKPOINT`. It also fails if the row no longer has the values that this run has left in it."""
+"""This statement saves a checkpoint like `_SAVE_CHECKPOINT`.
+
+It also fails if the row no longer has the values that this run has left in it.
+"""
 
 _DIVISION_BY_ZERO = "22012"
 

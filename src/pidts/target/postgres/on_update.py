@@ -24,7 +24,7 @@ _TRIGGERS = (
     "JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     "WHERE n.nspname = %s AND c.relname = %s AND NOT t.tgisinternal AND t.tgtype & 2 <> 0 AND t.tgtype & 16 <> 0"
 )
-"""The functions of the triggers that run before an UPDATE of a table: bit 2 is BEFORE, bit 16 is UPDATE."""
+"""Finds the functions of the triggers that run before an UPDATE of a table. In `tgtype`, 2 is BEFORE, 16 is UPDATE."""
 _SAME_NAME = (
     "SELECT pg_catalog.obj_description(p.oid, 'pg_proc') FROM pg_catalog.pg_proc p "
     "JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace "

@@ -25,7 +25,7 @@ from pidts.target.postgres.writer import SchemaChanges, Writer
 _log = structlog.get_logger(__name__)
 _NO_CHOICE = TypeMap()
 _noted: set[tuple[TableName, str]] = set()
-"""Columns for which this process has logged zero or partial dates: sessions begin and end with batches."""
+"""Columns for which this process has logged zero or partial dates. A session may last for one batch only."""
 
 
 class PostgresSession(PostgresConnection):
@@ -57,7 +57,7 @@ class PostgresSession(PostgresConnection):
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
         super().commit()
-        if self._has_changed:  # sessions that read before this COMMIT have seen the former structure
+        if self._has_changed:  # other sessions may have read the former structure
             self._changes.count += 1
             self._has_changed = False
         self.meta.tombstones.prune()

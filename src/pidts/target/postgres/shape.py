@@ -239,7 +239,7 @@ _TYPE = re.compile(r"([a-z ]+?)(?:\((\d+)(?:,(-?\d+))?\))?((?: with| without) ti
 
 
 def nearest_type(text: str) -> ColumnType:
-    """Returns the MySQL type that is nearest to this type; a text if there is none."""
+    """Returns the MySQL type that is nearest to a type of PostgreSQL; LONGTEXT if no type is near."""
     found = _TYPE.match(text)
     if found is None:
         return ColumnType(Kind.LONGTEXT)

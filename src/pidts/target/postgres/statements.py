@@ -70,7 +70,7 @@ class Statements:
     copy: str
     """Adds rows that are new, as a COPY in its binary format."""
     give_way: tuple[tuple[tuple[str, ...], str], ...]
-    """The statements that remove rows in safe mode, each preceded by the columns whose values it takes."""
+    """The statements that remove rows in safe mode, each preceded by the columns whose values are its parameters."""
 
     @property
     def delete_columns(self) -> tuple[str, ...]:

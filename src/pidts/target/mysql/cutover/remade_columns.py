@@ -121,7 +121,7 @@ def make(session: MySqlSession, wanted: RemadeColumn) -> str:
         drop_second_columns(session, [wanted.table])
         try:
             return f"{error.what}; the statement is: {statement(session, wanted)}"
-        except Halted:  # there is no second column: a foreign key needs the plain one
+        except Halted:  # a foreign key needs the plain column, so there is no statement for a second one
             return error.what
 
 
