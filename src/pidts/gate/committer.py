@@ -47,7 +47,7 @@ Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
 the numbers that follow the given ones.
 """
 _ROWS, _BYTES = 20_000, 8 << 20
-"""The most rows of one piece, and the most bytes."""
+"""The largest numbers of rows and of bytes of one piece."""
 _SHARED_ROWS = 2_500
 """Fewer rows than this are not divided between connections: to write them takes less time than the commit of each
 piece.

@@ -21,10 +21,10 @@ from pidts.relay import RelayReader
 from pidts.target.mysql.datacenter import Numbers
 
 _LOG_BYTES = 8 << 20
-"""The most bytes of log whose records are made and committed together. The JSON is several times as long."""
+"""The largest number of bytes of log whose records are committed together. Their JSON is several times as long."""
 
 _AHEAD_BYTES = 128 << 20
-"""The most bytes of records that wait in memory until the previous records are written."""
+"""The largest number of bytes of records that wait in memory until the previous records are written."""
 
 
 @dataclass(frozen=True, slots=True)

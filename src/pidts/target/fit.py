@@ -19,7 +19,7 @@ CHANGED_TODO = "Give the target's table the columns that the source has, then ru
 
 
 def loss(source: ColumnType, found: ColumnType) -> str | None:
-    """Names the part of values that the server would cut off without an error.
+    """Names the part of values that the server would cut off without an error; None if it would cut off nothing.
 
     Values that the server refuses are not considered.
     """

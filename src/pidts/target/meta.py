@@ -121,7 +121,7 @@ class JournalRecord:
         self._rows = Rows(run, "ddl_journal", "task", "source", "lsn")
 
     def read(self, task: str, source: str, lsn: Lsn) -> DdlJournal | None:
-        """Returns the schema change at `lsn`."""
+        """Returns the schema change at `lsn`; None if it was not begun."""
         columns = "statement, rendered, step, before_change, state, epoch, updated_at"
         for statement, rendered, step, before, state, epoch, saved in self._rows.read(columns, task, source, str(lsn)):
             return DdlJournal(
@@ -228,7 +228,7 @@ class OrderRecord:
         return sorted(self._orders(task, source), key=lambda order: order.lsn)
 
     def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
-        """Returns the order for the change at this place of the log."""
+        """Returns the order for the change at this place of the log; None if none was given."""
         return next(iter(self._orders(task, source, str(lsn))), None)
 
     def give(self, task: str, source: str, order: DdlOrder) -> None:
@@ -274,7 +274,7 @@ class ShadowRecord:
         return {TableName(schema, name): Shadow.from_json(json.loads(about)) for schema, name, about in rows}
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
-        """Inserts or overwrites the shadows; None removes one."""
+        """Inserts or overwrites the records of these tables; None in place of a shadow removes its record."""
         for name, shadow in sorted(shadows.items(), key=lambda item: item[0]):
             place = (task, source, name.schema, name.name)
             if shadow is None:
@@ -283,7 +283,7 @@ class ShadowRecord:
                 self._rows.put(*place, about=json.dumps(shadow.to_json(), ensure_ascii=True))
 
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
-        """Saves these shadows and removes all others, which an earlier task of this name has made."""
+        """Saves these records and removes all others, which an earlier task of this name has made."""
         self._rows.remove(task, source)
         self.save(task, source, shadows)
 
@@ -378,7 +378,7 @@ class RangeOwnerRecord:
         return self.read() if self._run(exists, ())[0] else []
 
     def lock(self, id_: str) -> RangeOwner | None:
-        """Locks the record of a range and returns it."""
+        """Locks the record of a range and returns it; None if there is no such record."""
         rows = self._rows.read("about", id_, tail=" FOR UPDATE")
         return RangeOwner.loads(rows[0][0]) if rows else None
 

@@ -17,7 +17,10 @@ from pidts.target.meta_schema import META_EXISTS, Behind, Insert, Run
 _AT_ONCE = 200
 _FORMS_AT_ONCE = 1000
 _REMOVALS_KEPT_SECONDS = 7 * 86_400
-"""The age at which an early removal is forgotten. A task with a larger lag may insert the row after that."""
+"""The age at which an early removal (`pidts.apply.locks.early_removals`) is forgotten.
+
+A task with a larger lag may insert the row after that.
+"""
 _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
@@ -235,14 +238,14 @@ class RowLockRecord:
         ordered = sorted(removals.items())
         values: dict[str, Sequence[Any]] = {
             "row_key": [key for key, _ in ordered],
-            # If another server's log was replayed into this log, the replayed changes have that server's times.
+            # The time of a change is too early if another server's log was replayed into the source's log.
             "removed_at": [at and max(at, now) for _, at in ordered],
             "noted_at": [now] * len(ordered),
         }
         self._put("early_removal", task, source, [table] * len(ordered), values)
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Inserts notes and deletes them again, so that only the server's log has them."""
+        """Inserts notes about left out changes and deletes the notes again, so that only the server's log has them."""
         if not notes:
             return
         by_key = {(sha256(one.key.encode()).hexdigest(), one.removed): one for one in notes}

@@ -37,7 +37,7 @@ class ServerSchema(Generic[S]):
         self._known: dict[TableName, tuple[Table, tuple[str, ...]]] = {}
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the table's structure, read from the server's catalog."""
+        """Returns the table's structure, read from the server's catalog; None if there is no such table."""
         shape = self.shape(name)
         return shape.table if shape else None
 
@@ -49,7 +49,7 @@ class ServerSchema(Generic[S]):
         return self.structure(name)
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Returns the reasons why the table does not fit, read from the server's catalog."""
+        """Returns why rows of this structure do not fit the server's table; None if there is no such table."""
         shape = self.shape(table.name)
         return shape.misfits(table) if shape else None
 

@@ -183,7 +183,7 @@ class _Comparison:
         return walk.run()
 
     def _unfit(self, table: Table) -> TableReport | None:
-        """Returns the report of a table that cannot be compared, after waiting for pending changes."""
+        """Returns the report of a table that cannot be compared, even after pending changes; None if it can be."""
         misfits = self.target.misfits(table)
         if misfits == []:
             return None

@@ -28,7 +28,7 @@ class Matcher:
         self._others = [name for name in table.arrow.names if name not in table.identity]
 
     def conform(self, rows: pa.Table) -> pa.Table:
-        """Returns the columns in the source's order and types."""
+        """Returns the rows with their columns in the source's order and types."""
         return rows.select(self.table.arrow.names).cast(self.table.arrow)
 
     def keys(self, rows: pa.Table) -> pa.Table:
@@ -94,7 +94,10 @@ class Matcher:
     def masks(
         self, one: pa.Table, left: Numbers, other: pa.Table, right: Numbers
     ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-        """Returns each column in which some pairs differ, with a mask of those pairs."""
+        """Yields each column in which some pairs of rows differ, with a mask of these pairs.
+
+        A pair has a row of `one` and a row of `other`, with the indexes that `left` and `right` have at one place.
+        """
         for name in self._others:
             mask = self._differs(self.table.column(name), one.column(name).take(left), other.column(name).take(right))
             if pc.any(mask).as_py():

@@ -74,7 +74,7 @@ class MergedSource:
         return [self.groups[name].table for name in sorted(self.groups)]
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the table's structure, after reading which members the table has now."""
+        """Returns the table's structure, after reading which members it has now; None if there is no such table."""
         self.groups = self._read()
         group = self.groups.get(name)
         return None if group is None else group.table
@@ -99,12 +99,12 @@ class MergedSource:
             raise Halted("structure-changed", what, where=Where(table=str(table.name)), todo="Run the command again")
 
     def size(self, table: Table) -> EstimatedSize:
-        """Returns the size of all members together."""
+        """Returns the number of rows of all members together, and the row size of the member with the largest rows."""
         sizes = [member.size() for member in self._members(table)]
         return EstimatedSize(sum(one.rows for one in sizes), max(one.row_bytes for one in sizes))
 
     def highest(self, table: Table) -> Key | None:
-        """Returns the highest key of all members."""
+        """Returns the highest key of all members; None if they have no rows."""
         group = self._group(table)
         found = [(number, key) for number, member in enumerate(group.members) if (key := member.highest()) is not None]
         if not found:

@@ -19,7 +19,7 @@ class DifferenceKind(StrEnum):
     UNSETTLED = "unsettled"
     """A row that was not equal when it was last read; a change of the row may have been pending."""
     WAITING = "waiting"
-    """A row that is not equal while its table waits for a schema change, is halted, or its task does not run.
+    """A row that is not equal while its table waits for a schema change or is halted, or while its task does not run.
 
     The waiting changes may make the row equal. The comparison does not read which rows they concern.
     """

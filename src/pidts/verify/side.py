@@ -104,7 +104,7 @@ class Member(Protocol):
         """Returns the estimated size of the table."""
 
     def highest(self) -> Key | None:
-        """Returns the key of the row that comes last now."""
+        """Returns the key of the row that comes last now; None if there is no row."""
 
     def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
         """Yields adjacent parts that cover a span, of about `rows` rows each. The span has an `upto`."""
@@ -145,7 +145,7 @@ class SourceSide(KeyedSource, Protocol):
         """Returns all tables that are to be compared."""
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the table's present structure."""
+        """Returns the table's present structure; None if there is no such table."""
 
     def signature(self, table: Table) -> str:
         """Returns a text that changes if the structure or the members of the table change."""
@@ -154,7 +154,7 @@ class SourceSide(KeyedSource, Protocol):
         """Returns the estimated size of the table."""
 
     def highest(self, table: Table) -> Key | None:
-        """Returns the key of the row that comes last now."""
+        """Returns the key of the row that comes last now; None if there is no row."""
 
     def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
         """Yields adjacent parts that cover a span, which has an `upto`.

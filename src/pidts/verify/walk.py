@@ -31,7 +31,7 @@ _MANY_DOUBTFUL = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The callbacks of the walk."""
+    """The callbacks of a `Walk`."""
 
     settle: Callable[[pa.Table, int], TableReport]
     """A function that settles doubtful keys, a given number at a time. It returns the numbers to add to the report."""

@@ -55,7 +55,7 @@ class OpenTable:
         self.base, self._on_unreal = base, on_unreal
         self.written: list[Written] = []
         self.removed: dict[str, list[np.ndarray]] = {}
-        """The numbers of the rows that the transaction has removed, by their committed file."""
+        """The numbers of the rows that the transaction has removed, keyed by the path of their committed file."""
         self.dropped: set[str] = set()
         """The committed files whose rows are all removed, or are in `written` now."""
         self._dead: Positions = {}
@@ -203,7 +203,7 @@ class OpenTable:
                 yield _decoded(table, read(names, places[start : start + ROW_GROUP]))
 
     def read_stored(self, names: list[str], keys: pa.Table | None = None) -> pa.Table:
-        """Returns columns of all rows, or of the rows with these keys, in the form of the files."""
+        """Returns the columns `names` of all rows, or of the rows with these keys, in the form of the files."""
         parts = [read(names, places) for read, _, places in self._sides(names[:1], keys) if len(places)]
         empty = pa.schema([self.base.fields[name][1] for name in names]).empty_table()
         return pa.concat_tables([empty, *parts])
@@ -292,7 +292,10 @@ class OpenTable:
     def _found(
         self, keys: pa.Table, files: Mapping[str, ManifestEntry] | None = None
     ) -> Iterator[tuple[Written | str, np.ndarray]]:
-        """Yields the numbers of rows with these keys. If `files` are given, only these committed files are searched."""
+        """Yields files and written parts, each with the numbers of its rows that have one of these keys.
+
+        If `files` are given, only these committed files are searched.
+        """
         if not keys.num_rows:
             return
         first = keys.column_names[0]

@@ -69,12 +69,12 @@ SMALL_FILES = 16
 """If there are this many small data files, the smallest are rewritten as one."""
 SMALL_BYTES = 16 << 20
 _LOADED_SMALL_FILES, _LOADED_SMALL_BYTES = 64, 2 << 20
-"""The same limits while rows are loaded: most files of a copy are not merged before the copy has ended."""
+"""These replace SMALL_FILES and SMALL_BYTES while rows are loaded: most files of a copy are merged after the copy."""
 MERGED_BYTES = 64 << 20
-"""The most bytes of small files that one transaction rewrites, because other transactions wait meanwhile."""
+"""The largest number of bytes of small files that one transaction rewrites: other transactions wait meanwhile."""
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
-"""A data file with more removed rows than this is rewritten."""
+"""A data file is rewritten if more than this share of its rows are removed."""
 _CODEC = "deflate"
 _LIST = "snap.avro"
 """The end of the names of our manifest lists; no other program uses it."""

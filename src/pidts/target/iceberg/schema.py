@@ -85,7 +85,7 @@ class IcebergSchema:
         self._catalog, self._read = catalog, read
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the structure that is stored in the table."""
+        """Returns the structure that is stored in the table; None if there is no table."""
         found = self._read(name)
         return found.table if found else None
 
@@ -94,7 +94,7 @@ class IcebergSchema:
         return watched_columns(table, ())
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Compares names, identity, and the types that the columns have in files."""
+        """Returns why rows of this structure do not fit the stored table; None if there is no such table."""
         stored = self.structure(table.name)
         return None if stored is None else misfits(table, stored)
 
@@ -107,7 +107,10 @@ class IcebergSchema:
         return []
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the structure as text. Schema changes are part of the transaction, so this text is not compared."""
+        """Returns the structure as text; None if there is no such table.
+
+        Schema changes are part of the transaction, so this text is not compared.
+        """
         stored = self.structure(name)
         return json.dumps(stored.to_json()) if stored else None
 
@@ -310,9 +313,9 @@ def _alter(
 
 
 def _with_others(new: Table, old: Table, step: Mapping[str, Any]) -> tuple[Table, dict[str, str]]:
-    """Returns the statement's structure with the columns that only the table has: they stay.
+    """Returns the statement's structure with the columns that only the table has, and the old name of each kept column.
 
-    Such columns belong to other tables that are merged into this table.
+    Columns that only the table has belong to other tables that are merged into it.
     """
     kept, known = dict(step["kept"]), set(step["known"])
     others = [column for column in old.columns if column.name not in known]

@@ -1,6 +1,7 @@
 """The catalog of a server, to which the tables of a warehouse are published.
 
-Each kind of server implements `ServerCatalog`. What such a catalog should know of a table is decided here for all.
+Each kind of server implements `ServerCatalog`. For all of them, this module decides what has to be done with a table in
+the catalog.
 """
 
 from __future__ import annotations

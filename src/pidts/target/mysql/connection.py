@@ -165,7 +165,7 @@ class MySqlConnection:
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         """Executes a statement in which `pidts_meta` means the task's meta schema.
 
-        Returns the rows and the number of matches.
+        Returns the rows, and the number of rows that the statement has found or changed.
         """
         done = self.exchange.now(self.exchange.text(self.named(sql), values))
         return list(done.rows), done.count

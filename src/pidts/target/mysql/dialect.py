@@ -89,7 +89,7 @@ def _charset(charset: str | None, collation: str | None, server: TargetServer) -
 
 
 def _strictest(charset: str, server: TargetServer) -> str | None:
-    """Returns a collation that may replace every other collation of the charset.
+    """Returns a collation that may replace every other collation of the charset; None if the server has none.
 
     Values that differ under another collation also differ under this collation, even `a` and `a `.
     """

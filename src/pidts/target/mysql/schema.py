@@ -36,7 +36,10 @@ class MySqlSchema(ServerSchema[MyTable]):
         )
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the text of SHOW CREATE TABLE without the AUTO_INCREMENT counter, which INSERTs change."""
+        """Returns the text of SHOW CREATE TABLE, without the AUTO_INCREMENT counter, which INSERTs change.
+
+        Returns None if there is no such table.
+        """
         try:
             rows = self._connection.shown(f"SHOW CREATE TABLE {qualified(name)}")
         except Refused as error:
@@ -46,7 +49,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         return _COUNTER.sub("", rows[0][1])
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the structure that the text of SHOW CREATE TABLE declares."""
+        """Returns the structure that the text of SHOW CREATE TABLE declares; None if there is no such table."""
         text = self.fingerprint(name)
         if text is None:
             return None

@@ -50,7 +50,7 @@ class MyTable:
     """The unique keys, except those over expressions."""
 
     def column(self, name: str) -> Column | None:
-        """Returns the column; names are compared without case, as the server compares them."""
+        """Returns the column of this name, or None. Names are compared without case, as the server compares them."""
         wanted = name.lower()
         return next((column for column in self.table.columns if column.name.lower() == wanted), None)
 

@@ -131,7 +131,7 @@ class PostgresConnection:
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         """Executes a statement in which `pidts_meta` means the task's meta schema.
 
-        Returns the rows and the number of matches.
+        Returns the rows, and the number of rows that the statement has found or changed.
         """
         answer = self.exchange.now(self.named(sql), values)
         return answer.rows, answer.count

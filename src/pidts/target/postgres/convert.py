@@ -66,7 +66,7 @@ def _chosen(old: Column, new: Column, name: str) -> str | None:
 
 
 def _bits(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion of a BIT column, which is a boolean here if it has one bit."""
+    """Returns the conversion from or to BIT, which is a boolean here if it has one bit; None if there is none."""
     a, b = old.type.kind, new.type.kind
     had, has = old.type.length or 1, new.type.length or 1
     number = f"{name}::integer" if had == 1 else f"{name}::bigint"
@@ -80,7 +80,7 @@ def _bits(old: Column, new: Column, name: str) -> str | None:
 
 
 def _set(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion of a SET. Its value has the labels in the order of the definition."""
+    """Returns the conversion of a SET; None if there is none. Values have the labels in the definition's order."""
     if new.type.kind in _TEXTS:
         return f"array_to_string({name}, ',')::{type_name(new.type)}"
     if new.type.kind is not Kind.SET:

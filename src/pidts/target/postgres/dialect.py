@@ -94,7 +94,7 @@ def is_nullable(table: Table, column: Column) -> bool:
 
 
 def label_check(column: Column, expression: str) -> str | None:
-    """Returns the condition that allows an enum's labels and ''.
+    """Returns the condition that allows an enum's labels and ''; None for other columns.
 
     '' is an enum's index 0, which MySQL stores for an invalid value.
     """
@@ -104,7 +104,7 @@ def label_check(column: Column, expression: str) -> str | None:
 
 
 def default_clause(column: Column) -> tuple[str | None, str | None]:
-    """Returns the default in PostgreSQL's SQL, or a note if it has no equivalent."""
+    """Returns the default in PostgreSQL's SQL, and a note if it has no equivalent; either may be None."""
     parsed = parse_default(column.default)
     if parsed is None:
         return None, None
@@ -149,7 +149,7 @@ def is_left_out(column: Column) -> bool:
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:
-    """Returns the value that MySQL puts into existing rows when a NOT NULL column is added."""
+    """Returns the value that MySQL puts into existing rows when a column is added; None: NULL, or no equivalent."""
     parsed = parse_default(column.default)
     if isinstance(parsed, Now):
         moment = datetime.fromtimestamp(executed_at, UTC).replace(tzinfo=None).isoformat(" ")

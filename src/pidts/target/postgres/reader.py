@@ -334,7 +334,7 @@ def _value(column: Column, found: PgColumn, wire: pa.Array) -> pa.Array:
 
 
 def _address(text: str | None) -> str | None:
-    """Returns an address in the log's form; other texts unchanged."""
+    """Returns an IPv6 address in the form that it has in the log; all other texts are unchanged."""
     if text is None or ":" not in text:
         return text
     try:

@@ -33,17 +33,20 @@ class PostgresSchema(ServerSchema[PgTable]):
         )
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the exact structure as text. It is not used here, since DDL is part of the transaction."""
+        """Returns the exact structure as text; None if there is no such table.
+
+        It is not used on PostgreSQL, since DDL is part of the transaction.
+        """
         shape = self.shape(name)
         return repr(shape) if shape else None
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Returns the reasons why the table does not fit, read from the server's catalog."""
+        """Returns why rows of this structure do not fit the server's table; None if there is no such table."""
         shape = self.shape(table.name)
         return None if shape is None else self.problems(table, shape)
 
     def problems(self, table: Table, shape: PgTable) -> list[str]:
-        """Returns the reasons why the table does not fit this shape, including its generated columns."""
+        """Returns why rows of this structure do not fit a table of this shape, including its generated columns."""
         return [*shape.misfits(table), *self._computed_otherwise(table, shape)]
 
     def computed_otherwise(self, table: Table) -> list[str]:

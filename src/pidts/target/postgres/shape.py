@@ -82,7 +82,7 @@ class PgTable:
     """Unique keys that the server would not check: in a session without triggers, these are the DEFERRABLE keys."""
 
     def column(self, name: str) -> PgColumn | None:
-        """Returns the column of exactly this name."""
+        """Returns the column of exactly this name; None if there is none."""
         return next((column for column in self.columns if column.name == name), None)
 
     def checks_on(self, column: str) -> list[str]:

@@ -261,7 +261,7 @@ class Writer:
 
 
 def _unexpected(table: Table, error: Refused) -> PidtsError | None:
-    """Explains the error of a statement that has not found the rows that it was given."""
+    """Returns the error for a statement that has not found the rows that it was given; None for other errors."""
     if error.sqlstate != UNEXPECTED:
         return None
     return Halted(
@@ -310,7 +310,7 @@ def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
 
 
 def explained(table: Table, rows: pa.Table, error: Refused) -> PidtsError | None:
-    """Returns the error with the refused value, if the server does not name it."""
+    """Returns an error that names the refused value, if the server's error does not; otherwise None."""
     return nul_in_text(table, rows) if error.sqlstate in _NUL_STATES else None
 
 

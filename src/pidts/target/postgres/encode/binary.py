@@ -33,7 +33,7 @@ _FAMILY = {Kind.INET4: (socket.AF_INET, 2, 4), Kind.INET6: (socket.AF_INET6, 3, 
 
 
 def wire(form: Form, data: pa.Array) -> Wire | None:
-    """Returns the values of a column in the form of the target's type."""
+    """Returns the values of a column in the form of the target's type; None if this module cannot write them."""
     kind, base = form.column.type.kind, form.target.base
     if form.element.layout is not None and form.element.sql == base:
         return _native(form.element, data)
@@ -137,7 +137,7 @@ def _long_digits(data: pa.Array, width: int, zeros: str) -> tuple[Fixed, Fixed]:
 
 
 def _bits(form: Form, data: pa.Array) -> Fixed | None:
-    """Returns a boolean for one bit; several bits are written from the left."""
+    """Returns a boolean for one bit, or several bits from the left; None if the target has another number of bits."""
     plain, count = held(data), form.column.type.length or 1
     if form.target.base == "boolean":
         return (plain != 0).astype(np.uint8) if count == 1 else None

@@ -124,7 +124,10 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
 
 
 def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
-    """Returns the row and column because of which PostgreSQL refuses a batch with "invalid byte sequence: 0x00"."""
+    """Returns an error that names the row and the column with a NUL character; None if no text has one.
+
+    The server only says "invalid byte sequence: 0x00".
+    """
     for name in rows.column_names:
         column = table.column(name)
         values = combined(rows[name])
