@@ -41,7 +41,7 @@ class TransactionRange:
     oldest: int = 0
     """The earliest timestamp in the log that was read; 0 if there is none."""
     has_more: bool = False
-    """Whether the range ends because of its limits, and the log continues after it."""
+    """Whether the range ends because the task's next entry would exceed the limit of bytes or of rows."""
 
 
 def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> TransactionRange:

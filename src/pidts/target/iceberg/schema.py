@@ -175,9 +175,10 @@ def truncations(statements: Iterable[str]) -> Iterator[tuple[TableName, int]]:
 def run_statement(
     sql: str, files: str, catalog: Catalog, opened: Callable[[TableName], OpenTable], settle: Callable[[], None]
 ) -> None:
-    """Executes one statement in the open transaction.
+    """Executes one statement, which is JSON, in the open transaction.
 
-    `settle`: writes the transaction's changes so far as snapshots.
+    `files` is the folder in which new tables get their folders. `opened` opens a table for writing. `settle` writes the
+    transaction's changes so far as snapshots.
     """
     step = json.loads(sql)
     settle()

@@ -50,7 +50,7 @@ class Reader:
         only: Mapping[str, str] | None,
         by_key: bool = False,
     ) -> pa.Table:
-        """Reads the rows with these identities, or the next rows after an identity.
+        """Reads the rows with the identities `keys`, or up to `limit` rows after the identity `after`.
 
         `only` has values that columns of the rows must have.
 

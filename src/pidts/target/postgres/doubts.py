@@ -24,7 +24,7 @@ _ASCII = "\\u0001-\\u007f"
 def doubts(
     statement: AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
 ) -> Iterator[tuple[str, Halted]]:
-    """Yields a condition on rows, and the error if a row meets it; columns have their names before the change."""
+    """Yields conditions, each with the error to raise if a row meets it. Columns have their names before the change."""
     for column, digits in shortened(statement, before, after):
         micros = f"extract(microseconds FROM {identifier(column)})::bigint"
         yield f"{micros} % {10 ** (6 - digits)} <> 0", refuse_shortened(column, before)
@@ -45,8 +45,8 @@ def doubts(
 def _kept_characters(old: Column, new: Column) -> str | None:
     """Returns the new charset's characters as a regular expression's class.
 
-    It returns None if the column cannot have other characters. Without strict mode the source silently replaces every
-    other character with a question mark.
+    It returns None if the column cannot have other characters. Such a character would be a doubt: without strict mode,
+    the source silently replaces it with a question mark.
     """
     had, has = old.type.charset, new.type.charset
     if had is None or has is None or had == has or has in _EVERYTHING or old.type.labels or new.type.labels:

@@ -69,7 +69,7 @@ RemadeColumn = GeneratedColumn | DeclaredType
 
 
 def is_needed(session: MySqlSession, wanted: RemadeColumn) -> bool:
-    """Whether the target's column is still a plain column."""
+    """Whether the target's column is not yet generated, or does not yet have the declared type."""
     row = _column(session, wanted)
     if isinstance(wanted, GeneratedColumn):
         return not row["generation_expression"]
@@ -79,7 +79,7 @@ def is_needed(session: MySqlSession, wanted: RemadeColumn) -> bool:
 
 
 def can_be(session: MySqlSession, wanted: RemadeColumn) -> bool:
-    """Whether the target's column has the type of the source's column, apart from the part that this module adds."""
+    """Whether the server has generated columns; or whether the column's type lacks only what this module adds to it."""
     row = _column(session, wanted)
     if isinstance(wanted, GeneratedColumn):
         return session.server.has_generated

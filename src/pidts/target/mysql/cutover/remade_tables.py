@@ -62,7 +62,7 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
     """Whether the target's table may get the key or the partitions.
 
-    Not if the table already has a unique key of this name, or partitions: they are kept.
+    Not if the table already has a unique key of this name, or partitions: they are kept. TiDB gets no such keys.
 
     Nor if the source's clause names a directory or tablespace, which exists only on the source's machine.
     """
