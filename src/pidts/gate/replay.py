@@ -113,7 +113,7 @@ class Lineage:
     whole: frozenset[TableName] = frozenset()
     """The present tables whose rows all follow from the records that were read."""
     first: Mapping[TableName, int] = field(default_factory=dict)
-    """The id of the record with which each of these tables begins."""
+    """For each table in `whole`, the id of the record with which it begins."""
 
     @classmethod
     def of(cls, tables: Iterable[Table]) -> Lineage:

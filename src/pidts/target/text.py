@@ -12,7 +12,7 @@ from pidts.model import calendar
 
 
 def combined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Returns a column as one array without chunks, as functions need it that read its buffers."""
+    """Returns a column as one array: functions that read its buffers cannot read chunks."""
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
             return column.chunk(0)

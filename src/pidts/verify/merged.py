@@ -251,7 +251,7 @@ class MergedCatchUp:
         return {number: behind for number, behind in found.items() if behind is not None}
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
-        """Whether the logs of all members are known to have no change of their tables between these places."""
+        """Whether the logs from `after` to `upto` are known to have no change of any member."""
         group = self._groups()[table]
         between = dict(zip(map(id, group.catch_ups), zip(after, upto, strict=True), strict=True))
         return all(member.catch_up.untouched(member.name, *between[id(member.catch_up)]) for member in group.members)

@@ -96,7 +96,10 @@ def settle(
     page: int,
     pause: Callable[[float], bool],
 ) -> Settled:
-    """Compares these keys, `page` at a time, until no key is doubtful. `pause` returns true if the work has to end."""
+    """Compares the rows of these keys in rounds, `page` keys at a time, until none is doubtful or the rounds are over.
+
+    `pause` waits for some seconds between two rounds, and returns true if the work has to end.
+    """
     table = matcher.table
     watches = [_Watch() for _ in range(len(keys))]
     final: dict[int, Found] = {}

@@ -78,7 +78,7 @@ class SourceCatchUp(Protocol):
         """Waits until the target has all of a table's log up to `lsn`. Returns None if the target has it."""
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
-        """Whether the log between two places is known to have no change of the table."""
+        """Whether the log from `after` to `upto` is known to have no change of the table."""
 
 
 class Member(Protocol):
@@ -227,4 +227,4 @@ class CatchUp(Protocol):
         """Waits until the target has a table's log up to `mark`. Returns the members whose log it lacks."""
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
-        """Whether the logs between these places are known to have no change of the table."""
+        """Whether the logs from `after` to `upto` are known to have no change of the table."""

@@ -124,7 +124,7 @@ class MySqlCheckpoints(CheckpointRecord):
         return found
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Queues two statements: the second fails if the first has not found the row."""
+        """Queues two statements: the second fails if the first has not found the row with the values of `left`."""
         if self._connection.server.tidb:  # it computes subqueries first, also the one that fails
             return False
         exchange = self._connection.exchange

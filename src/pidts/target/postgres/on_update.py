@@ -35,12 +35,12 @@ _MARK = "Made by PiDTS: ON UPDATE CURRENT_TIMESTAMP of column "
 
 
 def function_name(table: TableName, column: str) -> str:
-    """Returns the name of the function, in the table's schema; it may be too long for PostgreSQL."""
+    """Returns the name of the function that a column's triggers call, in the table's schema. It may be too long."""
     return f"{table.name}_{column}_on_update"
 
 
 def fits(wanted: OnUpdate) -> bool:
-    """Whether PostgreSQL accepts the name of the function."""
+    """Whether the name of the function is short enough for PostgreSQL."""
     return len(function_name(wanted.table, wanted.name).encode()) <= MAX_NAME
 
 
