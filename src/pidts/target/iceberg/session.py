@@ -75,7 +75,7 @@ class IcebergSession(CatalogConnection):
         return False
 
     def refuses_known_keys(self, table: Table) -> bool:  # noqa: ARG002 - the same for all tables
-        """Returns False: the server has no keys that could refuse a row."""
+        """Returns False: a warehouse has no keys that could refuse a row."""
         return False
 
     def load(self, table: Table, rows: pa.Table) -> bool:
@@ -162,7 +162,7 @@ class IcebergSession(CatalogConnection):
         return self._open.get(name) or self._loading.get(name) or self._readable(name)
 
     def _with_columns(self, table: Table) -> OpenTable:
-        """Opens a table for reading some of its columns."""
+        """Returns the target's table for reading. Raises if it lacks a column of `table`."""
         found = self._known(table.name)
         have = {column.name for column in found.base.table.columns}
         if missing := [column.name for column in table.columns if column.name not in have]:
@@ -201,7 +201,7 @@ class IcebergSession(CatalogConnection):
     def _settle(self) -> None:
         """Writes the transaction's changes so far as snapshots.
 
-        The catalog names the snapshots when the transaction commits.
+        Readers find the snapshots in the catalog after the transaction has committed.
         """
         if self._loading:
             self.own_database()

@@ -124,7 +124,10 @@ class MySqlCheckpoints(CheckpointRecord):
         return found
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Queues two statements: the second fails if the first has not found the row with the values of `left`."""
+        """Queues two statements: the second fails if the first has not found the row with the values of `left`.
+
+        Returns False, and queues nothing, on TiDB: the caller then locks, reads and saves the row.
+        """
         if self._connection.server.tidb:  # it computes subqueries first, also the one that fails
             return False
         exchange = self._connection.exchange

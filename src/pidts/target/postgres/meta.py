@@ -124,7 +124,7 @@ class PostgresCheckpoints(CheckpointRecord):
             return self._claim(task, source, workers, start)
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Queues a statement that fails if the row is no longer as `left` says."""
+        """Queues a statement that fails if the row is no longer as `left` says, so the row need not be locked first."""
         self._connection.exchange.later(
             self._connection.named(_ADVANCE),
             self._advancing(left, new),
