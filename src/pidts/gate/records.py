@@ -22,7 +22,7 @@ _PIECE_BYTES = 4 << 20
 """The number of bytes of Arrow data that are turned into JSON at once."""
 _LSN = f"S{Lsn.SIZE}"
 _PLACE = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
-"""The type of an Lsn's bytes."""
+"""The parts of an Lsn's bytes, as a type of numpy."""
 _FIRST_MOMENT = 1_000_000
 """The first microsecond that a TIMESTAMP of the datacenter can hold."""
 _FIELDS = ("lsn", "dbname", "tablename", "create_time", "optype", "data")

@@ -65,7 +65,7 @@ class Rows:
 class SharedRecords:
     """The records that are the same on all kinds of servers.
 
-    Each kind's `meta` adds checkpoints, tombstones, moves, locks.
+    Each kind's `meta` adds checkpoints, tombstones, moved keys, and a lock for schema changes.
     """
 
     def __init__(self, run: Run, insert: Insert | None = None, behind: Behind | None = None) -> None:
@@ -163,7 +163,7 @@ class NoteRecord:
         return str(rows[0][0]) if rows else ""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
-        """Writes one row for each table."""
+        """Inserts or overwrites the note of this name."""
         self._rows.put(task, record_text(key), name.schema, name.name, told=text)
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
@@ -188,7 +188,7 @@ class SafeRangeRecord:
         return Lsn.parse(rows[0][0]) if rows else None
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """Writes one row for each task."""
+        """Inserts or overwrites the end of the safe range; None removes it."""
         if lsn is None:
             self._rows.remove(task, source)
         else:

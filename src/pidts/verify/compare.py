@@ -237,7 +237,7 @@ class _Comparison:
 
 
 def _shard(owner: int, labels: Sequence[str]) -> str | None:
-    """Returns the label of the shard with this number: None if none exists, empty if it is unknown or the only one."""
+    """Returns a shard's label by its number; None if there is no such shard, empty if it is unknown or the only one."""
     if owner == NOBODY:
         return None
     return labels[owner] if owner >= 0 and len(labels) > 1 else ""

@@ -90,11 +90,11 @@ class Member(Protocol):
 
     @property
     def label(self) -> str:
-        """Returns a unique name for people."""
+        """Returns the unique name that messages give the member."""
 
     @property
     def catch_up(self) -> SourceCatchUp:
-        """Returns the catch-up with the member's source. All tables of one source share one catch-up."""
+        """Returns what waits for the log of the member's source. All tables of one source share this object."""
 
     @property
     def extracted(self) -> Mapping[str, str]:
@@ -126,7 +126,7 @@ class Member(Protocol):
 
 
 class KeyedSource(Protocol):
-    """The sources, asked for the rows of certain keys."""
+    """The sources, from which the rows of certain keys are read."""
 
     def members(self, table: Table) -> Sequence[str]:
         """Returns the name of each member, for people."""
@@ -179,7 +179,7 @@ class SourceSide(KeyedSource, Protocol):
 
 
 class KeyedTarget(Protocol):
-    """The target, asked for the rows of certain keys. The rows have the source's types."""
+    """The target, from which the rows of certain keys are read, in the source's types."""
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns the rows with these keys, in any order."""

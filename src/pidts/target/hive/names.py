@@ -30,7 +30,7 @@ def hive_name(name: TableName) -> tuple[str, str]:
 
 
 def change_table_name(name: TableName) -> tuple[str, str]:
-    """Returns the database and the name of the table of a table's changes."""
+    """Returns the database and the name of a table's change table."""
     database, own = hive_name(name)
     return database, f"{own}_changes"
 

@@ -101,7 +101,7 @@ class CatalogConnection:
             )
 
     def clock(self) -> float:
-        """Returns this machine's clock, since there is no server."""
+        """Returns the time by this machine's clock, since there is no server."""
         return time.time()
 
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse

@@ -78,7 +78,7 @@ class Snapshot:
         }
 
     def some(self, names: list[str]) -> dict[int, pa.Field]:
-        """Returns the fields of these columns by their ids."""
+        """Returns the fields of these columns, keyed by their ids."""
         return dict(self.fields[name] for name in names)
 
     @cached_property

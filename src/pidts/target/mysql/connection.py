@@ -104,7 +104,7 @@ class MySqlConnection:
         return self.exchange.trips
 
     def clock(self) -> float:
-        """Returns the server's clock, to the microsecond."""
+        """Returns the time by the server's clock, to the microsecond."""
         return float(self.rows("SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
 
     def begin(self, origin: str = "") -> None:

@@ -27,7 +27,7 @@ FewLiterals: TypeAlias = Callable[[pa.Array], list[bytes]]
 
 
 def few_literals(column: Column) -> FewLiterals:
-    """Returns the function for a column, which does not depend on the values."""
+    """Returns the function that writes a column's values as literals; it is the same for all values."""
     kind = column.type.kind
     if column.type.is_integer or kind is Kind.BIT:
         return _numbers

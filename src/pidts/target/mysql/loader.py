@@ -116,7 +116,7 @@ class Loader:
     def _judge(self, plan: Plan, sent: int, added: int) -> None:
         """Raises `_There` if rows were skipped as duplicates, else `Halted`.
 
-        MySQL 5.6 skips without a warning.
+        MySQL 5.6 skips without a warning: if there are no warnings at all, the rows count as duplicates.
         """
         said = self._warnings()
         others = [(number, text) for number, text in said if number not in DUPLICATE]

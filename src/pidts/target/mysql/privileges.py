@@ -14,7 +14,7 @@ _ON_SCHEMAS = (*_ON_META, "ALTER", "DROP")
 
 
 def needed(schemas: Iterable[str], meta_schema: str, *, is_zone: bool) -> Iterator[Privilege]:
-    """Yields the privileges to write to these schemas' tables and to change their structure.
+    """Yields the privileges that are needed to write to these schemas' tables and to change their structure.
 
     Between zones, a DROP TABLE also drops a table of the meta schema, by which the log shows the zone.
     """

@@ -275,7 +275,7 @@ def parts(rows: pa.Table) -> list[pa.Table]:
 
 
 def invalid_labels(plan: Plan, rows: pa.Table) -> pa.Array | None:
-    """Returns a mask of the rows in which an enum has MySQL's index 0: '' without such a label. None: no rows."""
+    """Returns a mask of the rows in which an enum has MySQL's index 0: '' although no label is ''. None: no rows."""
     mask = None
     for column in plan.written:
         if column.type.kind is not Kind.ENUM or "" in column.type.labels:

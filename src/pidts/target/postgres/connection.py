@@ -80,7 +80,7 @@ class PostgresConnection:
         return self.exchange.trips
 
     def clock(self) -> float:
-        """Returns the server's clock, to the microsecond."""
+        """Returns the time by the server's clock, to the microsecond."""
         return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8")[0][0])
 
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log

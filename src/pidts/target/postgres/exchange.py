@@ -5,7 +5,7 @@ is needed (`now`), in one libpq pipeline. The server executes them in order and 
 statement is executed, not even a COMMIT. So a transaction of any number of small writes costs two round trips: BEGIN
 with the lock of the checkpoint, then all writes with COMMIT.
 
-The call that sends raises the errors; an error names the table of the statement that failed.
+The call that sends statements raises their errors; an error names the table of the statement that failed.
 """
 
 from __future__ import annotations

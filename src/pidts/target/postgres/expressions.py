@@ -155,7 +155,7 @@ def key_parts(table: Table, parts: Sequence[str], *, unique: bool) -> tuple[str,
 
 
 def _key_part(table: Table, node: Node, *, unique: bool) -> tuple[str, int]:
-    """Returns one part, and the largest number of bytes of its text."""
+    """Returns the SQL of one part of a key, and the largest number of bytes of its text."""
     if not unique and isinstance(node, FunctionCall) and node.name in _FOLDS and len(node.args) == 1:
         sql, most = _letters(table, node.args[0], None)
         return f"{_FOLDS[node.name]}({sql})", most * _BYTES_A_CHARACTER

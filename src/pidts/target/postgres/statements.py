@@ -104,7 +104,7 @@ class Statements:
         return bool(self.table.identity and self.settable) and all(map(_is_exact, written))
 
     def expecting_none(self) -> str:
-        """Returns the statement that fails if a row has one of these keys. Its parameters are the keys and 0."""
+        """Returns the statement that fails if a row has one of these keys. Its parameters are the keys, and 0 rows."""
         return _counted(self.delete, len(self.table.identity))
 
     def remove(self) -> str:

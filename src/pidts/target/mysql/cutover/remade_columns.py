@@ -79,7 +79,11 @@ def is_needed(session: MySqlSession, wanted: RemadeColumn) -> bool:
 
 
 def can_be(session: MySqlSession, wanted: RemadeColumn) -> bool:
-    """Whether the server has generated columns; or whether the column's type lacks only what this module adds to it."""
+    """Whether the column can be changed.
+
+    A generated column needs a server that has such columns. For a declared type, the type of the target's column may
+    lack only the part that this module adds.
+    """
     row = _column(session, wanted)
     if isinstance(wanted, GeneratedColumn):
         return session.server.has_generated
