@@ -25,7 +25,7 @@ class Range:
     after: KeyValues | None
     upto: KeyValues | None
     is_last: bool
-    """Whether this range ends at the requested end."""
+    """Whether this is the last range up to the end that the caller of `ranges` has given."""
 
 
 def highest(connection: Session, table: Table) -> KeyValues | None:

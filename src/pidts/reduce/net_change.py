@@ -25,7 +25,7 @@ class Counts:
     removed: int = 0
     """The number of keys that only the target has, as a repair has found."""
     by_table: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """The total of each target table, if it was counted."""
+    """The number of changes of each target table, if they were counted by table."""
 
     @property
     def total(self) -> int:
@@ -51,12 +51,11 @@ class Expected:
     """The rows that a target has to have before a `NetChange` is written, as the source had them."""
 
     removed: pa.Table
-    """All columns of rows that `deletes` names."""
+    """The rows whose keys are in `deletes`, with all columns."""
     changed: pa.Table
-    """All columns of rows that `upserts` changes and `deletes` does not remove, in the order of `upserts`."""
+    """The rows that `upserts` changes and `deletes` does not remove, with all columns, in the order of `upserts`."""
     is_changed: pa.BooleanArray
-    """For each row of `upserts` whether it is in `changed`. All other rows are new, or are removed and written again.
-    """
+    """For each row of `upserts`, whether `changed` has it. All other rows are new, or are removed and written again."""
     absent: pa.Table
     """The keys in `deletes` at which the target must not have a row before, since the source had none."""
 

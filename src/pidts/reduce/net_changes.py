@@ -181,8 +181,8 @@ def _keyed(
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
-    # If a key was inserted and deleted in the batch, the target has no row of it, or the row of another table or
-    # program.
+    # If a key was inserted and deleted in the batch, the target has no row with this key, or the row of another table
+    # or program, which must stay.
     if owner is not None or inserting:
         removed = pc.and_(removed, nets.column("start").is_valid())
     if watched and ahead:
@@ -290,7 +290,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
     def images(side: str, orders: Iterable[int]) -> pa.Table:
         places, whole = [(order >> 1) % size for order in orders], batch.rows.column(side)
         first = places[0] if places else 0
-        is_slice = places == list(range(first, first + len(places)))  # as of inserted rows
+        is_slice = places == list(range(first, first + len(places)))  # for example, of inserted rows
         taken = whole.slice(first, len(places)) if is_slice else whole.take(pa.array(places, pa.int64()))
         return pa.Table.from_arrays(taken.flatten(), schema=table.arrow)
 
@@ -381,7 +381,7 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
 
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
-    """Returns one result for each key over all merged tables; `starts` counts the tables that had the row at first."""
+    """Returns one result for each key over all merged tables; `starts` counts the tables that had the row before."""
     whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
     names = [*by, "last", "kept", "start", "logged", "starts"]
     if "came" in nets.column_names:

@@ -24,7 +24,7 @@ from pidts.schema.parse.key_clause import PRIMARY
 _A = TypeVar("_A")
 
 _DIVISIBLE = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, *LOB_BYTES})
-"""The types whose columns may be in a key with only a prefix."""
+"""The types of columns of which a key may contain only a prefix."""
 _IN_PARTS = _DIVISIBLE | {Kind.GEOMETRY}
 _LABELED = frozenset({Kind.ENUM, Kind.SET})
 _FIXED = {
@@ -327,7 +327,7 @@ def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
 
 
 def _replaces(one: Key, other: Key, dialect: Dialect) -> bool:
-    """Whether one of two keys was made for a foreign key, and the other key begins with the columns of the first one.
+    """Whether one of two keys was made for a foreign key and is not needed: the other key begins with its columns.
 
     MariaDB and MySQL before 8.0 accept a fulltext key as the other key.
     """

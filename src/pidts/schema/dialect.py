@@ -67,7 +67,7 @@ class Dialect:
         return cls(mariadb=mariadb, version=(major, minor, patch), explicit_timestamp=explicit)
 
     def under(self, sql_mode: int | None, time_zone: str = "", *, utf8_literals: bool = False) -> Dialect:
-        """Returns the same server in a QUERY event's session: with its `sql_mode` bits, time zone and charset.
+        """Returns the dialect of this server in a QUERY event's session: with its `sql_mode` bits, time zone, charset.
 
         A value that is None or empty changes nothing. `SYSTEM` means the server's own time zone.
         """
@@ -86,7 +86,7 @@ class Dialect:
         )
 
     def of_session(self, logged: LoggedStatement) -> Dialect:
-        """Returns the same server in the session of a statement."""
+        """Returns the dialect of this server in the session in which the statement ran."""
         return self.under(logged.sql_mode, logged.time_zone, utf8_literals=logged.utf8_literals)
 
     def collation_of(self, charset: str) -> str:

@@ -14,7 +14,8 @@ For a column's new definition (MODIFY, CHANGE), the kind depends on the structur
 kind in this list that applies: for example, a column that is renamed and made smaller has only the kind for smaller
 columns.
 
-1. A change of its values: `precision decrease`, `value range decrease`, or else `modify column`.
+1. A change of the values that the column may have: `precision decrease`, `value range decrease`, or else `modify
+   column`.
 2. The definition leaves out AUTO_INCREMENT (`remove auto increment`), the column's PRIMARY KEY (`drop primary key`) or
    its UNIQUE (`drop unique key`). The server keeps these keys, but DM looks only at the text, and this module does the
    same: `MODIFY id bigint` of a primary key's column is a `drop primary key`.

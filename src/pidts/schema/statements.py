@@ -11,7 +11,7 @@ from pidts.schema.actions import Action, PartitionRows, RenameTo
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """Creates a table. `structure` may be open; `pidts.schema.apply` then fills in what the table inherits."""
+    """Creates a table. `structure` may be open; the function `pidts.schema.apply` fills in what it inherits."""
 
     table: TableName
     structure: Table

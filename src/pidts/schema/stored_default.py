@@ -30,7 +30,7 @@ _DIGITS = Context(prec=80)
 """More digits than any DECIMAL has."""
 _LONGEST_NUMBER = 8
 _MOST_PLAIN_DIGITS = 15
-"""Servers write a number with more digits before the point, or with more zeros after it, with an exponent."""
+"""If a number has more digits before the point, or more zeros after it, servers write it with an exponent."""
 _LEAST_PLAIN = -5
 _SAME_JSON = ("{}", "[]")
 

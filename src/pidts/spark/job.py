@@ -1,6 +1,6 @@
 """Runs a large batch as one Spark job.
 
-- An *ordinary* batch: its slices are decoded in parallel, and blobs are shuffled to their workers and applied.
+- An *ordinary* batch: its slices are decoded in parallel; the changes are shuffled as blobs to workers and applied.
 - A *long* batch, which would not fit into memory: each worker's Spark task decodes the log for itself and applies it
   part by part. Nothing is shuffled, so the batch takes no space in the JVM and on its disk.
 

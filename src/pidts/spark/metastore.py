@@ -111,7 +111,7 @@ class Metastore:
             made.setValues(self._list([value]))
             made.setSd(self._stored(table.columns, location))
             made.setParameters(self._map({}))
-            self._client.add_partitions(self._list([made]), True, False)  # noqa: FBT003 - if there is none; no answer
+            self._client.add_partitions(self._list([made]), True, False)  # noqa: FBT003 - ifNotExists, needResults
             names = self._list([f"{key}={value}"])
             (found,) = _each(self._client.getPartitionsByNames(table.database, table.name, names))
             if _columns(found.getSd()) != list(table.columns):
@@ -132,7 +132,7 @@ class Metastore:
             names = self._list([f"{key}={value}"])
             if _each(self._client.getPartitionsByNames(table.database, table.name, names)):
                 values = self._list([value])
-                self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - as Java has it
+                self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - deleteData
 
     def drop(self, table: MetastoreTable) -> None:
         """Removes a table, if its state is still that of `table`. Its files stay.
@@ -151,7 +151,7 @@ class Metastore:
         name = _aside(location)
         with _mapped(f"{database}.{name}"):
             if self._client.tableExists(database, name):
-                self._client.dropTable(database, name, False, True)  # noqa: FBT003 - as Java has them
+                self._client.dropTable(database, name, False, True)  # noqa: FBT003 - deleteData, ignoreUnknownTab
 
     def _alter(self, before: MetastoreTable, new: Any) -> None:
         how = {"CASCADE": "true"}

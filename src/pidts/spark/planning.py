@@ -35,8 +35,8 @@ class Planner:
         self._stamp: tuple[tuple[int, int], int] = (_NEVER, _NEVER), _NEVER
         self._planned = 0.0
         self._read: tuple[Lsn, list[LogEntry], Signature] | None = None
-        """A place, the first entries after this place as the last plan has read them, and the relay's last cut before
-        this reading.
+        """A place, the first entries after this place as the last plan has read them, and the last time before this
+        reading at which the relay was cut back.
         """
 
     def next(self, state: PlanState) -> PlanState | None:

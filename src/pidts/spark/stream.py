@@ -239,7 +239,7 @@ class TaskStream:
         return self._jobs + self._copying.jobs
 
     def start(self) -> None:
-        """Starts with the first batch."""
+        """Starts the thread that plans and carries out the batches."""
         options = SliceOptions(self._context.relay, self._context.source.source_id, self._meaning, self._note)
         options.save(self._slices)
         threading.Thread(target=copy_context().run, args=(self._work,), daemon=True).start()
@@ -426,7 +426,7 @@ class TaskStream:
         return True
 
     def _take_structures(self) -> None:
-        """Takes over the structures that schema changes have made."""
+        """Puts the structures after schema changes that are done into the context, which the next batches use."""
         context = self._ddl.collect(self._context)
         if context is not self._context:
             self._context = context

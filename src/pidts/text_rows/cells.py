@@ -36,7 +36,7 @@ class Arrived(Protocol):
 
     @property
     def here(self) -> memoryview:
-        """Returns these bytes."""
+        """Returns the bytes that have arrived and were not used yet."""
 
     def skip(self, size: int) -> None:
         """Drops this many bytes."""

@@ -26,7 +26,7 @@ _LOWEST = -_HIGHEST - 1
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _BAD = -(1 << 40)
-"""Smaller than any part of a date or a time."""
+"""Stands for an invalid part of a date or a time: it is smaller than any valid part."""
 
 
 @jit

@@ -47,7 +47,7 @@ EXACT = INTEGERS | {Family.DECIMAL}
 NUMBERS = EXACT | {Family.DOUBLE}
 
 Rows = Mapping[str, pa.Array]
-"""The columns that the expression uses, by their declared names."""
+"""The values of the columns that an expression uses, by the columns' declared names."""
 
 NOW = "\0now"
 """The name under which `Rows` has the times of the changes, as microseconds since 1970. No column can have this

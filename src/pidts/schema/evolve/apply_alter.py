@@ -41,7 +41,7 @@ class _Slot:
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
     """Returns the new structure.
 
-    `inherited` is the database's charset: without it, a table charset that is not set stays so.
+    `inherited` is the database's charset: without it, a table charset that is not set stays unset.
     """
     slots = _columns(table, actions, dialect.time_zone)
     changed = _charset(table, slots, actions, dialect, inherited)
@@ -326,7 +326,7 @@ def _asked(
 ) -> tuple[str | None, str | None]:
     """Returns the new default charset.
 
-    If a statement has both DEFAULT and CONVERT, MariaDB uses DEFAULT, and MySQL uses the last of the clauses.
+    If a statement has both DEFAULT CHARACTER SET and CONVERT, MariaDB uses the former, and MySQL the last clause.
     """
     asked: Sequence[alter.Action] = _of(alter.SetCharset, actions) if dialect.mariadb else ()
     charset, collation = table.charset, table.collation

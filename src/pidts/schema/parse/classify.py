@@ -133,7 +133,7 @@ def _skip_settings(cursor: TokenCursor) -> None:
 
 
 def _skip_analyze(cursor: TokenCursor) -> None:
-    """Skips MariaDB's `ANALYZE FORMAT=JSON`, before a statement that it runs and measures."""
+    """Skips MariaDB's `ANALYZE FORMAT=JSON`, before a statement that MariaDB then runs and measures."""
     if cursor.take("ANALYZE") and cursor.take("FORMAT"):
         cursor.take_sign("=")
         cursor.next()

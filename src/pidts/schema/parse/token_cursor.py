@@ -172,15 +172,15 @@ class TokenCursor:
         return self.sql[start : self._tokens[self._at - 1].end]
 
     def taken(self, start: Token) -> tuple[Token, ...]:
-        """Returns the tokens from this one up to here."""
+        """Returns the tokens from `start` up to the last one that was consumed."""
         return tuple(token for token in self._tokens[: self._at] if token.start >= start.start)
 
     def since(self, start: Token) -> str:
-        """Returns the statement's text from this token up to here."""
+        """Returns the statement's text from `start` up to the last token that was consumed."""
         return self.sql[start.start : self._tokens[self._at - 1].end]
 
     def skip_to_end(self) -> str:
-        """Consumes and returns the rest."""
+        """Consumes the rest of the statement, and returns its text."""
         start = self.peek()
         while not self.at_end():
             self.next()

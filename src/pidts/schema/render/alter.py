@@ -40,7 +40,7 @@ class AlterWriter:
     mariadb: bool = False
 
     def clause(self, action: alter.Action) -> str:
-        """Returns one clause; empty if it does nothing."""
+        """Returns an action as a clause; empty if the action would change nothing."""
         match action:
             case alter.AddColumn() | alter.ModifyColumn() | alter.ChangeColumn():
                 return self._definition(action)
