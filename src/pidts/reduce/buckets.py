@@ -163,7 +163,7 @@ def _of_bytes(values: pa.Array) -> pa.UInt64Array:
 
 
 def _powers(base: int, count: int) -> pa.UInt64Array:
-    """Returns the powers 1, 2, ... of `base` modulo 2^64."""
+    """Returns the powers of `base` with the exponents 1, 2, ..., `count`, modulo 2^64."""
     return pc.cumulative_prod(pa.repeat(_u64(base), count))
 
 

@@ -29,7 +29,7 @@ class ColumnPresence:
 
 
 def column_presence(batch: ChangeBatch) -> ColumnPresence:
-    """Reads the bitmaps of `partial`."""
+    """Returns which columns the images of a batch have, from the bitmaps in its column `partial`."""
     width = len(batch.table.columns)
     op = batch.rows.column("op").to_numpy()
     has_before, has_after = (op == Op.UPDATE) | (op == Op.DELETE), op != Op.DELETE

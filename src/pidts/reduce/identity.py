@@ -91,7 +91,7 @@ class FewKeys:
     types: list[pa.DataType]
 
     def arrays(self, keys: Iterable[tuple[Any, ...]]) -> list[pa.Array]:
-        """Returns some keys as columns."""
+        """Returns these keys as arrays, one for each column of the key."""
         columns = list(zip(*keys, strict=True)) or [()] * len(self.types)
         return [
             pa.array(column, pa.binary()).view(kind) if pa.types.is_string(kind) else pa.array(column, kind)

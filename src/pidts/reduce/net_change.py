@@ -94,7 +94,8 @@ class NetChange:
     already has a value of `upserts`, the value need not be written.
     """
     expected: Expected | None = None
-    """The rows that the target must have before. At the other keys it must have no row. None: any row is overwritten.
+    """The rows that the target must have before this change. At all other keys of the change it must have no row. None:
+    any row is overwritten.
     """
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""

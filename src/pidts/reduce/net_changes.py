@@ -431,7 +431,7 @@ def _watched_changed(
 
 
 def _distinct(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
-    """Returns where values differ; NULL equals NULL."""
+    """Returns a mask that is true where the values of both arrays differ; NULL equals NULL."""
     one_null = pc.xor(pc.is_null(left), pc.is_null(right))
     return pc.or_(one_null, pc.fill_null(pc.not_equal(left, right), fill_value=False))
 

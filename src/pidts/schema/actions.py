@@ -16,7 +16,7 @@ from pidts.schema.computed import Computed
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new column: after another column, first, or last if the clause says nothing about the order."""
+    """Adds a column: after another column, first, or last if the clause says nothing about the order."""
 
     column: Column
     after: str | None = None
@@ -36,7 +36,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class ModifyColumn:
-    """A new definition under the same name: attributes that the clause does not repeat are lost."""
+    """Gives a column a new definition under the same name: attributes that the clause does not repeat are lost."""
 
     column: Column
     after: str | None = None
@@ -46,7 +46,7 @@ class ModifyColumn:
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumn:
-    """A new definition, and perhaps a new name."""
+    """Gives a column a new definition, and perhaps a new name."""
 
     old: str
     column: Column
@@ -57,7 +57,7 @@ class ChangeColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """A new name; the definition stays."""
+    """Gives a column a new name; the definition stays."""
 
     old: str
     new: str
@@ -66,7 +66,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class SetDefault:
-    """A new default; `default` None removes it."""
+    """Gives a column a new default; `default` None removes the default."""
 
     column: str
     default: str | None
@@ -113,7 +113,7 @@ class DropConstraint:
 
 @dataclass(frozen=True, slots=True)
 class RenameKey:
-    """A new name of a key; its columns stay."""
+    """Gives a key a new name; its columns stay."""
 
     old: str
     new: str
@@ -122,7 +122,7 @@ class RenameKey:
 
 @dataclass(frozen=True, slots=True)
 class RenameTo:
-    """A new name of the table."""
+    """Gives the table a new name."""
 
     name: TableName
 
@@ -145,7 +145,7 @@ class ConvertCharset:
 
 @dataclass(frozen=True, slots=True)
 class SetComment:
-    """The table's comment."""
+    """Sets the table's comment."""
 
     text: str
 

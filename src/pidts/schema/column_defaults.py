@@ -59,7 +59,7 @@ def _zero(column: Column) -> pa.Array | None:
 
 
 def _constant(column: Column, value: Text | Bytes | Number) -> pa.Array | None:
-    """Returns the value of a default that has the form of `stored_default`."""
+    """Returns the value of a default, which has the form that `stored_default` returns; None if it is not known."""
     kind, arrow = column.type.kind, column.type.arrow
     if isinstance(value, Bytes):
         if kind is Kind.BIT:

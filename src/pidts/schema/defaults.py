@@ -78,7 +78,7 @@ def _in_parentheses(cursor: TokenCursor) -> str:
 
 
 def parse_now(cursor: TokenCursor) -> str:
-    """Returns `current_timestamp` with the digits that the statement gives."""
+    """Returns `current_timestamp` with the number of fractional digits that the statement has."""
     if not cursor.take_any(*_NOW):
         raise cursor.surprise("CURRENT_TIMESTAMP")
     digits = 0

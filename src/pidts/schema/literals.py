@@ -16,7 +16,7 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The current time with this many fractional digits."""
+    """The current time as a default, and the number of its fractional digits."""
 
     fsp: int
 

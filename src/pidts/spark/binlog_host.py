@@ -142,7 +142,7 @@ class HostedRelay:
 
 
 def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
-    """Returns the number of bytes of log from an Lsn to the end."""
+    """Returns the number of bytes of log from an Lsn to the end of the server's log."""
     if at.log_index == end.log_index:
         return max(0, end.offset - at.offset)
     sizes = {Position(name, 0).log_index: size for name, size in logs}

@@ -131,7 +131,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._host.release(Lsn.parse(end["lsn"]))
 
     def stop(self) -> None:
-        """Ends receiving, with the query."""
+        """Stops receiving the log, since the query ends."""
         self._host.close()
 
     def _first(self) -> Lsn:

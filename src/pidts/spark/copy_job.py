@@ -92,7 +92,7 @@ class CopyRunner:
 
     @property
     def awaits_spark(self) -> bool:
-        """Whether rows wait until Spark has started."""
+        """Whether rows that are to be copied wait until Spark has started."""
         return self._awaits_spark
 
     def run(self, spark: SparkOnDemand, context: JobContext, plan: BatchPlan, batch: int) -> None:
@@ -119,7 +119,7 @@ class CopyRunner:
             stage(context.staging, StagedChunk(request, here, 0, None, None, is_last=is_last, low=here))
 
     def cancel(self) -> None:
-        """Ends the running job; called from another thread."""
+        """Ends the running Spark job, if there is one; called from another thread."""
         running = self._running
         if running is not None:
             with suppress(Exception):  # a dead JVM runs no job

@@ -29,7 +29,7 @@ class SliceOptions:
     """The file in which the driver writes the note for the next offset."""
 
     def save(self, path: Path) -> None:
-        """Writes the file."""
+        """Writes these options into a file."""
         path.touch(mode=0o600)
         path.write_bytes(pickle.dumps(self))
 

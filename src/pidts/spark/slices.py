@@ -37,7 +37,7 @@ class SliceSource(DataSource):
         return "pointer string"
 
     def streamReader(self, schema: StructType) -> SliceReader:  # noqa: N802, ARG002 - Spark's name
-        """Returns the planning side."""
+        """Returns the reader, which plans the partitions."""
         return SliceReader(self.options["options"])
 
 

@@ -86,9 +86,11 @@ _log = structlog.get_logger(__name__)
 
 _UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or start a new task that copies it too"
 _GRACE_SECONDS = 3.0
-"""The seconds for which all batches wait for a DDL."""
+"""The longest time, in seconds, for which all batches wait for a DDL."""
 _LEAVE_SECONDS = 10.0
-"""The seconds for which a run that has to end waits for a DDL, or for a batch that waits for a lock on the target."""
+"""The longest time, in seconds, for which a run that has to end waits for a DDL, or for a batch that waits for a lock
+on the target.
+"""
 _CALL_SECONDS = 30.0
 """The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress."""
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02

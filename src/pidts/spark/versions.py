@@ -35,7 +35,7 @@ def dealt(rows: DataFrame, count: int, column: str) -> DataFrame:
 
 
 def dealt_by_hash(rows: DataFrame, count: int, column: str) -> DataFrame:
-    """Does the same as `dealt` for versions of Spark that partition only by hash: each number gets a suitable hash.
+    """Does the same as `dealt` if Spark partitions only by hash: each number is replaced by one with a suitable hash.
 
     Without this, 0 and 1 would share one of two partitions.
     """

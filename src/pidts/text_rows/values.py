@@ -46,7 +46,7 @@ def to_arrow(values: Values, table: TableName, column: Column) -> pa.Array:
 
 
 def cast_text(text: pa.Array, kind: ColumnType) -> pa.Array:
-    """Converts numbers that Arrow can parse directly."""
+    """Converts the texts of numbers that Arrow can parse directly."""
     return text.cast(pa.float64()).cast(pa.float32()) if kind.kind is Kind.FLOAT else text.cast(kind.arrow)
 
 

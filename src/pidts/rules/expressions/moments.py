@@ -261,7 +261,7 @@ def _must_be_moment(name: str, expr: Expr) -> None:
 
 
 def as_array(values: Any, rows: Rows) -> pa.Array:
-    """Repeats a constant for each row."""
+    """Returns the values as an array; a constant is repeated for each row."""
     if isinstance(values, pa.Scalar):
         return pa.repeat(values, len(next(iter(rows.values()), ())))
     return values

@@ -99,7 +99,8 @@ def _value(cursor: TokenCursor) -> None:
 def _is_engine_option(cursor: TokenCursor) -> bool:
     """Whether an option for MariaDB's engines comes next.
 
-    A few listed options, which change a table's kind, do not count.
+    ALGORITHM and LOCK do not count: they say how the server makes a change. SEQUENCE raises, since the table would be a
+    sequence.
     """
     follower = cursor.peek(1)
     if follower.lexeme is not Lexeme.SIGN or follower.text != "=":

@@ -26,7 +26,7 @@ from pidts.rules.expressions.letters import POINTS, Numbers, code_points, replac
 
 UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
-"""For implicit weights: the start of the first weight, and the special number of weights that stands for it.
+"""For implicit weights: the start of the first weight, and the byte that stands for such weights in the file.
 
 Ideographs have the lowest weights, ideographs in extensions higher ones, unassigned characters the highest.
 """
