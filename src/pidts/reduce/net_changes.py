@@ -209,7 +209,7 @@ def _keyed(
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
 ) -> Expected:
-    """Returns the rows that keys had before their first change, and the deleted keys that had none."""
+    """Returns the rows that the keys had before the first change of each, and the deleted keys that had no row."""
     table, start = batch.table, nets.column("start")
 
     def before(keys: pa.BooleanArray) -> pa.Table:
@@ -418,7 +418,7 @@ def _arrives(order: pa.Int64Array) -> pa.BooleanArray:
 def _watched_changed(
     batch: ChangeBatch, nets: pa.RecordBatch, last_row: pa.Int64Array, names: Sequence[str]
 ) -> pa.BooleanArray:
-    """Returns which rows existed at the start with another value in one of these columns."""
+    """Returns which rows existed at the batch's start, with another value in one of these columns."""
     start = nets.column("start")
     first_row = _row(start, len(batch))
     old = image_columns(batch, "before", names)

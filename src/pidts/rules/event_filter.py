@@ -133,7 +133,7 @@ def expand(name: str) -> frozenset[str]:
 
 
 def is_short(name: str) -> bool:
-    """Whether a name lacks the word `table`. DM does not have this event, and ignores the whole rule."""
+    """Whether a name lacks the word `table`. DM has no event of such a name, and ignores the whole rule."""
     key = name.lower()
     return key not in EVENTS and f"{key} table" in DDL
 

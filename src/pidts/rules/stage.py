@@ -72,7 +72,7 @@ class Rules:
     """
 
     def with_keyed(self, keyed: frozenset[TableName]) -> Rules:
-        """Returns the rules with further tables whose key has the extracted columns."""
+        """Returns these rules with further target tables in `keyed`: their key has the extracted columns."""
         return replace(self, keyed=self.keyed | keyed) if keyed else self
 
     def target_name(self, name: TableName) -> TableName:

@@ -176,7 +176,7 @@ def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]
 
 
 def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
-    """Returns the keys in the servers' order; `columns` are by their names in lower case.
+    """Returns the keys in the servers' order; `columns` has the columns by their names in lower case.
 
     The primary key comes first, then unique keys without NULLs: keys over whole columns before keys over prefixes.
     Unique keys with NULLs follow in the same order, then unique keys that are too long (MariaDB), other keys, and

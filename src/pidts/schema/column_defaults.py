@@ -26,7 +26,10 @@ _DIGITS = Context(prec=80)
 
 
 def default_value(column: Column) -> pa.Array | None:
-    """Returns the value as an array of length one; None if the value is unknown, because the image should have it."""
+    """Returns the value as an array of length one; None if it is not known.
+
+    It is not known, for example, for a column that the server computes: the log has the value of such a column.
+    """
     parsed = parse_default(column.default)
     if column.generated or column.auto_increment or isinstance(parsed, (Now, Expression)):
         return None

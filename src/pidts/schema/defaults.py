@@ -66,7 +66,7 @@ def parse_default(cursor: TokenCursor) -> str | None:
 
 
 def _in_parentheses(cursor: TokenCursor) -> str:
-    """Returns a literal without parentheses around it, which only some types on some servers need."""
+    """Returns a literal without the parentheses that some types need around it on some servers."""
     signs = 1 if cursor.peek(1).text == "-" and cursor.peek(2).lexeme is Lexeme.NUMBER else 0
     inner, following = cursor.peek(1 + signs), cursor.peek(2 + signs)
     text = cursor.skip_parentheses()

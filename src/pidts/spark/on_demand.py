@@ -142,7 +142,7 @@ class SparkOnDemand:
         self._carry_on()
 
     def close(self, is_over: Callable[[], bool]) -> None:
-        """Starts nothing more. Waits until a start or an end that is under way is done, or until `is_over`."""
+        """Starts nothing more. Waits until a start or an end that is under way is done, or `is_over` is true."""
         with self._lock:
             self._is_closing = True
             thread = self._thread

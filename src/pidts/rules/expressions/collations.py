@@ -49,7 +49,7 @@ class Collation:
         return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
 
     def folded(self, values: Any) -> Any:
-        """Replaces each character by the first character that is equal to it. LIKE compares the replaced characters."""
+        """Replaces each character by the first character that is equal to it. LIKE compares the resulting texts."""
         return values if self.weights is None else _each(values, self.weights.folded)
 
     @property

@@ -62,7 +62,7 @@ def time(text: str) -> int:
 def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
     """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone.
 
-    Without an offset, it is read in this zone.
+    A text without an offset is read in this zone.
     """
     found = _WITH_OFFSET.match(text)
     if found is None:

@@ -39,7 +39,7 @@ class _Slot:
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
-    """Returns the new structure.
+    """Returns the table's structure after the clauses of an ALTER TABLE.
 
     `inherited` is the database's charset: without it, a table charset that is not set stays unset.
     """
@@ -346,7 +346,7 @@ def _asked(
 
 
 def _meant(charset: str | None, inherited: Charset | None, dialect: Dialect) -> str | None:
-    """Returns the charset of a clause.
+    """Returns the charset that a clause means.
 
     On MariaDB, CHARACTER SET DEFAULT means the database's charset, but not its collation.
     """

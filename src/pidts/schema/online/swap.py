@@ -68,11 +68,10 @@ def translate(
     charsets: Mapping[str, Charset],
     dialect: Dialect,
 ) -> Translation:
-    """Translates a statement.
+    """Translates a statement of the source for the target.
 
-    `shadows` has the records of shadows before it, and `structures` the real tables before it.
-
-    `dialect` is the server's dialect.
+    `shadows` has the records of shadows before the statement, `structures` the real tables before it. `dialect` is the
+    dialect of the source's server.
     """
     step = _Step(online, shadows, structures, charsets, dialect)
     return step.translated(statement, logged)

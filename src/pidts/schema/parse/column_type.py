@@ -269,7 +269,7 @@ def parse_charset_name(cursor: TokenCursor) -> str:
 
 
 def parse_collation_name(cursor: TokenCursor) -> str:
-    """Parses the name of a collation of a charset that exists, or of a collation for several charsets.
+    """Parses the name of a collation, either of one existing charset or for several charsets.
 
     MariaDB and older MySQL also accept DEFAULT. It means the default collation of the charset, even of an inherited
     charset.
