@@ -57,7 +57,7 @@ class Expected:
     is_changed: pa.BooleanArray
     """For each row of `upserts`, whether `changed` has it. All other rows are new, or are removed and written again."""
     absent: pa.Table
-    """The keys in `deletes` at which the target must not have a row before, since the source had none."""
+    """The keys in `deletes` at which the target must not have a row before this change, since the source had none."""
 
 
 @dataclass(frozen=True, slots=True)

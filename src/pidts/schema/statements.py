@@ -76,7 +76,7 @@ class AlterTable:
     None means that each server has converted its own rows.
     """
     ignore: bool = field(default=False, compare=False)
-    """Whether the server changed values that did not fit, even in strict mode."""
+    """Whether the server changed values that did not fit, even in strict mode (`ALTER IGNORE TABLE`)."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:

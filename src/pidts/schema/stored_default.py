@@ -30,7 +30,9 @@ _DIGITS = Context(prec=80)
 """More digits than any DECIMAL has."""
 _LONGEST_NUMBER = 8
 _MOST_PLAIN_DIGITS = 15
-"""If a number has more digits before the point, or more zeros after it, servers write it with an exponent."""
+"""If a number has more digits than this before the point, or too many zeros after it (`_LEAST_PLAIN`), servers write it
+with an exponent.
+"""
 _LEAST_PLAIN = -5
 _SAME_JSON = ("{}", "[]")
 

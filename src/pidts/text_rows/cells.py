@@ -22,8 +22,8 @@ from pidts.text_rows.values import cast_text, is_short_year, whole_years
 _FIRST_ROWS = 1024
 _FIRST_TEXT = 1 << 16
 _GROWTH = 4
-"""The factor by which memory grows. Memory that is not written yet costs nothing, but written memory has to be
-moved.
+"""The factor by which memory grows. It is large, since memory that is not written yet costs nothing, but written memory
+has to be moved at each growth.
 """
 _LARGEST_DECIMAL = 18
 _SHOWN = 40

@@ -32,7 +32,7 @@ Ideographs have the lowest weights, ideographs in extensions higher ones, unassi
 """
 
 _EXPLICIT = 250
-"""The largest value that is a real number of weights."""
+"""The largest byte that is really a number of weights. Larger bytes have a special meaning."""
 
 _FILES = {
     "general_ci": "general_ci",
