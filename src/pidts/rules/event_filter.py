@@ -190,7 +190,7 @@ class FilterRule:
             return self._of(found) or FilterDecision.TAKE
         return FilterDecision.TAKE
 
-    def _of(self, is_match: bool) -> FilterDecision | None:  # noqa: FBT001 - one question, one answer
+    def _of(self, is_match: bool) -> FilterDecision | None:  # noqa: FBT001 - the only argument
         if self.action == "Do":
             return None if is_match else FilterDecision.SKIP
         if not is_match:

@@ -87,7 +87,7 @@ def keys_after(
     declared = [*keys, *(_spelled(table, there, item) for item in added)]
     named: list[Key] = []
     for key in _needed(declared, dialect):
-        key = _named(key, named)  # noqa: PLW2901 - the same key
+        key = _named(key, named)  # noqa: PLW2901 - the key, now with a name
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} exists already")

@@ -196,7 +196,7 @@ class SparkOnDemand:
     def _begin_query(self) -> None:
         from pidts.spark.slices import SliceSource
 
-        assert self._session is not None, "it is begun first"  # noqa: S101 - `_next` has looked
+        assert self._session is not None, "it is begun first"  # noqa: S101 - `_next` has checked this
         self._queries += 1
         folder = self._scratch / f"query-{self._queries}"
         self._session.dataSource.register(SliceSource)

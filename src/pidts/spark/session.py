@@ -212,7 +212,7 @@ def answering_early(session: Session) -> Iterator[None]:
 def is_alive(session: Session) -> bool:
     """Whether the JVM still answers."""
     try:
-        session.sparkContext.defaultParallelism  # noqa: B018 - asking is the point
+        session.sparkContext.defaultParallelism  # noqa: B018 - a JVM that has ended raises here
     except Exception:  # noqa: BLE001 - py4j has a dozen ways to say that nobody is there
         return False
     return True

@@ -120,7 +120,7 @@ class History:
             if sequences != history.sequences:
                 history = replace(history, sequences=sequences)
         due = tuple(turn for turn in history.turns if turn.lsn <= transaction.lsn)
-        return history._with(due) if due else history  # noqa: SLF001 - its own kind
+        return history._with(due) if due else history  # noqa: SLF001 - of this class
 
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
         """Returns the history at an earlier place.
