@@ -52,7 +52,7 @@ class Planner:
             return None
         done = done_of(self._staging, state.dues)
         # The folder does not exist before the first signal. An attempt to open a missing file would cost more than all
-        # the rest.
+        # the rest of this method.
         kept = kept_of(self._staging) if stamp[1] else frozenset()
         known = state, done, kept
         self._stamp = stamp
