@@ -27,7 +27,7 @@ def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], 
 
 
 def backlog_size(backlog: Backlog) -> str:
-    """Returns a text about the log that waits until a schema change or refused rows are applied."""
+    """Returns a text that says how much log waits for a schema change, or for rows that the target refused."""
     count = plural("transaction", backlog.transactions)
     least = "" if backlog.is_whole else "at least "
     if not backlog.transactions:
@@ -42,12 +42,12 @@ def shard_name(one: BlockedChange) -> str:
 
 
 def position_of(one: BlockedChange) -> str:
-    """Returns the place as log file and byte, such as bin.000001:1234."""
+    """Returns the place in the log at which a table waits, such as bin.000001:1234; a dash if it is not known."""
     return (one.halt.position if one.halt is not None else "") or "-"
 
 
 def retained_log(held: HeldTables) -> str:
-    """Returns a text about the log that the relay keeps only for these tables."""
+    """Returns a text that says how much log the relay keeps only for these waiting tables."""
     if not held.is_known:
         return "the relay is on another machine, so the size of the log kept for them is not known"
     return f"the relay keeps {in_units(held.log_bytes)} of log for them"
@@ -59,7 +59,7 @@ def since(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Returns the time and how long ago it was."""
+    """Returns a time, and how long ago it was."""
     minutes = max(0, int(time.time() - seconds)) // 60
     age = f"{minutes // 60} h {minutes % 60} min ago" if minutes >= 60 else f"{minutes} min ago"
     return f"{time_text(seconds)} ({age})"

@@ -177,7 +177,7 @@ def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfi
 
 
 class _DemoControl:
-    """Controls the run: alters a table halfway, stops the writes, and ends the run when the target has all writes.
+    """Controls the demo's run: alters a table halfway, stops the writes, and ends the run when the target has them all.
 
     `seconds` are counted from the moment when the first rows can be applied, so the start of Spark does not count.
     """
@@ -199,7 +199,7 @@ class _DemoControl:
         self._goal: Position | None = None
         self._given_up = False
         self.ended = threading.Event()
-        """Ends the run. The user's stop is another event: after it, the run still applies the last rows."""
+        """Setting it ends the run. The user's stop is another event: after it, the run still applies the last rows."""
 
     def __call__(self, progress: Progress) -> None:
         self._show(progress)
@@ -221,7 +221,7 @@ class _DemoControl:
         elif progress.stage == "sync" and _has_reached(progress.sources[0].applied_lsn, self._goal):
             self.ended.set()
         elif progress.batches != self._batches:
-            # A busy machine is slow, so the demo fails only if the target gets no more rows.
+            # A busy machine is slow. So each batch extends the time limit, and the demo fails only if no batch comes.
             self._batches, self._deadline = progress.batches, now + _DRAIN_SECONDS
         elif now > self._deadline:
             self._given_up = True

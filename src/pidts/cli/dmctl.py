@@ -1,6 +1,6 @@
-"""Lists the commands of dmctl that mean something else here or do not exist here, with what to do instead.
+"""Lists the commands of dmctl that PiDTS does not have or that mean something else in PiDTS, with what to do instead.
 
-dmctl gives orders to a cluster that runs tasks. Here a task is the process `pidts run`, or one of the tasks of a
+dmctl gives orders to a cluster that runs tasks. In PiDTS a task is the process `pidts run`, or one of the tasks of a
 service. Its sources are in its task file, so nothing has to be registered.
 """
 

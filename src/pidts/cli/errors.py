@@ -60,7 +60,10 @@ def _show_text(error: PidtsError) -> None:
 
 
 def as_unexpected(error: Exception, *, debug: bool) -> PidtsError:
-    """Returns an unknown error in one line. The traceback goes to stderr with --debug, otherwise to a file."""
+    """Returns an exception that the program does not expect as an error of one line.
+
+    With --debug, the traceback is printed to stderr; otherwise it is written to a new file, which the error names.
+    """
     text = "".join(traceback.format_exception(error))
     what = f"{type(error).__name__}: {error}".partition("\n")[0]
     if debug:

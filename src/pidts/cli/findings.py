@@ -135,7 +135,7 @@ def _colour(one: TableReport) -> str:
 
 
 def show_comparison(report: Report, summary: Progress, *, as_json: bool) -> int:
-    """Prints the counters of a run, the number of differences, and the first of them."""
+    """Prints the counters of the demo's run, the first differences that its comparison has found, and their number."""
     if as_json:
         result = {
             "rows_compared": report.rows,

@@ -75,7 +75,7 @@ def grants(
 
 
 def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, SourceConfig]:
-    """Returns the address for each source id."""
+    """Returns, for each source id, the server and account of its `--source` URL; empty if no URL is given."""
     from pidts.cli.server_urls import source_address
 
     if urls and len(urls) != len(parts):
@@ -87,7 +87,7 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
 
 
 def _looked_at(config: TaskConfig, address: Address) -> Target:
-    """Returns the target to look at.
+    """Returns the target, with the account of the URL, which may look at it.
 
     PostgreSQL's privileges belong to a database, so the URL must name the task's database.
     """

@@ -10,7 +10,7 @@ _LENGTH = 30
 
 
 class LagHistory:
-    """The highest lag of each of the last intervals; an interval in which the lag was unknown is empty."""
+    """The highest lag of each interval of the last minute; None for an interval in which the lag was not known."""
 
     def __init__(self) -> None:
         self._lags: deque[float | None] = deque(maxlen=_LENGTH)
@@ -26,7 +26,7 @@ class LagHistory:
 
     @property
     def picture(self) -> str:
-        """The bars. There are none if the lag was below a second all the time."""
+        """The bars as text; empty if the lag was below a second in all these intervals, or not known."""
         highest = max((lag for lag in self._lags if lag is not None), default=0.0)
         if highest < 1:
             return ""

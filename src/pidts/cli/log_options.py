@@ -44,7 +44,7 @@ class LogOptions:
 
     @property
     def has_json_on_stderr(self) -> bool:
-        """Whether a program reads stderr line by line."""
+        """Whether log lines are written to stderr as JSON, for a program that reads stderr line by line."""
         return self.form == "json" and self.file is None
 
 

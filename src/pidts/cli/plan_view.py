@@ -100,7 +100,7 @@ class _Alike:
 
     @property
     def others(self) -> list[str]:
-        """The tables that share this target table and are copied in another way."""
+        """The other tables with the same target table, which are copied in another way than these tables."""
         own = self.shards[0][0]
         here = {f"{table.source}" if source == own else f"{source}: {table.source}" for source, table in self.shards}
         return [name for name in self.first.merged if name not in here]

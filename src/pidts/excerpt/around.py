@@ -40,7 +40,7 @@ class Statement:
 
 
 class Around:
-    """Finds these data of one stretch, for many rows at once."""
+    """Finds what one stretch has besides its rows, for many rows at once."""
 
     def __init__(self, stretch: DecodeRange, log_format: Format, raw: bytes) -> None:
         self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
@@ -109,7 +109,7 @@ class Around:
         return int.from_bytes(last.body[:8], "little", signed=True) if last.type == EventType.XID else None
 
     def statements(self, wanted: LogSelection, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
-        """Yields the statements that the query shows, if they are in its range."""
+        """Yields the statements that the query shows and that are in the query's range."""
         for transaction in self._with_statements:
             commit = transaction.xa if transaction is self._stretch.commit else None
             begin = self._stretch.begin.offset if commit else transaction.begin.offset

@@ -41,13 +41,13 @@ class LogInput(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the source in the events."""
+        """The name that the shown events give for their source."""
 
     def blocks(self) -> Iterator[LogBlock]:
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Yields the log again up to its present end. It begins at the place, or at the beginning of its file."""
+        """Yields the log again up to its present end. It begins at `place`, or at the beginning of that file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Decides, from a relay's index, where the next batch of a stream ends and what its tasks read.
+"""Decides, from a relay's index, where the next batch of a Spark stream ends, and what the batch's Spark tasks read.
 
 A batch ends at a transaction's end. An offset has the place in the log, and the tables' structures at this place, so a
 stream can continue from an offset alone, even with a new relay. Between two given offsets there are always the same
@@ -126,7 +126,7 @@ class StreamPlan:
         self._reader, self._store, self._view, self._typed = reader, store, view, typed
         self._files: dict[int, str] = {}
         self._passed: tuple[Lsn, _State] | None = None
-        """The offset at which the last search began, and the place up to which it searched. Set if it found nothing."""
+        """If the last search found nothing: the offset at which it began, and the place up to which it searched."""
 
     def next(self, start: Offset, limits: ReadLimits) -> Offset | None:
         """Returns the end of the batch that begins at `start`; None if there are no changes for it yet."""
@@ -168,7 +168,7 @@ class StreamPlan:
         return state.offset(state.server)
 
     def stretches(self, start: Offset, end: Lsn, size: int) -> Iterator[DecodeRange]:
-        """Yields the stretches that the tasks of a batch decode, in log order."""
+        """Yields the stretches that the Spark tasks of a batch decode, in log order."""
         cutter = LogCutter(self._view.wanted, size)
         found: list[DecodeRange] = []
         for entry in self._reader.entries(start.lsn):

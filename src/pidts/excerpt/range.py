@@ -132,7 +132,7 @@ class RangeFilter:
 
 
 def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
-    """Returns the goals that are still to be reached after this transaction."""
+    """Returns those of the GTIDs `goals` that a reader has still not reached when it has read this transaction."""
     if not goals or not gtid:
         return goals
     came = parse_gtid(gtid)
@@ -146,9 +146,9 @@ def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
 
 
 def _goals(end: Point | None) -> frozenset[Gtid]:
-    """Returns the last transactions of an end that is a GTID set.
+    """Returns the last transaction of each server UUID or domain, if the end is a GTID or a GTID set.
 
-    When all of them have been read, the range has ended.
+    When all of these transactions have been read, the range has ended.
     """
     if isinstance(end, MySqlGtid):
         return frozenset({end})

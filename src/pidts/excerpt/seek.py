@@ -63,7 +63,10 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
 
 
 def _last(files: list[str], is_before: Callable[[str], bool], start: Point, server: SourceConfig) -> str:
-    """Returns the last file that begins at or before the start. All earlier files begin before the start, too."""
+    """Returns the last file that begins at or before the start; for a time before all files, the first file.
+
+    `is_before` says whether a file begins at or before the start. All files before such a file do so, too.
+    """
     low, high = 0, len(files)
     while low < high:
         middle = (low + high) // 2

@@ -86,7 +86,7 @@ class ServedRelay:
         self._id = served.source.source_id
         self._folder = Folder.of(served.relay, self._id)
         self._prefixes: dict[tuple[int, int], int] = {}
-        """For each segment, the checksum of its index, up to the size that was sent last."""
+        """The checksum of a segment's index up to the end of each piece that was sent, by the segment and this end."""
         self._lock = threading.Lock()
         self._bell = threading.Condition()
         self._rings = 0

@@ -33,7 +33,7 @@ class Answer:
     piece: SegmentPiece | None = None
     """None if there is no more log yet."""
     state: Mapping[str, Any] = field(default_factory=dict)
-    """The replicator's state (`ServedState`)."""
+    """Fields of the replicator's status; why it receives nothing, if so; and which cuts of the relay were made."""
     structures: tuple[Lsn, ...] = ()
     """The places of the stored structures."""
     servers: str = ""

@@ -19,8 +19,8 @@ _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The smallest size of a record, which has neither a GTID nor tables."""
 
 _FEW = 64
-"""The encoder has one array for the ranges of consecutive GTIDs of up to this many transactions, and uses it again. For
-more transactions, it makes another array.
+"""For a `Run` of up to this many transactions, the encoder writes the ranges of consecutive GTIDs into an array that it
+keeps. For a longer `Run`, it makes a new array.
 """
 
 # The indexes of the numbers that the encoder gets in addition to the numbers of the `Run`.
@@ -46,8 +46,8 @@ class EntryEncoder:
     def encode(self, run: Run, begin: int, base: int) -> Entries:
         """Returns the records of a `Run` of at least one transaction.
 
-        The first transaction's events begin at byte `begin` of the segment. The block's first byte is at byte `base` of
-        the segment.
+        The first transaction's events begin at byte `begin` of the segment. The first byte of the block in which the
+        `Run` was found is at byte `base` of the segment.
         """
         self._learn(run.names)
         if run.texts is not self._texts or run.lists is not self._lists:

@@ -147,7 +147,7 @@ class Folder:
         return frozenset(group.place.segment for group in header.prepared) if header is not None else frozenset()
 
     def where(self, segment: int) -> Where:
-        """Returns the place for errors."""
+        """Returns the source and the index file of a segment, for errors about the segment."""
         return Where(source=self.source_id, file=str(self.index(segment)))
 
     def corrupt(self, segment: int, what: str) -> Discontinuity:
@@ -181,7 +181,10 @@ class Folder:
 
 @lru_cache(maxsize=256)
 def _file(folder: Path, segment: int, kind: str) -> Path:
-    """Returns the path of a segment's file. Readers ask several times for each batch, and a path takes long to make."""
+    """Returns the path of a segment's file.
+
+    It is cached: readers ask for it several times for each batch, and making a path takes long.
+    """
     return folder / f"{segment:09}.{kind}"
 
 

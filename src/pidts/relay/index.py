@@ -199,7 +199,7 @@ def entry_end(payload: bytes) -> int:
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """Decodes a transaction. If its `prev_lsn` equals `previous`, as usual, the result refers to that object."""
+    """Decodes a transaction. If its `prev_lsn` equals `previous`, as usual, the entry refers to that object."""
     fixed = _FIXED.unpack_from(payload)
     shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])

@@ -137,7 +137,7 @@ class RelayReader:
         return folder, tail
 
     def renew(self) -> None:
-        """Clears the caches if the relay was cut back. `read` does not check this, and would read an old file."""
+        """Clears the caches if the relay was cut back. `read` does not do this itself, and might read an old file."""
         self._renew()
 
     @property
@@ -332,7 +332,10 @@ class RelayReader:
         return None
 
     def ended_stretch(self, change_no: int) -> EndedStretch | None:
-        """Returns the log that was received from an earlier, replaced server; None if the relay does not have it."""
+        """Returns the log received from the server that was the source after `change_no` replacements.
+
+        Returns None if the relay has nothing of this log.
+        """
         self._renew()
         headers = self._index.listed()
         origin = next((header.origin for header in headers if header.origin.change_no == change_no), None)

@@ -27,9 +27,9 @@ _CHUNK = 256 << 10
 _ALL = 1 << 30
 _NOTE_EVERY = 16 << 10
 _RECENT = 1024
-"""The number of last entries whose places are all noted."""
+"""The places of at least this many last entries are all noted."""
 _WORTH_JOINING = 256
-"""For fewer bytes than this, which are hardly two records, records are read one by one."""
+"""Fewer bytes than this hardly contain two records, so their records are read one by one, and not joined."""
 _WORTH_LOADING = 16 << 10
 """Replaces `_WORTH_JOINING` if the compiler would have to be loaded first."""
 _COMPILER = "pidts.binlog.jit"

@@ -44,7 +44,7 @@ from pidts.relay.task_marks import needs_locked, refused, replace_durably
 
 _NAME = "refetch.json"
 _KEPT = 50
-"""The number of ranges that are remembered; the oldest are dropped first."""
+"""At most this number of refetches are kept in `done`; the oldest are dropped first."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 Signature = tuple[int, int] | None
@@ -60,11 +60,11 @@ class Refetch:
     to: Lsn
     """The place up to which the relay had the log when the cut was requested."""
     why: str
-    """The code of the error."""
+    """The code of the error that the damage has caused."""
     asked_at: float = 0.0
 
     def covers(self, lsn: Lsn) -> bool:
-        """Whether an entry that ends here came a second time."""
+        """Whether an entry that ends at `lsn` is in this part, so that it comes a second time."""
         return self.after < lsn <= self.to
 
     def to_json(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _LAST_INDEX, _LAST_BYTE = 2**32 - 1, 10**12 - 1
 
 
 def whole_stretch(change_no: int) -> Lsn:
-    """Returns a place after the whole log of a server; `change_no` says how often the source was replaced before."""
+    """Returns a place after the whole log of the server that was the source after `change_no` replacements."""
     return Lsn(change_no, _LAST_INDEX, _LAST_BYTE)
 
 
@@ -28,7 +28,7 @@ def add_repeats(folder: Path, until: Lsn) -> None:
 
 
 def repeated_until(folder: Path) -> Lsn | None:
-    """Returns the last place up to which changes may be repeated; None if none can."""
+    """Returns the last of the recorded places; None if no change in the relay can be a repetition."""
     found = []
     with suppress(OSError):
         for line in (folder / _FILE).read_text("utf-8").splitlines():

@@ -28,7 +28,7 @@ from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey
 _MOST = 1000
 _BYTES = 1 << 20
 """The most bytes of one joined entry; a single transaction may be larger. A batch may exceed its limits by one entry. A
-joined entry must not look like one large transaction: such a transaction may be cut into parts.
+joined entry must not look like one large transaction, which a batch may cut into parts.
 """
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 

@@ -19,7 +19,9 @@ _FILE = "servers"
 
 
 def add_server(folder: Path, change_no: int, address: str) -> None:
-    """Adds the address of the server whose log begins now. If a number has several lines, the last one counts.
+    """Adds the address of the server whose log begins now; `change_no` is the number of this part of the log.
+
+    If a part has several lines, the last one counts.
 
     On a full disk the line is missing, and readers use the address in the task file.
     """
@@ -36,7 +38,7 @@ def replace_servers(folder: Path, text: str) -> None:
 
 
 def servers_read(folder: Path) -> Mapping[int, str]:
-    """Returns `host:port` for each known number of replacements of the source."""
+    """Returns the address (`host:port`) of each part of the log whose address is known, by the part's number."""
     found: dict[int, str] = {}
     with suppress(OSError):
         for line in (folder / _FILE).read_text("utf-8").splitlines():

@@ -4,7 +4,7 @@ This machine's clock gives the time at which a heartbeat is committed, with the 
 heartbeat measures the lag of receiving, even on an otherwise idle source, and on a source whose events have times in
 whole seconds.
 
-The row is in the schema that the task's records have on a target. No task replicates tables of this schema.
+The row's table is in a schema of the source that has the name of the meta schema. No task carries its tables.
 """
 
 from __future__ import annotations

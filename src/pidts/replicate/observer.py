@@ -31,7 +31,7 @@ from pidts.source.connection import variables
 
 _POLL = 0.05
 _SOON = 1.0
-"""The seconds until the next attempt while the relay has no catalogue."""
+"""The seconds until the next attempt to read a catalogue, if the relay needs one."""
 _END_SECONDS = 5.0
 _DAY = 86400
 _TRIES = 5

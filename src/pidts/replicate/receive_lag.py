@@ -33,7 +33,7 @@ class SourceLogEnd:
 
 @dataclass(frozen=True, slots=True)
 class KnownLag:
-    """The known delay and difference of clocks between source and relay; each arrival is recorded with them."""
+    """The last known lag of receiving, and how much the source's clock is ahead. Each arrival is recorded with them."""
 
     seconds: float | None = None
     clock_ahead: float | None = None
@@ -77,7 +77,7 @@ class ReceiveLag:
         return self._lag
 
     def known(self, now: float) -> KnownLag:
-        """Returns the facts that are known at this moment."""
+        """Returns the lag and the difference of the clocks, as known at this moment."""
         return KnownLag(self.seconds(now), self._end.clock_ahead if self._end is not None else None)
 
     def to_status(self, now: float) -> dict[str, float | None]:

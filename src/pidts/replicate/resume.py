@@ -29,8 +29,8 @@ from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
-"""The code of the only error here that may end by itself. The replicator waits for its end, but only for a limited
-time.
+"""The code of the error for a server that lacks a part of the log that was received earlier. The server may still get
+this part, so the replicator waits, but only for a limited time.
 """
 SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
@@ -98,7 +98,7 @@ class Applied:
 
     lsn: Lsn
     position: str
-    """The position in the log of the server that was read at that time; empty if it is not known."""
+    """The checkpoint's position in the log of the server that was read then; empty if it is not known."""
     gtid_set: str
 
 

@@ -36,7 +36,7 @@ class Ended:
     """The stage of the run at its end; empty if the run has ended with an error."""
     error: dict[str, Any] | None = None
     may_pass: bool = False
-    """Whether the cause may pass by itself in spite of the exit code, for example because a server did not answer at
+    """Whether the cause of the end may pass by itself in spite of the exit code. An example: a server did not answer at
     the start.
     """
 

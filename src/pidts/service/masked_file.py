@@ -79,7 +79,7 @@ def _without_comment(line: str) -> str:
 
 
 def _secrets(text: str, *, mask: bool = False) -> dict[Place, yaml.ScalarNode]:
-    """Returns the scalars that are secrets, by their place.
+    """Returns the scalars that are secrets, by their places in the file (the keys and list items that lead to them).
 
     Raises if the text is not YAML. The error shows nothing of the text.
     """
@@ -103,7 +103,7 @@ def _is_secret(place: Place, node: yaml.ScalarNode) -> bool:
 
 
 def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[tuple[Place, yaml.ScalarNode]]:
-    """Yields each scalar once, with its first place; an alias leads to a scalar that was already yielded."""
+    """Yields each scalar with its place. A list or mapping with aliases is entered only once, at its first place."""
     if isinstance(node, yaml.ScalarNode):
         yield place, node
         return
@@ -119,7 +119,7 @@ def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[t
 
 
 def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
-    """Yields the part of a place that identifies each item of a list.
+    """Yields, for each item of a list, the part of its place that identifies the item.
 
     This part is the item's name, since a secret must not pass from one item to another when the list changes. An item
     without a name is identified by its number and all its values that are no secrets. An item that is a single word is

@@ -7,14 +7,14 @@
     tasks/NAME/process.json the process that runs the task, or ran it last
     tasks/NAME/process.lock held by that process
     tasks/NAME/progress.json, history.json, ended.json, facts.json, task.log, output.txt, runs/
-    left/NAME/              what a removed task had beside these: its relay, unless the task file places it elsewhere
+    left/NAME/              a removed task's other files: its relay, unless the task file places it elsewhere
 
 Crash points. A new task is made in a folder whose name begins with a dot. When the folder is complete, it gets the
 task's name. The folder of a task that is removed first gets a name with a dot. So a crash leaves either a complete task
 or a folder with a dot, which the next start removes. If it is the folder of a removed task, files that are not the
-service's own are first moved to `left`. A new task of the same name gets these files back once its folder has its name.
+service's own are first moved to `left`. A new task of the same name gets these files after its folder has got its name.
 If a crash interrupts this, the next start moves the remaining files. The wanted state is replaced atomically, and is
-durable before the request is answered.
+durable before the operator's request is answered.
 """
 
 from __future__ import annotations

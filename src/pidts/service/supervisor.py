@@ -104,7 +104,7 @@ class Supervisor:
             return list(self._tasks.values())
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Returns the overview."""
+        """Returns the overview: a summary of each task, with the curves of its last hour."""
         now = time.monotonic()
         with self._lock:
             return [overview(self._tasks[name], now) for name in sorted(self._tasks)]
@@ -126,7 +126,7 @@ class Supervisor:
             return summary(self._named(name), time.monotonic())
 
     def seen(self, name: str) -> tuple[int, dict[str, Any]] | None:
-        """Returns a task, and a number that rises with each change of the task; None if the task was removed."""
+        """Returns a number that rises with each change of a task, and the task's details; None if it was removed."""
         with self._lock:
             task = self._tasks.get(name)
             return None if task is None else (task.version, detail(task, time.monotonic()))

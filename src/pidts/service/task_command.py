@@ -1,6 +1,6 @@
 """Runs a `pidts` command that connects to a task's servers, in a process of its own with a time limit.
 
-Returns its JSON.
+The result is the JSON that the command prints.
 
 The service itself connects to no server, since a server that does not answer must not delay the work for other tasks.
 """

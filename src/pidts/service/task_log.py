@@ -14,7 +14,7 @@ _LONGEST_LINE: Final = 1 << 20
 _MOST_READ: Final = 8 << 20
 """The largest number of bytes of a log that are searched for lines of a level."""
 CHANGES: Final = 20
-"""The number of a task's schema changes that are shown."""
+"""At most this number of a task's schema changes are shown, the newest ones."""
 _LINES: Final = 2000
 _SCHEMA_CHANGE: Final = "schema change"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")

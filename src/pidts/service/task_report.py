@@ -55,7 +55,7 @@ def progress_json(progress: Progress) -> dict[str, Any]:
 
 
 def metrics_json(progress: Progress) -> list[list[Any]]:
-    """Returns the metrics of a task as plain values, from which the service makes one page for all tasks."""
+    """Returns the metrics of a task as plain values, from which the service makes one page for Prometheus."""
     return [
         [family.name, family.documentation, family.type, [[one.name, one.labels, one.value] for one in family.samples]]
         for family in metric_families(progress)

@@ -23,7 +23,7 @@ _MOST_LOG: Final = 10 << 20
 _LOGS: Final = 3
 """The number of older logs of a task that are kept."""
 _TOO_LONG: Final = 30.0
-"""The time after which a process that still runs is asked to stop again."""
+"""If a process still runs this number of seconds after it was asked to stop, it is asked again."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class WatchedTask:
     wanted: WantedState
     facts: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
-    """The last report of the process, or of the previous process."""
+    """The last report of the task's process; until it has made one, the last report of the previous process."""
     process: int | None = None
     ended: Ended | None = None
     restarts: int = 0

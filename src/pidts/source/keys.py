@@ -108,7 +108,7 @@ def _compared(column: Column) -> str:
 
 
 def _literals(value: Any, column: Column, table: Table) -> str:
-    """Returns the literals of all values with this text.
+    """Returns the literals of all values of a column that have this text.
 
     An ENUM's empty label and the invalid value have the same text.
     """

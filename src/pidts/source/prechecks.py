@@ -317,7 +317,7 @@ def _table_schema(asked: _Asked) -> Iterator[Finding]:
 
 
 def _rule(name: TableName) -> str:
-    """Returns a rule for a block-allow-list."""
+    """Returns a table as an item of `ignore-tables` in a `block-allow-list`."""
     return f"{{db-name: {name.schema}, tbl-name: {name.name}}}"
 
 

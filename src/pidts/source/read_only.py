@@ -54,13 +54,13 @@ def restore(connection: Session, before: Mapping[str, str]) -> None:
 
 
 def statements(connection: Session, *, on: bool) -> str:
-    """Returns the statement that an operator may run if PiDTS may not."""
+    """Returns the statement that forbids writing (`on`) or allows it again, for an operator if PiDTS may not run it."""
     name = "super_read_only" if "super_read_only" in read_only_variables(connection) else "read_only"
     return f"SET GLOBAL {name} = {'ON' if on else 'OFF'}"
 
 
 def unbound_accounts(connection: Session) -> list[str]:
-    """Returns the accounts that may write in spite of the setting, as far as this account can see them."""
+    """Returns the accounts that may write although the server is read-only, as far as this account can see them."""
     if "super_read_only" in read_only_variables(connection):
         return []
     sql = (
