@@ -46,7 +46,7 @@ def failover(
     if as_json:
         print(json.dumps({"task": parts[0].name, "source": parts[0].source.source_id, "server": chosen}))
     else:
-        # The server may be one that the running task does not have yet.
+        # A running task may have begun before the server was added to the task file: then it does not know the server.
         print(
             f"{parts[0].name}: {chosen} was chosen for source {parts[0].source.source_id}. A running task changes to "
             "it within seconds. If the server was added to the task file after the run began, the task changes to it "

@@ -26,7 +26,7 @@ class LagHistory:
 
     @property
     def picture(self) -> str:
-        """The bars as text; empty if the lag was below a second in all these intervals, or not known."""
+        """The bars as text; empty if none of the kept lags is a second or more."""
         highest = max((lag for lag in self._lags if lag is not None), default=0.0)
         if highest < 1:
             return ""

@@ -122,7 +122,7 @@ class LineView:
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
         now = time.monotonic()
-        # A new time of the next attempt is no news: otherwise an absent server would cause a line for each attempt.
+        # A changed time of the next attempt is no news: otherwise an absent server would cause a line for each attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return

@@ -29,7 +29,7 @@ from pidts.replicate import Applied
 _MOST_BODY = 1 << 20
 _MOST_WAIT = 10.0
 _THREADS = 64
-"""The number of requests that may wait or read at the same time; a follower makes one request at a time."""
+"""The number of requests that may wait for log or read files at the same time; a follower makes one at a time."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 Result = TypeVar("Result")
 Endpoint = Callable[["RelayApplication", Request, ServedRelay], Awaitable[Response]]

@@ -101,7 +101,7 @@ class RelayClient:
         return self._ask("GET", f"index?segment={segment}")
 
     def structures(self, lsn: Lsn) -> str:
-        """Returns the stored structures at a place; an empty text if they are not known."""
+        """Returns the text of the structures that the server has stored for a place; empty if it does not know them."""
         return self._ask("GET", f"structures?{urlencode({'lsn': str(lsn)})}").decode()
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:

@@ -167,7 +167,7 @@ class ServedRelay:
             return b""
 
     def structures(self, lsn: Lsn) -> str:
-        """Returns all structures at a stored place or at a segment's start; an empty text if they are not known."""
+        """Returns the text of all structures at a place with a catalogue or at a segment's start; empty if not known."""
         with suppress(FileNotFoundError):
             return catalogue_text(load_catalogue(self._folder, lsn))
         with suppress(Halted):

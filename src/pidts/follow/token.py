@@ -39,7 +39,7 @@ def read_tokens(path: Path) -> tuple[str, ...]:
 
 
 def is_accepted(shown: str, tokens: Sequence[str]) -> bool:
-    """Returns whether the token is one of these.
+    """Returns whether the token that a follower has shown is one of the accepted `tokens`.
 
     The time of the comparison does not depend on how many characters are right.
     """

@@ -34,7 +34,7 @@ class Release:
     """The place from which the slowest task needs the log; None if a task needs the whole log, or if no task is known.
     """
     held_by: tuple[str, ...]
-    """The reasons why the first remaining segment stays: the names of tasks that need it, or other texts."""
+    """The reasons why the first remaining segment stays, in words: the tasks that need it, its age, or a limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def _about_to_expire(logs: SourceLogs, reading: Position, event_time: int) -> st
 
 
 def _oldest_of_all(logs: SourceLogs, reading: Position) -> str:
-    """Returns the warning for a relay that still reads the oldest file, which the next purge removes."""
+    """Returns the warning that the replicator still reads the oldest file, which the next purge removes."""
     if reading.file != logs.files[0][0]:
         return ""
     total = sum(size for _, size in logs.files)

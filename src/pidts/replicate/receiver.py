@@ -71,7 +71,7 @@ class Receiver:
         return f"{self._walker.file}:{self._walker.offset}"
 
     def receive(self, stream: BinlogStream, timeout: float) -> None:
-        """Stores the events that arrive within this time."""
+        """Waits at most `timeout` seconds for events, and stores those that have arrived."""
         began = monotonic()
         if not self._is_compiled:
             burst = stream.read_burst(timeout)

@@ -66,7 +66,7 @@ class ReplicatorState:
     clock_ahead_seconds: float | None = None
     """How much the source's clock is ahead of this machine's, with a possible error of half a round trip."""
     warning: str = ""
-    """A danger of losing the position, which requires action; empty if there is none."""
+    """The warning that the source may soon purge log that the relay lacks; empty if there is none."""
     error: PidtsError | None = None
     """The reason why the replicator is not connected, or why it stopped."""
     failing_since: float = 0.0

@@ -92,7 +92,7 @@ def _rows(folder: Path, head: bytes) -> int:
 
 
 def sweep() -> None:
-    """Removes the machine code that was compiled from other versions of the files."""
+    """Removes the machine code that was compiled from earlier versions of the program's files."""
     here = cache_folder()
     for folder in here.parent.glob("compiled-*"):
         if folder != here:

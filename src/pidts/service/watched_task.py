@@ -83,7 +83,8 @@ class WatchedTask:
     def want(self, wanted: WantedState) -> None:
         """Records the wanted state."""
         if wanted.wish == "running":
-            # The record of the end is removed first: after a crash in between, the task starts, as requested.
+            # The record of the last end is removed first. In the other order, a crash after the wish was recorded could
+            # leave a record that prevents the start.
             self.folder.forget("ended")
             self.ended, self.restarts, self.next_start = None, 0, None
         self.folder.want(wanted)
@@ -175,7 +176,7 @@ class WatchedTask:
     def _ask_to_stop(self, now: float) -> None:
         if self.process is None or (self._asked[0] == self.process and now - self._asked[1] < _TOO_LONG):
             return
-        # If the process does not have its lock yet, it is asked to stop when it has the lock.
+        # If the process does not have its lock yet, no signal is sent, and a later step asks it to stop.
         if signal_owner(self.folder.lock, signal.SIGTERM):
             self._asked = (self.process, now)
 
@@ -193,7 +194,7 @@ class WatchedTask:
             self.report, self.facts = report, report.get("facts") or self.facts
             self.version += 1
             if self.wanted.resync is not None and report["progress"].get("stage") in {"copy", "sync"}:
-                # The target has recorded that the tables are copied again.
+                # The target has recorded that the tables are copied again, so later starts need not request this.
                 self.wanted = WantedState(self.wanted.wish, self.wanted.since)
                 self.folder.want(self.wanted)
 

@@ -81,7 +81,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
 
 @contextmanager
 def explained(where: Where, *, login: bool = False) -> Iterator[None]:
-    """Converts the driver's errors in this block to PidtsErrors."""
+    """Converts errors that the driver raises while the block runs to PidtsErrors."""
     try:
         yield
     except (pymysql.err.Error, OSError) as error:

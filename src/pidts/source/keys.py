@@ -67,7 +67,7 @@ def after(table: Table, key: Sequence[Any]) -> str:
 
 
 def upto(table: Table, key: Sequence[Any]) -> str:
-    """Returns the condition, in the same form, for the rows up to and including a key."""
+    """Returns the condition for rows up to and including a key, in the same form as `after`."""
     return _bounded(table, key, "<", "=")
 
 

@@ -95,8 +95,8 @@ class _Executed:
 
     def behind(self, before: GtidSet) -> str:
         if isinstance(before, MariaDbGtidSet):
-            # As in the result of the server's own function, the transaction of each domain that is last in the log
-            # counts.
+            # Of each domain, the transaction that is last in the log counts, as in the result of the server's own
+            # function.
             return str(MariaDbGtidSet.of(({at.domain: at for at in before.positions} | self._last).values()))
         return str(before.union(MySqlGtidSet.of(self._intervals)))
 

@@ -19,7 +19,7 @@ from pidts.model.errors import Transient
 
 BUFFER_SIZE = 1 << 20
 _FEW_BYTES = 64 << 10
-"""If fewer bytes than this have arrived, the server is not sending much: nothing more arrives while they are read."""
+"""A read that has room for more, and gets fewer bytes than this, has taken all bytes that had arrived."""
 MAX_PACKET = 0xFFFFFF
 LARGEST_PAYLOAD = (1 << 30) + (1 << 20)
 """The largest number of bytes that a server sends for one event: 1 GiB, the highest max_allowed_packet, and headers.
