@@ -167,7 +167,7 @@ class ServedRelay:
             return b""
 
     def structures(self, lsn: Lsn) -> str:
-        """Returns the text of all structures at a place with a catalogue or at a segment's start; empty if not known."""
+        """Returns the text of all structures at a place with a catalogue, or at a segment's start; empty if unknown."""
         with suppress(FileNotFoundError):
             return catalogue_text(load_catalogue(self._folder, lsn))
         with suppress(Halted):

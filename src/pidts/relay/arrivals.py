@@ -96,7 +96,7 @@ class ArrivalWriter:
                 os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
 
     def arrived(self, lsn: Lsn) -> float | None:
-        """Returns when the log up to this Lsn arrived; None if it has not yet, or arrived before the oldest record."""
+        """Returns when the log up to this Lsn arrived; None if it has not arrived, or the kept records begin later."""
         known = list(self._recent)
         at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
         return known[at].at if 0 < at < len(known) else None

@@ -74,7 +74,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class GtidsLearned:
-    """The GTIDs executed up to the end of the previous entry, recorded when the source's log first has them."""
+    """The GTIDs executed up to the end of the previous entry, recorded when the source's log first shows them."""
 
     gtid_set: str
 

@@ -89,7 +89,7 @@ class IndexFiles:
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
         """Yields the same as `walk`, but neighbouring ordinary transactions are joined.
 
-        They are not joined across one of the `stops`.
+        Transactions up to one of the places `stops` are not joined with transactions after it.
         """
         place = begin
         while True:

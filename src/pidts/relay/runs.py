@@ -84,7 +84,7 @@ class Joined:
 def joined_payloads(data: bytes, stops: Stops, most: Most | None = None) -> Iterator[tuple[int, bytes | Joined]]:
     """Yields the same as `payloads`, but neighbouring ordinary transactions are joined.
 
-    They are not joined across one of the `stops`.
+    Transactions up to one of the places `stops` are not joined with transactions after it.
     """
     at = 0
     while True:

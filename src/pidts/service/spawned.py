@@ -1,11 +1,11 @@
 """Starts the processes of tasks by forking one process, the spawner, which has loaded the program already.
 
-Otherwise each process of a task would load more than a hundred megabytes, for seconds. The spawner has a single Python
-thread, so that forking it is safe. The spawner ends with its service. The tasks continue: each has a session of its
-own. The next service starts a spawner of its own, with the version of the program that is then installed. The spawner
-may hang or die. A separate thread sends the requests to the spawner, with a time limit, so no other thread waits for
-the answers. A spawner that is lost is killed and replaced; the tasks that it has forked continue, and the service finds
-them by their locks.
+Without the spawner, each process of a task would first load more than a hundred megabytes, which takes seconds. The
+spawner has a single Python thread, so that forking it is safe. The spawner ends with its service. The tasks continue:
+each has a session of its own. The next service starts a spawner of its own, with the version of the program that is
+then installed. The spawner may hang or die. A separate thread sends the requests to the spawner, with a time limit, so
+no other thread waits for the answers. A spawner that is lost is killed and replaced; the tasks that it has forked
+continue, and the service finds them by their locks.
 """
 
 from __future__ import annotations

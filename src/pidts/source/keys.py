@@ -43,7 +43,7 @@ def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
 
 
 def key_table(table: Table) -> Table:
-    """Returns the table with only its identity, for reading the ends of ranges.
+    """Returns the table with only the columns of its identity, for reading the keys at which ranges end.
 
     ENUM and SET are read as numbers. There are two reasons: servers compare them as numbers, and the invalid value has
     the same text as an empty label.

@@ -328,8 +328,8 @@ def _with_options(connection: Session, name: TableName, keys: list[Key], dialect
 def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:
     """Reads the complete defaults of these columns by queries.
 
-    The first query reads no row of the table. Then servers return the default only of a nullable column. The second
-    query reads one row. So if the table is empty, the defaults of the other columns stay unknown.
+    The first query reads no row of the table. Without a row, servers return the default only of a nullable column. The
+    second query reads one row. So if the table is empty, the defaults of the other columns stay unknown.
     """
     asked = ", ".join(f"HEX(DEFAULT(its.{quoted(column)}))" for column in columns)
     found: dict[str, str] = {}
