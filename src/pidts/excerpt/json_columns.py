@@ -99,7 +99,7 @@ def _moment(array: pa.Array, kind: Kind) -> pa.Array:
 
 
 def _escaped(array: pa.Array) -> pa.Array:
-    """Escapes text as in JSON, without the quotes."""
+    """Escapes text as in a JSON string, and adds no quotes."""
     if not pc.any(pc.match_substring_regex(array, _SPECIAL)).as_py():
         return array
     array = pc.replace_substring(pc.replace_substring(array, "\\", "\\\\"), '"', '\\"')

@@ -280,7 +280,7 @@ def json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
 
 
 def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
-    """Returns the columns of an image.
+    """Returns the numbers of the columns that an image has.
 
     If there are two bitmaps, the first is of the before image, the second of the after image. Only the length of the
     bitmaps shows how many images a change has. The kind of change of the first row with these bitmaps does not show it:

@@ -133,7 +133,7 @@ class BlockReader(PacketReader):
 
 @jit
 def _strip(source: int, begin: int, end: int, target: int, found: Any) -> None:
-    """Copies the events of packets without the packets' headers, up to the first packet that is incomplete or unusual."""
+    """Copies the events of packets without the packets' headers, up to the first incomplete or unusual packet."""
     written, events, odd = 0, 0, 0
     while end - begin >= _PACKET_HEAD:
         size = load32(source + begin) & MAX_PACKET

@@ -390,7 +390,7 @@ def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # n
 
 
 def _decoded(shown: str) -> str:
-    """Returns a check from MySQL's catalogue, which encodes it twice.
+    """Returns the decoded text of a check, which MySQL's catalogue has encoded twice.
 
     The result is only for people, since servers may change this encoding.
     """

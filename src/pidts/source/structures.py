@@ -166,7 +166,7 @@ def _names_of(connection: Session, kind: str) -> frozenset[TableName]:
 
 
 def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Returns the columns of each table that has any.
+    """Returns the columns of each of these tables of a schema, without tables for which the server shows no column.
 
     MariaDB compares the names in a list without case and accents. Of several names that are equal in this way, it reads
     only the first: of `a` and `A`, it returns nothing for `A`. A single name is compared exactly.
