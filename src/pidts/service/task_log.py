@@ -70,7 +70,7 @@ def _grade(line: dict[str, Any]) -> int:
 
 
 def _backwards(logs: list[Path]) -> Iterator[bytes]:
-    """Yields the lines of several logs from the last one to the first."""
+    """Yields the lines of these logs, the newest log first, and each log from its last line to its first."""
     left = _MOST_READ
     for log in logs:
         try:
