@@ -24,7 +24,7 @@ from pidts.relay.refetch import Refetch
 from pidts.schema.evolve.catalog_history import refined, structure_unknown
 
 _ROWS = 16 << 10
-"""The number of rows in one record batch, unless they are large."""
+"""The number of rows in one record batch; fewer if the rows are large."""
 _BATCH_BYTES = 128 << 20
 _OPS = pa.array([*(op.name.lower() for op in Op), "ddl"])
 _DDL = len(Op)
@@ -47,7 +47,7 @@ class QueryView:
     """The function that makes typed images; None if images are JSON."""
     after: Lsn | None = None
     upto: Lsn | None = None
-    """The range, which may begin and end inside a transaction."""
+    """The range: after `after`, up to and including `upto`. It may begin and end inside a transaction."""
 
     def holds(self, lsn: Lsn) -> bool:
         """Whether a change at this place is in the query's range."""

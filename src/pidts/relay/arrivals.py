@@ -36,7 +36,7 @@ _TOGETHER_SECONDS: Final = 0.005
 covers this log, too.
 """
 _KEPT: Final = 4096
-"""The number of records that the writer has in memory."""
+"""The writer keeps this number of the latest records in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Arrival:
     lsn: LsnKey
     """The last Lsn of the part."""
     at: float
-    """This machine's clock, in seconds since 1970."""
+    """The time of the arrival by this machine's clock, in seconds since 1970."""
     committed: float
     """The estimated time at which the source committed this part, by this machine's clock."""
 

@@ -80,7 +80,7 @@ class RelayReader:
         self.damage: Discontinuity | None = None
         """The damage that stopped the last call of `received`."""
         self.repeats = 0
-        """The number of repeated entries."""
+        """The number of repeated entries that this reader has passed over."""
 
     @property
     def first(self) -> Lsn | None:

@@ -42,7 +42,7 @@ class PurgeLimits:
     """The limits of a purge, in addition to the marks of what tasks still need (`pidts.relay.task_marks`)."""
 
     before: Lsn | None = None
-    """The limit that the operator gives."""
+    """The place up to which the operator wants to purge at most; None for no such limit."""
     keep_seconds: int = 0
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
     """Checkpoints just read from targets. They replace the marks of these tasks, which may be older."""

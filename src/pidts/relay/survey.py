@@ -30,7 +30,7 @@ class SegmentSurvey:
     entries: int
     first_gtid: str
     last_gtid: str
-    """Empty if no transaction has a GTID."""
+    """The first and the last GTID in the segment; empty if no transaction has one."""
     first_time: int
     last_time: int
     """The times when the source executed the first and the last entry, in seconds since 1970 UTC; 0 if there is

@@ -115,9 +115,9 @@ class RelayWriter:
         self._pending: list[LogEntry | GtidsLearned | Entries] = []
         self._encoder: EntryEncoder | None = None
         self._received = 0
-        """The size of the segment including the buffer."""
+        """The size of the segment with the bytes that are still in the buffer."""
         self._committed = 0
-        """The size up to the last complete transaction."""
+        """The size of the segment up to the last committed transaction."""
         self._log_size = self._index_size = 0
         """The sizes of the two files up to the last entry in the index."""
         self._flushed: int | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pidts.model import Position
 
 _SHARE = 4
-"""The replicator warns when at most a quarter of the limit is left."""
+"""The replicator warns when at most one quarter of a limit (of age or of size) is left."""
 _FILES_BEHIND = 2
 """If the replicator still reads the oldest file, and there are this many newer files, it warns: a purge by an operator
 would remove the oldest file.
