@@ -79,7 +79,7 @@ class ReplicatorConfig:
     source: SourceConfig
     relay: Path
     start: Position | str | Applied | None = None
-    """The beginning of an empty relay: a position, a GTID set, a target's checkpoint, or None for the log's end."""
+    """The beginning of an empty relay: a position, a GTID set, a target's checkpoint; None: the log's present end."""
     use_gtid: bool = False
     """Whether to continue by GTID, which is possible even on another server."""
     segment_bytes: int = 128 << 20

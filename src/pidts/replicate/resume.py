@@ -87,7 +87,7 @@ class Resume:
     begin_lsn: Lsn | None = None
     """The Lsn before the new part; None if only the first event shows it."""
     gtid_set: str | None = None
-    """The GTIDs executed up to this place."""
+    """The GTIDs executed up to `start`; None if they are not known."""
     repeats: Lsn | None = None
     """The place up to which the new part may repeat changes of the previous part; None if it repeats none."""
 

@@ -181,7 +181,7 @@ class _Walk(Iterator[Begun]):
         """Whether each transaction begins with a GTID event. MySQL before 5.7 writes such events only if it uses GTIDs.
         """
         self.server_id = 0
-        """The id of the server that first executed the last transaction."""
+        """The id of the server that first executed the transaction that was read last."""
 
     @property
     def end(self) -> Position:

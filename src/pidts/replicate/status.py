@@ -188,7 +188,7 @@ class NotReceiving:
 
     error: PidtsError
     since: float
-    """Seconds since 1970."""
+    """The time since which the log is not received, in seconds since 1970."""
     heard_at: float
     """When the replicator last wrote its status."""
 

@@ -8,7 +8,7 @@ from pidts.model import TableName
 from pidts.source.connection import Session, named, query, server_info
 
 _STATISTICS_EXPIRE = (8, 0, 0)
-"""The first MySQL version whose statistics may be a day old, unless a variable is set."""
+"""The first MySQL version whose statistics may be a day old, unless the session sets a variable that forbids this."""
 
 
 def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:
