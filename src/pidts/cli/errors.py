@@ -38,7 +38,7 @@ def with_task(text: str, path: str) -> str:
 
 
 def show_error(error: PidtsError, *, as_json: bool) -> None:
-    """Prints code, what, where, what to do. Names and values in it are never read as markup."""
+    """Prints an error: its code, what happened, where, and what to do. Names and values are never read as markup."""
     error.todo = error.todo or error.usual_todo
     if _task:
         error.todo = with_task(error.todo, shlex.quote(str(_task[0])))

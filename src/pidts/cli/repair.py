@@ -117,7 +117,7 @@ def repaired(
 
 
 def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = (), *, as_json: bool) -> int:
-    """Prints a summary, as JSON with the first statements. The exit code shows whether the rows are equal now."""
+    """Prints a summary; its JSON has the first statements, too. The exit code shows whether the rows are equal now."""
     from pidts.cli.findings import exit_code
 
     report, name = work.report, config.name
