@@ -1,8 +1,8 @@
 """Computes the net effect of a batch: at most one delete and one upsert per row, however often it changed.
 
-A target removes all of `deletes`, then writes all of `upserts`. The claim is: *at no moment while
-the statements run* does a row that is written find another row with one of its unique values. Servers check each row
-when they write it, so
+A target removes all of `deletes`, then writes all of `upserts`. The claim is: *at no moment while the statements run*
+does a row that is written find another row with one of its unique values. Servers check each row when they write it,
+and without this claim there would be faults such as these:
 
     rows (1, u=1) and (2, u=2);  swap their u          fails as one upsert: u=2 is still taken when row 1 is written
     row  (1, u=1);  set u=5;  INSERT (2, u=1)          MySQL's ON DUPLICATE KEY UPDATE overwrites row 1, row 2 is lost
