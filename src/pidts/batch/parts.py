@@ -29,7 +29,7 @@ class Stretch:
     inside: bool = False
     """Whether this is a piece of one large transaction. Otherwise the stretch ends at the end of a transaction."""
     behind_cut: bool = False
-    """Whether the part has a piece of a large transaction, or follows one."""
+    """Whether the part has a piece of a large transaction, or an earlier part of the batch has one."""
 
     @property
     def size(self) -> int:
@@ -41,7 +41,7 @@ class Stretch:
 
     @property
     def end(self) -> Lsn:
-        """Returns the Lsn of the last change."""
+        """Returns the Lsn of the last change of the stretch."""
         return max(Lsn.from_bytes(batch.rows["lsn"][-1].as_py()) for batch in self.changes)
 
 

@@ -23,7 +23,7 @@ class Orders:
     pause: Callable[[float], None]
     """Sleeps; raises if the run has ended."""
     seconds: float
-    """The pause between two attempts to read a ddl command."""
+    """The seconds between two attempts to read a ddl command."""
 
     def read(self) -> DdlOrder | None:
         """Returns the ddl command that is in force; retries until it can be read."""

@@ -47,7 +47,7 @@ class Discontinuity(Halted):
         return Lsn.parse(self.where.position) if self.where.position else None
 
     def at(self, after: Lsn) -> Discontinuity:
-        """Returns the same error with this place."""
+        """Returns the same error with `after` as the end of the last intact entry."""
         where = Where(source=self.where.source, position=str(after), file=self.where.file)
         return Discontinuity(self.code, self.what, where=where, todo=self.todo)
 

@@ -217,11 +217,11 @@ class Pace:
         self._clock, self._free_at = clock, 0.0
 
     def most(self, rate: int) -> int | None:
-        """Returns how many rows one piece may have; None if there is no limit."""
+        """Returns how many rows one piece may have if `rate` rows per second may be read; 0 and None: no limit."""
         return max(_LEAST_ROWS, int(rate * _BURST_SECONDS)) if rate else None
 
     def wait(self) -> float:
-        """Returns the seconds until more rows may be read."""
+        """Returns the seconds until the rate allows more rows to be read."""
         return max(0.0, self._free_at - self._clock())
 
     def now(self) -> float:
@@ -229,6 +229,6 @@ class Pace:
         return self._clock()
 
     def took(self, rows: int, rate: int, began: float) -> None:
-        """Notes that this many rows have been read since `began`."""
+        """Notes that this many rows have been read since `began`, while `rate` rows per second were allowed."""
         if rate:
             self._free_at = max(self._free_at, began) + rows / rate
