@@ -139,7 +139,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
         counts = session.meta.row_locks.tables(context.task, due.source)
         for name in sorted({*there, *then, *emptied} & counts.keys()):
             before, after = there.get(name), then.get(name)
-            if statement is None and before == after:  # The rules leave out the changed parts.
+            if statement is None and before == after:  # The rules leave out what the statement changes.
                 continue
             why = obstacle(statement, change.order, before, after)
             if why is None and after is not None and context.writing.converges and context.writing.guards(after):

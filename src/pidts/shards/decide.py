@@ -381,7 +381,7 @@ def _leads_to(group: ShardGroup, arrival: Arrival, goal: Table) -> bool:
     if same_version(arrival.after, goal):
         return True
     if group.mode == "optimistic" and same_but_order(arrival.after, goal):
-        return True  # Rows are written by column names.
+        return True  # Rows are written by column names, so the order of columns does not matter.
     is_late = arrival.runs and _is_late(group, arrival) and not group.missed_by(arrival)
     return is_late and _takes(arrival, goal) and not _filled_otherwise(arrival, goal)
 

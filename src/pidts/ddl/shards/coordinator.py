@@ -413,7 +413,7 @@ class ShardGroups:
         if state.agreed is not None:
             return state.agreed
         found = self.known.agreed(target)
-        if not self.known.absent_for([target]):  # otherwise other parts may have another structure
+        if not self.known.absent_for([target]):  # absent parts may have another structure
             state.agreed = found
         return found
 
