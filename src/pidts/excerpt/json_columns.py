@@ -62,7 +62,7 @@ def value_text(array: pa.Array, kind: ColumnType) -> pa.Array:
 
 
 def clock_text(array: pa.Array) -> pa.Array:
-    """Returns `[-]hh:mm:ss[.ffffff]`."""
+    """Returns each TIME as text: `[-]hh:mm:ss[.ffffff]`."""
     return pc.replace_substring_regex(duration_text(array), _NO_FRACTION, "")
 
 

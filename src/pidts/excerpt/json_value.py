@@ -43,7 +43,7 @@ def json_value(value: Any, kind: ColumnType | None = None) -> Any:
 
 
 def clock(value: timedelta) -> str:
-    """Returns `[-]hh:mm:ss[.ffffff]`."""
+    """Returns a TIME as text: `[-]hh:mm:ss[.ffffff]`."""
     us = abs(value) // timedelta(microseconds=1)
     seconds, us = divmod(us, 1_000_000)
     fraction = f".{us:06}" if us else ""

@@ -32,7 +32,7 @@ _IDLE_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A place in a stream."""
+    """A place in a Spark stream: what the stream has read is before it."""
 
     lsn: Lsn
     server: str

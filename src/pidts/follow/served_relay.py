@@ -99,7 +99,7 @@ class ServedRelay:
         threading.Thread(target=self._purge, name=f"purge {self._id}", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends waits and threads."""
+        """Ends the requests that wait for log, and the threads."""
         self._end.set()
         with self._bell:
             self._bell.notify_all()

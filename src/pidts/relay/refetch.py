@@ -68,7 +68,7 @@ class Refetch:
         return self.after < lsn <= self.to
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Returns the fields as plain values for JSON."""
         return {"after": str(self.after), "to": str(self.to), "why": self.why, "asked_at": self.asked_at}
 
 

@@ -79,7 +79,7 @@ def read_samples(folder: Path, address: str) -> Samples | None:
 
 
 def write_samples(folder: Path, address: str, samples: Samples) -> None:
-    """Replaces the samples of a standby. If a crash loses the last samples, more changes come twice."""
+    """Replaces the samples of a standby. If a crash loses the last ones, more changes come twice after a failover."""
     rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
     content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
     path = _path(folder, address)

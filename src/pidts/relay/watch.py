@@ -50,7 +50,7 @@ class FolderWatch:
         """The watch for writes to the newest index."""
 
     def wait(self, seconds: float) -> None:
-        """Waits until there may be more to read than at the last call, at most for this time.
+        """Waits at most `seconds`, until there may be more to read than at the last call.
 
         The first call begins the watch and returns at once, since earlier writes were not reported.
         """

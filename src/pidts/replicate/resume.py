@@ -172,7 +172,7 @@ def resume(
 
 
 def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
-    """Whether the relay was received from the server's log; raises if that log has lost its end.
+    """Whether the relay was received from the server's log; raises if the server has lost the end of this log.
 
     Another server's log is a different log, even if the replicator can continue in it by GTID.
     """

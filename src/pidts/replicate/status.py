@@ -74,7 +74,7 @@ class ReplicatorState:
     pid: int = field(default_factory=os.getpid)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Returns the fields as plain values for JSON."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {
             "received": str(self.received) if self.received else None,
             "error": self.error.to_json() if self.error else None,
@@ -204,7 +204,7 @@ class NotReceiving:
         return self.error.code == RELAY_FULL
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """Returns the reason and the time as plain values for JSON."""
         return {**self.error.to_json(), "since": self.since}
 
 
