@@ -56,7 +56,7 @@ class Tls:
     ca: str | None = None
     """The file with the trusted authorities; None means the system's authorities."""
     cert: str | None = None
-    """The file with the client certificate."""
+    """The file with the client certificate; None: the client shows no certificate."""
     key: str | None = None
 
     @classmethod

@@ -40,7 +40,10 @@ class Program:
 
 
 def which(name: str) -> str | None:
-    """Returns the path of a program. System folders are searched, too, since they often are not on users' PATH."""
+    """Returns the path of a program; None if it is not found.
+
+    System folders are searched, too, since they often are not on users' PATH.
+    """
     return shutil.which(name, path=_SEARCH_PATH)
 
 

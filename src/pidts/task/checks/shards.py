@@ -236,7 +236,10 @@ def _ranges(
 
 
 def _counter(shard: Shard) -> str | None:
-    """Returns the auto-increment column of a table's key, if rows with equal numbers would be one row on the target."""
+    """Returns the auto-increment column of a table's key.
+
+    None if the key has no such column, or if a column mapping changes the key.
+    """
     table = shard.table
     if shard.rules.maps_key(table):
         return None

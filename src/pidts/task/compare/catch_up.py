@@ -184,7 +184,10 @@ class TaskCatchUp:
         return list(map(_state, stored))
 
     def _halt(self, table: TableName, at: Lsn) -> Halt | None:
-        """Returns the halt that blocks the table or the task at this Lsn. A halt at an earlier Lsn is outdated."""
+        """Returns the halt that blocks the table or the task; None if there is none.
+
+        A halt at an Lsn before `at` is outdated.
+        """
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
         return next((halt for halt in halts if halt.lsn >= at and (not halt.tables or table in halt.tables)), None)
 

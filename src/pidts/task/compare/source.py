@@ -71,7 +71,7 @@ class SourceTable:
         return EstimatedSize() if found is None else EstimatedSize(found.rows, found.bytes // max(found.rows, 1))
 
     def highest(self) -> Key | None:
-        """Returns the highest key in the server's own order."""
+        """Returns the highest key in the server's own order; None if the table is empty."""
         return self._target_key(highest(self.part.session, self.table))
 
     def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:

@@ -174,7 +174,7 @@ class Switch:
         return Checklist(task=self._name, steps=steps, left=inventory.left, unseen=inventory.unseen, record=record)
 
     def undo(self) -> Cutover | None:
-        """Makes the sources writable again and lets the task run; returns the former record."""
+        """Makes the sources writable again and lets the task run; returns the former record, None if there was none."""
         record = self._target.meta.cutovers.read(self._name)
         if record is None:
             return None

@@ -27,7 +27,7 @@ class Delay:
     """The delay of the slowest of the last transactions."""
 
     whole: float | None = None
-    """The time from the commit on the source until the target had the transaction."""
+    """The time from the commit on the source until the target had the transaction; None if it is not known."""
     applying: float | None = None
     """The part of this time between the relay and the target."""
 

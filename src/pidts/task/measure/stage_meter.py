@@ -78,7 +78,7 @@ class StageMeter:
 
     @property
     def relay_bytes(self) -> int | None:
-        """The size of the log in the relay at the last reading."""
+        """The size of the log in the relay at the last reading; None before the first."""
         return self._sizes[0]
 
     def report(
@@ -128,7 +128,10 @@ class StageMeter:
 
 
 def _sizes(relay: RelayReader, at: Lsn) -> tuple[int | None, int | None, int | None]:
-    """Returns the bytes in the relay, the bytes that are not applied, and the number of their transactions."""
+    """Returns the bytes in the relay, the bytes that are not applied, and the number of their transactions.
+
+    A number is None if it is not known, or if there are too many transactions to count.
+    """
     numbers = relay.folder.numbers()
     sizes = [relay.folder.log_bytes(number) for number in numbers]
     received = relay.received

@@ -143,7 +143,7 @@ class Progress:
     """The target tables that this run has changed, sorted by rows a second; a hundred at most."""
     message: str = ""
     cause: PidtsError | None = None
-    """The error because of which a run is paused. The run waits until the cause of the error is gone."""
+    """The error because of which a run is paused until the error's cause is gone; None if there is no such error."""
     refetched: int = 0
     """The number of damaged parts of the relay that this run has fetched again from the source."""
 

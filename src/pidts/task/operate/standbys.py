@@ -169,7 +169,7 @@ def _misfit_of_barred(bar: str) -> str:
 def find_standby(
     config: TaskConfig, servers: Sequence[SourceConfig], *, force: bool = False
 ) -> tuple[SourceConfig | None, list[str]]:
-    """Returns the first server that can take over, and the reasons against each server before it in the list.
+    """Returns the first server that can take over (None if no server can), and the reasons against those before it.
 
     With `force`, a barred server is also allowed.
     """

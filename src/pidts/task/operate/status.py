@@ -53,7 +53,7 @@ class SourceStatus:
     machine has the relay.
     """
     lack: NotReceiving | None = None
-    """The cause that prevents the replicator from receiving the log, by its own report."""
+    """The cause that prevents the replicator from receiving the log, by its own report; None if it reports none."""
     tables: int = 0
     """The number of tables whose rows are being copied or were copied."""
     copying: tuple[TableProgress, ...] = ()
@@ -83,13 +83,13 @@ class TaskStatus:
     """Columns that only some shards of a table have."""
     cutover: CutoverState | None = None
     published: Mapping[TableName, Publication] | None = None
-    """The tables that the task has published to a Hive metastore."""
+    """The tables that the task has published to a Hive metastore; None for targets of other types."""
     change_tables: Mapping[TableName, ChangeTable] = field(default_factory=dict)
     """The change tables that the task has published there."""
     server_catalog: ServerState | None = None
-    """The catalog of a server to which the tables are published."""
+    """The state of the server's catalog to which the tables are published; None if there is none."""
     ended: RunEnd | None = None
-    """The error with which the last run on this machine ended."""
+    """The error with which the last run on this machine ended; None if it had none, or if another run has continued."""
 
     @property
     def has_begun(self) -> bool:

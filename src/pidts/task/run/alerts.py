@@ -221,7 +221,7 @@ class Alerts:
         return max(0.01, max(self._not_before, 0.0 if self._documents else self._bundle_at) - now)
 
     def _next(self, now: float) -> _Due | None:
-        """Returns the document that is due now."""
+        """Returns the document that is due now; None if no document is due."""
         if now < self._not_before:
             return None
         if self._documents:

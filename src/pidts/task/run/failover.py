@@ -121,7 +121,7 @@ def until_no_repeat(
     safe_until: Lsn | None,
     stop: threading.Event,
 ) -> Lsn | None:
-    """Returns the place up to which rows are written in safe mode, and records it on the target.
+    """Returns the place up to which rows are written in safe mode, and records it on the target; None if there is none.
 
     After a failover without GTIDs, it waits until the replicator has reported the place up to which the log may repeat
     changes. The replicator reports this place, and its server, before it writes the first of these changes.

@@ -35,7 +35,9 @@ class LogLoss:
 
 
 def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:
-    """Returns the loss if the log after the target's checkpoint is known to be gone. The log is not read for this.
+    """Returns the loss if the log after the target's checkpoint is known to be gone, otherwise None.
+
+    The log is not read for this.
 
     A checkpoint that was changed by hand also counts as a loss, since it does not show what the target has.
     """

@@ -115,7 +115,7 @@ class ReplicatorProcess:
     start_at: str = ""
     """The position or GTID set at which an empty relay begins; empty for the start in the task file."""
     resume_at: Checkpoint | None = None
-    """The target's checkpoint: an empty relay begins there, and continues its Lsns."""
+    """The target's checkpoint: an empty relay begins there, and continues its Lsns. If None, `start_at` decides."""
     forker: Forker | None = None
     """Forks the replicator, if there is a forker: the replicator then shares the loaded modules."""
     _child: subprocess.Popen[bytes] | ForkedProcess | None = None
@@ -346,7 +346,10 @@ def _applied(text: str) -> Applied:
 
 
 def _start(text: str) -> Position | str | None:
-    """Returns the start as a position or a GTID set: a position has a file name with a dot before its last colon."""
+    """Returns the start as a position or a GTID set; None for an empty text.
+
+    A position has a file name with a dot before its last colon.
+    """
     if not text:
         return None
     try:

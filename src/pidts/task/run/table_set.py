@@ -89,7 +89,7 @@ class StartRequest:
     renames: bool = False
     """Whether the log did not fit the tables that are known, perhaps because a table has joined under another name."""
     lost: LogLoss | None = None
-    """The loss of log that the last attempt has found."""
+    """The loss of log that the last attempt has found; None if it has found none."""
 
 
 @dataclass(slots=True)

@@ -232,7 +232,7 @@ class Tracker:
         )
 
     def _lag(self, *, caught_up: bool) -> float | None:
-        """Returns the lag in seconds.
+        """Returns the lag in seconds; None if it is not known.
 
         If the relay receives nothing, the lag counts from the moment when it stopped receiving: the source may have had
         changes since. While a copy is not done and this run has applied no change yet, the lag is not known, since the

@@ -197,7 +197,7 @@ class ResolveInAll:
         return _same(self._row(zone, lock), winning)
 
     def _row(self, zone: str, lock: RowLock) -> Values | None:
-        """Returns a zone's row with the key of a lock."""
+        """Returns a zone's row with the key of a lock; None if the zone has no such row."""
         with closing(self._into(zone)[0].connect()) as session:
             return _row_in(session, lock)
 
@@ -250,14 +250,14 @@ class ResolveInAll:
 
 
 def _row_in(session: TargetSession, lock: RowLock) -> Values | None:
-    """Returns the row with the key of a lock in the session's zone."""
+    """Returns the row with the key of a lock in the session's zone; None if the zone has no such row."""
     table = structure_now(lock, session.schema.structure(lock.table.name))
     rows = session.read_rows(table, keys=unpacked(lock.key))
     return _plain(session, lock, {name: rows[name][0] for name in rows.column_names} if rows.num_rows else None)
 
 
 def _plain(session: TargetSession, lock: RowLock, row: Values | None) -> Values | None:
-    """Returns a row without generated columns, which a log may lack."""
+    """Returns a row without generated columns, which a log may lack; None for no row."""
     if row is None:
         return None
     table = structure_now(lock, session.schema.structure(lock.table.name))

@@ -133,7 +133,7 @@ class ReturningZone:
         return sorted(found)
 
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
-        """Returns the changes of the zone's programs after the checkpoints of the tasks out of it.
+        """Returns the changes of the zone's programs after the checkpoints of the tasks out of it; None if not known.
 
         If an earlier run has removed the records of such tasks, it has recorded the place up to which it has counted.
         """
