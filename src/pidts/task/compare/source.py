@@ -75,7 +75,7 @@ class SourceTable:
         return self._target_key(highest(self.part.session, self.table))
 
     def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
-        """Splits a span into spans of this number of rows. Only as much of the table is read as the caller asks for."""
+        """Splits a span into adjacent spans of about `rows` rows. The table is read only as far as the caller asks."""
         after, upto = self._own_key(span.after), self._own_key(span.upto)
         while True:
             for one in ranges(self.part.session, self.table, after, upto, rows, _SPANS_AT_ONCE):
