@@ -8,7 +8,7 @@ together with the task's checkpoint.
 
 These cases cover a crash at each point:
 
-1. Before anything is written: nothing happened.
+1. Before anything is written: nothing has happened.
 2. Some pieces are committed, the last transaction is not: their rows are after `transfer_checkpoint`, and programs do
    not read there. The next attempt, here or in another run, removes them under the lock of the task's checkpoint before
    it writes, and gives the same numbers again: the numbers follow from `transfer_checkpoint` and the log.

@@ -337,7 +337,7 @@ class CutoverRecord:
         """Inserts or overwrites the cutover; None removes it and the structures at the switch."""
         if cutover is None:
             self._rows.remove(task)
-            if self._run(SWITCH_EXISTS, ())[0]:  # an earlier version may have created the tables, without this one
+            if self._run(SWITCH_EXISTS, ())[0]:  # the meta tables of an earlier version lack this one
                 self._structures.remove(task)
         else:
             self._rows.put(task, about=cutover.dumps())

@@ -129,7 +129,7 @@ class KeyedSource(Protocol):
     """The sources, from which the rows of certain keys are read."""
 
     def members(self, table: Table) -> Sequence[str]:
-        """Returns the name of each member, for people."""
+        """Returns the names that messages give the members."""
 
     def owners(self, table: Table) -> RowOwners:
         """Returns the rule that says to which member a row of the target belongs."""

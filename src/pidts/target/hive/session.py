@@ -55,7 +55,8 @@ class HiveSession(IcebergSession):
         if self._keeps_changes:
             self._add_truncations()
         self.waiting.write()
-        # If COMMIT had no answer, the files may be recorded: the next publication removes them if they are not.
+        # If COMMIT had no answer, the files may be recorded, so they stay. The next publication removes files without a
+        # record.
         self.waiting.forget(is_undone=False)
         super().commit()
 

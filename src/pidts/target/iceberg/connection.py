@@ -6,7 +6,7 @@ several tables current, together with the checkpoint.
 SQLite has one writer at a time. A transaction locks the database with its first statement that writes. Until then, each
 statement sees everything that was committed before the statement began. Locks of checkpoints are locks of files next to
 the database (`flock`). Many processes can share such a lock, and the operating system releases a lock when its process
-ends. Order: a checkpoint's lock first, the database's lock later.
+ends. Order of locking: a checkpoint's lock first, the database's lock later.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def surely_fits(before: ColumnType, after: ColumnType) -> bool:
 
 
 def widens(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether Iceberg can read files of one type as the other."""
+    """Whether Iceberg can read values that a file has in the type `before` as the type `after`."""
     if pa.types.is_decimal(before) and pa.types.is_decimal(after):
         return bool(before.scale == after.scale and before.precision <= after.precision)
     return (before, after) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))

@@ -92,7 +92,10 @@ class JdbcCatalog(ABC):
         return problems
 
     def check(self) -> None:
-        """Writes a row for a namespace, and rolls back; makes no tables that stay."""
+        """Writes a row for a namespace and rolls back; raises if this is not possible.
+
+        If the catalog's tables are missing, it also makes them, but only if the rollback removes them again.
+        """
         with self._connected() as connection:
             is_made = self._is_made(connection)
             if not is_made and self.undoes_ddl:

@@ -61,7 +61,7 @@ class ServerCatalog(Protocol):
 
 def step(move: Move, there: str | None) -> Step | str:
     """Returns what has to be done if the server names the file `there`, or the reason why nothing may be done."""
-    if there == move.goal or (move.goal is None and not move.former):  # a table that was never there
+    if there == move.goal or (move.goal is None and not move.former):  # or the table to remove was never there
         return Step.NOTHING
     if there is None:
         return Step.CREATE

@@ -206,7 +206,7 @@ def _sweep_dropped(session: CatalogConnection) -> int:
     for (text,) in old:
         folder = _usual(text)
         if not _is_own(session, folder):
-            continue  # the warehouse was copied or moved to this path
+            continue  # a record from the path where the warehouse was before it was copied or moved
         with session.transaction():
             session.own_database()
             if any(_is_in(each, folder) for each in ServerRecord(session).locations()):

@@ -126,7 +126,7 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
 
 
 def _bytes(kind: ColumnType) -> int:
-    """Returns the most bytes of a value."""
+    """Returns the largest number of bytes that a value of this type may have."""
     return (kind.length or 0) * 4 if kind.is_text else (kind.length or 0) * kind.is_bytes
 
 

@@ -409,7 +409,7 @@ def _column(table: Table, node: ColumnRef) -> _Value:
     kind = declared.kind
     if declared.chosen == "boolean":
         return _Value(_Sort.NUMBER, f"{identifier(name)}::integer", _Number(1))
-    if kind is Kind.DECIMAL and declared.unsigned:  # comparable, but MySQL refuses some differences of two such numbers
+    if kind is Kind.DECIMAL and declared.unsigned:  # comparable, but MySQL refuses some subtractions of such numbers
         return _Value(_Sort.NUMBER, identifier(name))
     if kind in _WHOLE:
         return _Value(_Sort.NUMBER, identifier(name), _range(declared))

@@ -84,7 +84,7 @@ class Statements:
 
     @property
     def settable(self) -> tuple[str, ...]:
-        """Returns the columns that an UPDATE may set: all written columns except the key."""
+        """Returns the written columns that an UPDATE may set: not the key, and not ALWAYS identity columns."""
         fixed = {name for name, each in self.forms.items() if each.target.always_identity}
         return tuple(name for name in self.written if name not in fixed and name not in self.table.identity)
 

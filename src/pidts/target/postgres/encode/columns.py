@@ -53,7 +53,7 @@ class Form:
     element: Element
 
     def value(self, name: str) -> str:
-        """Returns SQL for the target's value of the element `name`."""
+        """Returns SQL that converts the array element `name` to a value of the target's column."""
         base = self.target.base
         if self.column.type.kind is Kind.BIT and self.target.type.startswith("bit"):
             return f"{name}::bigint::bit({self.column.type.length or 1})"
