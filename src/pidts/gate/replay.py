@@ -198,7 +198,7 @@ def row_digest(row: Values | None) -> bytes:
 def follows(before: bytes, after: bytes) -> bool:
     """Whether the image before a change may be the image after an earlier change.
 
-    True if the two have different columns: they cannot be compared then.
+    False if only one of the two has a row. True if the two have different columns: they cannot be compared then.
     """
     if bool(before) is not bool(after):
         return False

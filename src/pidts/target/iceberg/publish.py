@@ -314,7 +314,7 @@ class _Publication:
         return replace_metadata(self._base.location, self._metadata, updates, self._retired)
 
     def _expired(self, now: int) -> list[int]:
-        """Returns the snapshots that were replaced long ago, except snapshots with a tag or a branch."""
+        """Returns the snapshots that were replaced long ago or are not among the newest, except tags and branches."""
         known = sorted(self._metadata.snapshots, key=lambda one: one.sequence_number or 0)
         followed = [one.timestamp_ms for one in known[1:]]
         recent = {one.snapshot_id for one in known[-SNAPSHOTS:]}

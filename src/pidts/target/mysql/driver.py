@@ -52,7 +52,7 @@ class Done:
 def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Done]:
     """Executes statements in order, up to the first that fails.
 
-    They are bytes, since they may contain binary literals.
+    The statements are bytes, since they may contain binary literals.
     """
     own, has_next = _own(connection), True
     own._execute_command(COMMAND.COM_QUERY, b";".join(statements))  # noqa: SLF001 - cursors take text only

@@ -62,7 +62,7 @@ class Plans:
         self._known: dict[TableName, Plan] = {}
 
     def of(self, table: Table) -> Plan:
-        """Returns the plan of a table; reads information_schema once for it."""
+        """Returns the plan of a table; reads information_schema once for each structure."""
         known = self._known.get(table.name)
         if known is None or (known.table is not table and known.table != table):
             known = self._known[table.name] = self._made(table)
@@ -126,7 +126,7 @@ class Plans:
 def _is_looser(column: Column, found: Column | None) -> bool:
     """Whether the target's column may treat texts as equal that the source's column does not.
 
-    The values of a column of another type, such as CHAR for VARCHAR, need not have the source's bytes.
+    False for a column of another type, such as CHAR for VARCHAR: its values need not have the source's bytes.
     """
     if found is None or not is_collated(found) or found.type.kind is not column.type.kind:
         return False

@@ -131,7 +131,7 @@ class _Alter:
         self._left = {column.name for column in self._change.dropped}
         """The names of columns that the statement drops or renames."""
         self._gone: set[str] = set()
-        """Indexes that this statement drops."""
+        """The names of the indexes that this statement drops."""
         self._sql: list[str] = []
         self._notes: list[str] = []
         self._fills = {fill.column.name: fill for fill in fills(statement, before, after, found)}

@@ -147,7 +147,7 @@ def made_plain(statement: AlterTable, before: Table, after: Table, found: PgTabl
 
 
 def fills(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> Iterator[Fill]:
-    """Yields the expressions of all added generated columns that PostgreSQL computes as the source does."""
+    """Yields the expressions of the added columns that PostgreSQL computes once, for the existing rows."""
     bases = {column.name: column.base for column in found.columns} if found is not None else {}
     made = computed(statement, before, after, found)
     for action in statement.actions:
