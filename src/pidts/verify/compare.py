@@ -31,7 +31,7 @@ _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
 """Codes of the halts of a table whose structure is changing."""
 _MANY_ROWS = 500_000
-"""A table with fewer rows than this is compared in this process, since other processes need some seconds to start."""
+"""A table with fewer rows than this is compared here, since other processes would need some seconds to start."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 

@@ -238,7 +238,7 @@ class MergedCatchUp:
         return tuple(catch_up.place() for catch_up in self._groups()[table].catch_ups)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits for one member after the other; returns the members that have not arrived, with the reasons.
+        """Waits for one member after the other; returns the members whose log has not arrived, with the reasons.
 
         While it waits for one member, the target also gets changes of the others, so the later waits are shorter.
         """

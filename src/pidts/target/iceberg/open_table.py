@@ -168,7 +168,7 @@ class OpenTable:
         limit: int | None = None,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns rows in the source's types, in the order of their identities."""
+        """Returns rows in the source's types, sorted by identity."""
         identity = list(table.identity)
         names = [*identity, *(only or {})]
         last = () if after is None else zip(identity, after, strict=True)

@@ -82,7 +82,7 @@ class ServerRecord:
         self._is_made = False
 
     def entries(self, place: str) -> dict[TableName, Entry]:
-        """Returns the tables of a server's catalog."""
+        """Returns the entries of the catalog at `place`, by table."""
         if not self._exists():
             return {}
         sql = "SELECT table_schema, table_name, metadata, next, problem FROM pidts_server_entry WHERE place = %s"
