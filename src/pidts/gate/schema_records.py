@@ -129,7 +129,7 @@ def _named(name: TableName) -> dict[str, str]:
 
 
 def _altered(table: TableName, actions: Iterable[Action], before: Structures, after: Structures) -> list[SchemaRecord]:
-    """Returns the record of the clauses. If the table gets a new name, the record of the new name follows."""
+    """Returns the record of an ALTER TABLE's clauses. If the table gets a new name, a RENAME record follows."""
     actions = list(actions)
     moves = [(table, action.name) for action in actions if isinstance(action, RenameTo)]
     old, new = before.get(table), after.get(moves[-1][1] if moves else table)

@@ -1,6 +1,6 @@
 """Targets that rows are written to.
 
-Each is a picklable configuration; its `connect` returns a session (`pidts.apply.port`).
+Each target is a picklable configuration; its `connect` returns a session (`pidts.apply.port`).
 """
 
 from pidts.target.hive import HiveTarget

@@ -62,7 +62,7 @@ class RowLockRecord:
         return {TableName(schema, name): int(count) for schema, name, count in self._run(sql, (task, source))[0]}
 
     def ask(self, task: str, source: str) -> None:
-        """Queues the query of `present`: it is sent right after the next statement of the transaction."""
+        """Queues the query of `present`, if the session can send it right after the transaction's next statement."""
         self._asked = None if self._behind is None else ((task, source), self._behind(_ANY, (task, source)))
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:

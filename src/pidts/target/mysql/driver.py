@@ -22,8 +22,8 @@ _BLOCK = 1 << 20
 _LONGEST = 0xFFFFFF
 """A packet of this size continues in the next one."""
 _SHORTEST_OK, _OK_BYTES = 11, 1024
-"""The size of a packet that says that a statement without rows was executed: its header, two numbers, two words, and
-perhaps a text.
+"""The smallest and the largest size of a packet that says that a statement without rows was executed. It has a header,
+two numbers, two words, and perhaps a text. The driver reads larger ones.
 """
 _ENDING = bytes(32)
 """These bytes are put after a packet that is parsed, so that reading a number never goes beyond the end."""
