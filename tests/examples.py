@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import structlog
 
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
-"""The number of examples for each such test; 0: the test's own number."""
+"""The number of examples for each test with random examples; 0: the test's own number."""
 
 
 def examples(usual: int) -> int:

@@ -26,7 +26,9 @@ AVAILABLE = 16 << 30
 
 
 class FilesInMemory:
-    """Makes the folder, and removes it at the end. The files of failed tests are kept in the usual folder."""
+    """Makes a folder in memory for the files of a run, and removes it at the end. The files of failed tests are kept in
+    the usual folder.
+    """
 
     def __init__(self) -> None:
         self._usual = tempfile.gettempdir()

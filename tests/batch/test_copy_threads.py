@@ -49,7 +49,7 @@ def test_a_bundle_ends_where_a_table_does() -> None:
 
 @dataclass
 class Work:
-    """Carries out each piece by calling `one`, and counts."""
+    """Carries out each piece by calling `one`; records the begun pieces, and counts those that run at once."""
 
     one: Callable[[int], None]
     begun: list[int] = field(default_factory=list)

@@ -34,7 +34,7 @@ class Recorded:
         yield LogBlock(self.recording.events, Position(self.recording.log_file, 4))
 
     def enter(self, *_):
-        """Does nothing: the structures are those of all times."""
+        """Does nothing: the recording's structures are valid at every place of its log."""
 
     def of(self, table_map):
         return self.recording.structures.get(table_map.name)

@@ -24,8 +24,8 @@ from pidts.source import SourceConfig, connect, read_structures, select_range
 WIDE = ("big5", "gbk", "gb2312", "gb18030", "euckr", "sjis", "cp932", "ujis", "eucjpms", "ucs2", "utf16", "utf16le")
 UTF = {"utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}  # fmt: skip
 WHOLE = bool(os.environ.get("PIDTS_EXAMPLES"))
-"""Uses all 1.6 million codes of gb18030's four bytes, and all 1.1 million of Unicode. Otherwise some codes of each
-part.
+"""Whether the tests use all 1.6 million codes of gb18030's four bytes, and all 1.1 million of Unicode. Otherwise they
+use some codes of each part.
 """
 
 ONLY_OURS = {

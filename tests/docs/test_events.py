@@ -20,7 +20,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
 def values(server: Server, version: str) -> list[tuple[str, str, str]]:
-    """Returns column, SQL and JSON of the rows about this server."""
+    """Returns column, SQL and JSON of each row of the page's table that is about this server."""
     lines = ROW.findall(PAGE.partition("## Values")[2])
     assert len(lines) > 50
     vectors = server.kind == "mysql97" or (server.kind == "mariadb" and version >= "11.7")

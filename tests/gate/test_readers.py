@@ -21,7 +21,9 @@ LARGE = 25_000
 
 
 class Reader(threading.Thread):
-    """Polls as such programs do, and compares each record with the one that has to come next."""
+    """Polls the records as a program that reads a datacenter does, and compares each with the one that has to come
+    next.
+    """
 
     def __init__(self, server: Server, datacenter: str) -> None:
         super().__init__(daemon=True)

@@ -64,7 +64,7 @@ def move(*words):
 catalog.move = move
 publish(IcebergTarget(warehouse).connect(), catalog(host, int(port), user, database, "lake", password))
 """
-"""The publisher is killed when the next states are recorded, or when the server has them."""
+"""A program that publishes, and is killed when the next states are recorded, or when the server has them."""
 
 Rows = list[tuple[int, int]]
 

@@ -63,7 +63,7 @@ ROWS = "[(3, 0, 7), (5, 5, 5), (100, 3, 7)]"
 class Lake:
     folder: Path
     location: str
-    """Returns the table's metadata file."""
+    """The address of the table's metadata file."""
 
 
 @pytest.fixture

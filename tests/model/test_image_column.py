@@ -1,4 +1,4 @@
-"""One column of images: of slices of batches, and of batches in which images are missing."""
+"""A column that is taken out of row images: also out of a slice, and where images are missing."""
 
 from __future__ import annotations
 

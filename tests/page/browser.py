@@ -32,7 +32,7 @@ def programs() -> tuple[str, str] | None:
 
 
 class Browser:
-    """One window."""
+    """The window of a browser that a test controls."""
 
     def __init__(self, browser: str, driver: str) -> None:
         options = webdriver.ChromeOptions()

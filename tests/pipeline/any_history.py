@@ -125,7 +125,7 @@ class History:
     """The transactions of the source, and its rows after each transaction."""
 
     table: Table
-    """The structure with all keys that hold, on the source or on the target alone."""
+    """The structure with all keys: those of the source, and those that only the target has."""
     shards: int
     structure: Table
     """The structure on the source."""

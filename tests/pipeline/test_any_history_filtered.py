@@ -44,7 +44,7 @@ def rules_of(filters: list[str], column: str) -> Rules:
 
 @dataclass
 class Filtered(History):
-    """Makes the row that the target must have from a row of the source."""
+    """A history with a filter. It computes the rows that the target must have."""
 
     filters: list[str] = field(default_factory=list)
     column: str = "v"

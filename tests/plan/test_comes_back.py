@@ -252,7 +252,7 @@ def test_changes_that_come_back_are_a_gap_in_their_slice() -> None:
 
 
 def test_a_gap_never_holds_the_change_of_a_log_file() -> None:
-    """Its bytes name the log file of the rows after it."""
+    """The bytes of this change name the log file of the rows after it."""
     first, returned, second = log("oOo")
     begin, lsn = Lsn(0, 2, 4), Lsn(0, 2, 104)
     moved = replace(second, transaction=replace(second.transaction, begin=begin, lsn=lsn))

@@ -350,7 +350,7 @@ def test_a_source_that_writes_more_than_a_batch_can_hold_does_not_starve_the_cop
 
 
 def test_where_the_rows_of_a_transaction_after_a_full_batch_are_unknown_nothing_is_read():
-    """The window of the rows that would be read now could not be settled."""
+    """If rows were read now, their window could not be settled."""
     entries = log("rrrrm")
     assert plan(copying(), entries).reading
     entries[4] = committed(entries[4], None)

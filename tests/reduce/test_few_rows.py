@@ -101,7 +101,9 @@ def test_few_rows_have_the_result_of_arrow(monkeypatch: pytest.MonkeyPatch, batc
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("is_watched", [False, True])
 def test_every_pair_of_changes(monkeypatch: pytest.MonkeyPatch, *, is_watched: bool, ahead: bool) -> None:
-    """The changes of two rows that may swap values: each pair has its own keys, and many pairs are in one batch."""
+    """A pair consists of changes of two rows that may swap values. Each pair has its own keys, and many are in one
+    batch.
+    """
 
     def row(key: int, value: int) -> Row:
         return {"k0": key, "u": value, "v": 0}

@@ -15,7 +15,9 @@ from .shared_task import SharedTask
 from .test_scenarios import demand_expected
 
 CORE = ("basic", "types", "ddl", "routes")
-"""Copy, log, all types, schema changes, other names. The run is killed and started once more."""
+"""Together they have a copy, changes of the log, all types, schema changes, and other names. The run is killed and
+started once more.
+"""
 
 
 @pytest.mark.spark

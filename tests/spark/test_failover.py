@@ -87,7 +87,7 @@ REPEATED = {
     "moved": "SELECT id, tx FROM shop.moved ORDER BY id",
     "lent": "SELECT id, place FROM shop.lent ORDER BY id",
 }
-"""The tables that the writer below changes, and what is compared of them."""
+"""The tables that `Changes` writes to, and what is compared of each."""
 
 
 class Changes(Writer):

@@ -1,4 +1,4 @@
-"""Both sides are written all the time: no false difference is reported, no loss is missed, and repairs work meanwhile.
+"""Both sides change all the time: no false difference is reported, no loss is missed, and repairs work meanwhile.
 
 The applier is a thread that does what a task's worker does: it writes rows to the target in the source's order, late,
 with its checkpoint in the same transaction.
@@ -27,7 +27,7 @@ from .conftest import Pair
 
 ROWS = 2000
 HOT = 12
-"""Rows that switch between two values without a pause."""
+"""The number of rows that switch between two values without a pause."""
 LATE = 0.15
 
 

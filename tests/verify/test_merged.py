@@ -44,7 +44,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def worlds(sources: Sequence[Rows], target: Rows, kind: ColumnType = INT, **more: Any) -> list[World]:
-    """Returns worlds; the settings of the first are those of the target."""
+    """Returns a world for each source, all with one target. The first world's settings are those of the target."""
     return [World(table(kind, INT), dict(rows), target, **more) for rows in sources]
 
 

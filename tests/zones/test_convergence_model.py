@@ -163,7 +163,7 @@ def test_all_zones_end_with_the_latest_write() -> None:
 
 
 def test_so_do_zones_that_feed_each_other_in_any_way() -> None:
-    """The argument does not include these shapes."""
+    """The argument of `pidts.apply.rows.convergence` does not include these shapes."""
     for seed in range(15_000):
         chance = random.Random(seed)
         names = "abcde"[: chance.randrange(3, 6)]

@@ -36,7 +36,7 @@ def session(mysql_like: Server) -> Iterator[MySqlSession]:
 
 
 def events(session: MySqlSession, since: str) -> list[tuple[str, str]]:
-    """Returns type and text of the log's events since a statement with this word."""
+    """Returns type and text of each event of the log after the last one whose text has `since`."""
     file = session.rows("SHOW BINARY LOGS")[-1][0]
     shown = [(str(row[2]), str(row[5])) for row in session.rows(f"SHOW BINLOG EVENTS IN '{file}'")]
     at = max(place for place, (_, text) in enumerate(shown) if since in text)

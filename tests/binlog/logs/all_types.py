@@ -15,7 +15,7 @@ from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, calenda
 NAME = TableName("zoo", "animals")
 ALL = ("mariadb", "mysql97", "mysql56", "mariadb101", "mariadb102", "mariadb114", "mariadb118")
 NEW_MARIADB = ("mariadb", "mariadb114", "mariadb118")
-"""MariaDB from 10.10 on: all types that only MariaDB has, except vectors."""
+"""The versions of MariaDB from 10.10 on. They have all types that only MariaDB has, except vectors."""
 
 
 @dataclass(frozen=True)

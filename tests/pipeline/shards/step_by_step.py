@@ -92,7 +92,7 @@ class Story(World):
 
 
 class MakeStory(Protocol):
-    """Begins a story."""
+    """Begins a history: returns a new `Story`."""
 
     def __call__(
         self, layout: dict[str, tuple[str, ...]], *, seed: int = 1, keyed: bool = False, **settings: object

@@ -230,7 +230,7 @@ def test_another_name_of_a_column_waits_for_all(story: MakeStory) -> None:
 
 
 def test_one_batch_has_rows_of_both_structures(story: MakeStory) -> None:
-    """Two shards of one server, of which one has an additional column."""
+    """The batch has rows of two shards of one server, and one of the shards has an additional column."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2")})
     say(world, A, "ADD COLUMN c INT DEFAULT 7")
     finish_and_check(world)

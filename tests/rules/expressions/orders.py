@@ -64,7 +64,7 @@ def rule(table=TABLE, **texts):
 
 
 def dropped(text, *rows, zone="+00:00"):
-    """Returns which inserts of these rows are dropped; without rows, of one row."""
+    """Returns for each row whether its INSERT is dropped. Without rows, `ROW` is inserted."""
     rows = rows or (ROW,)
     found = ExpressionFilter((rule(insert=text),), zone).dropped(batch(Op.INSERT, [None] * len(rows), list(rows)))
     return found.to_pylist() if len(rows) > 1 else found[0].as_py()

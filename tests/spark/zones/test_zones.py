@@ -168,7 +168,7 @@ def pause_of(feeds: Sequence[Feed]) -> float:
 
 
 def third(zones: Zones, zone: str, number: int) -> None:
-    """Makes the writes of a task of no zone into this zone."""
+    """Writes a row into a zone, as a task whose source is no zone does."""
     server = zones.servers[zone]
     int_ = ColumnType(Kind.INT)
     table = Table(

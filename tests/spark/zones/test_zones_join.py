@@ -19,7 +19,7 @@ from tests.spark.commands import Run, Task
 from pidts.sandbox import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
-"""They take minutes: three servers, up to six tasks, and waits for all of them."""
+"""These tests take minutes: each has three servers and up to six tasks, and waits for all of them."""
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
@@ -112,7 +112,7 @@ def shop(
 def test_a_zone_joins_a_pair_that_is_written_to(shop: Shop, background: Callable[..., Any]) -> None:
     """The new zone is copied from zone a, and then gets changes from both directly.
 
-    All three are written, and all processes are killed.
+    Programs write to all three zones, and all processes are killed.
     """
     shop.write_file("ab")
     run = shop.start()
@@ -151,7 +151,7 @@ def test_a_zone_joins_a_pair_that_is_written_to(shop: Shop, background: Callable
 
 @pytest.mark.timeout(1500)
 def test_a_restored_zone_is_noticed_and_returns(shop: Shop, background: Callable[..., Any]) -> None:
-    """Zone b is restored from a backup, is refused, and is filled from zone a, which is written all the time.
+    """Zone b is restored from a backup, is refused, and is filled from zone a, to which programs write all the time.
 
     The command is killed while it fills the zone, and a program writes there. The same command counts these writes,
     too.

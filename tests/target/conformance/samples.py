@@ -178,7 +178,7 @@ EXTREMES: dict[str, tuple[Any, Any]] = {
     "c_inet4": ("0.0.0.0", "255.255.255.255"),
     "c_inet6": ("::", "2001:db8::ff00:42:8329"),
 }
-"""Two values for each column."""
+"""Two values for each column of `every_type`, which are its extremes if its type has any."""
 
 
 def create(session: TargetSession, structure: Table, *, before_copy: bool = False) -> None:

@@ -269,7 +269,7 @@ PREMADE = {
     "mariadb": "id bigint PRIMARY KEY, a bit(1), b bit(12), c decimal(30), d varchar(40), e decimal(30,4), f text, g binary(3), h text",
     "mysql97": "id bigint PRIMARY KEY, a tinyint, b int, c decimal(30), d varchar(40), e decimal(30,4), f text, g text, h varchar(99)",
 }
-"""Tables that have the same values in columns of other types."""
+"""The columns of tables that another program has created. They can store the same values, though in other types."""
 
 
 @pytest.mark.parametrize("case", [*PREMADE, "mariadb by statement"])

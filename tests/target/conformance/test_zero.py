@@ -92,7 +92,9 @@ def test_a_row_without_a_key_is_found_whatever_the_sign_of_its_zero(session: Tar
 
 @pytest.mark.parametrize("kind", ["mysql97", "mysql56", "mariadb"])
 def test_the_sum_of_rows_is_the_same_whatever_the_sign_of_their_zeros(session: TargetSession, name: TableName) -> None:
-    """Otherwise every comparison of a MySQL server with MariaDB would read the equal rows."""
+    """Otherwise the sums of equal rows would differ between MySQL and MariaDB, and every comparison would read these
+    rows.
+    """
     assert isinstance(session, MySqlSession)
     structure = table(name, {"id": INT, "f": FLOAT, "d": DOUBLE})
     other = structure.renamed(TableName(name.schema, name.name + "_w"))

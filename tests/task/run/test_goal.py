@@ -1,4 +1,4 @@
-"""The goal of a run with an end counts only in a log that is proven to be the relay's log; this needs no replicator."""
+"""A run reaches its goal only in a log that is proven to be the relay's log. The proof needs no replicator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While a zone does not return, no table is copied over its rows, whatever its source's log lacks."""
+"""Unless a zone returns, no table is copied over its rows, whatever the log of the task's source lacks."""
 
 from __future__ import annotations
 

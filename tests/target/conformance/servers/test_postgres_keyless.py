@@ -67,7 +67,7 @@ def test_fewer_copies_than_recorded_halt_and_the_row_is_named(session: TargetSes
 
 
 def test_rows_that_are_one_here_are_counted_together(session: TargetSession, name: TableName) -> None:
-    """A zero date and a partial date are both NULL on PostgreSQL, and so is NULL."""
+    """PostgreSQL stores a zero date and a partial date as NULL, so they equal a row that has NULL on the source."""
     structure = create(session, keyless(name, {"d": ColumnType(Kind.DATE), "v": INT}))
     zero, odd = calendar.days(0, 0, 0), calendar.days(2024, 0, 15)
     write(session, structure, upserts=[[zero, 1], [odd, 1], [None, 1], [None, 2]])
