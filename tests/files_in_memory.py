@@ -40,7 +40,7 @@ class FilesInMemory:
     def _begin(self) -> None:
         tempfile.tempdir = str(MEMORY)
         self._folder = self._made.enter_context(owned_folder("tests"))
-        self._folder.chmod(0o711)  # PostgreSQL's user enters it
+        self._folder.chmod(0o711)  # PostgreSQL's user enters this folder.
         os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:

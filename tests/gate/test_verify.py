@@ -133,7 +133,7 @@ def test_a_missing_record_is_found(
     run_sql(mariadb, "UPDATE t SET n = n + 1 WHERE id <= 3", database=database)
     channel.sync()
     _verified(channel, code=0)
-    run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 4", database=datacenter)  # does what the retention does
+    run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 4", database=datacenter)  # as the retention does
     report = _verified(channel, code=0)
     assert _of(report, "t")["rows"] == 6
     run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 8", database=datacenter)

@@ -61,6 +61,6 @@ def test_the_furthest_place_of_repeats_counts(tmp_path: Path) -> None:
     assert repeated_until(tmp_path) == Lsn(1, 3, 700)
     add_repeats(tmp_path, whole_stretch(2))
     with (tmp_path / "repeats").open("a") as file:
-        file.write("0003.00")  # a crash in the middle of a line
+        file.write("0003.00")  # A crash came in the middle of a line.
     assert whole_stretch(2) == repeated_until(tmp_path)
     assert Lsn(2, 2**32 - 1, 7) < whole_stretch(2) < Lsn(3, 0, 0)

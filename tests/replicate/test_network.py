@@ -1,5 +1,5 @@
-"""Slow, dead or cut connections, and servers that go away: this is noticed, and the replicator connects again until it
-succeeds.
+"""Slow, dead or cut connections, and servers that go away: this is noticed, and the replicator tries to connect until
+it succeeds.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Servers:
             try:
                 return set(rows) <= set(self.rows(table))
             except NOT_THERE:
-                return False  # It is not renamed yet.
+                return False  # The table is not renamed yet.
 
         self.eventually(are_there, 60, f"{rows} in {table}")
 

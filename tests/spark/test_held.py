@@ -62,7 +62,7 @@ def hold(cursor, schema: str) -> None:
     would wait for the ALTER.
     """
     if isinstance(cursor, pymysql.cursors.Cursor):
-        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # PostgreSQL's own table
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # This is PostgreSQL's default.
     cursor.execute("BEGIN")
     cursor.execute(f"SELECT COUNT(*) FROM {schema}.slow")
 

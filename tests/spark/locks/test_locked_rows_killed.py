@@ -163,7 +163,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
                 kill_all(run)
             run = task.start()
             eventually(lambda: locked() >= len(foreign), 120, "these rows are locked, too")
-        # And at random moments.
+        # All processes also die at random moments.
         for _ in range(2):
             batches = progress.batches() + 2
             run.wait_until(lambda wanted=batches: progress.batches() >= wanted, "it goes on")

@@ -193,7 +193,7 @@ def test_later_changes_of_a_missing_row_in_other_words_are_held(
     ]
     for part in [changes[:1], changes[1:2], changes[2:]] if together else [[change] for change in changes]:
         running.apply(structure, *part)
-        if removed:  # changed by another program while the row is locked
+        if removed:  # Another program changes the row while it is locked.
             session.execute(f"DELETE FROM {structure.name}")
     (lock,) = locks(session, task, structure)
     assert content(session, structure) == []

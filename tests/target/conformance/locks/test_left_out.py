@@ -63,8 +63,8 @@ def other(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
 
 
 def note(structure: Table, *key: object, removed: tuple[object, ...] | None = None) -> Change:
-    """Returns the row of a note that the source's log has about a change that it left out: a change of the row of
-    `key`. `removed` is the row before the change.
+    """Returns a note in the source's log, as its row: a task has left out a change of the row with this key. `removed`
+    is the row that the change removed, if any.
     """
     names = structure.identity
     keys = pa.Table.from_arrays([pa.array([value]) for value in key], list(names)).cast(
