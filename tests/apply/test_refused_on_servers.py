@@ -1,6 +1,4 @@
-"""If a real target refuses a row of a merged table: which row it is, and of which shard, whatever the server's message
-is.
-"""
+"""If a real target refuses a row of a merged table, the row and its shard are found whatever the server's message is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled CRC-32 equals zlib's, for every length around which it is computed in another way."""
+"""The compiled CRC-32 equals zlib's, for every short length and for any bytes."""
 
 from __future__ import annotations
 

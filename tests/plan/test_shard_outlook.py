@@ -1,4 +1,4 @@
-"""The effect of ddl commands on rows is shown before they are given."""
+"""The effect of a ddl command on rows is shown before the command is given."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 once.
 
 Another program overwrites rows of the target. The source increments a counter in every row. A table lock of the test
-stops the task between the record of a lock and its held changes, and stops `locks resolve` before it writes: there they
-are killed.
+stops the task between the record of a lock and its held changes, and stops `locks resolve` before it writes: at these
+points, all processes are killed.
 """
 
 from __future__ import annotations
