@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,7 @@ from pidts.batch.context import JobContext, watched_by
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
 from pidts.binlog import Query
+from pidts.binlog.decode import Structures
 from pidts.ddl import ddl_threads, due_change, operator_orders
 from pidts.ddl.planner_signals import done_of, halted_of, kept_of
 from pidts.ddl.shards import coordinator, write_barrier
@@ -98,7 +99,7 @@ class MemoryRelay:
 def _decoded(
     read: tuple[ShardSource, Extent],
     *,
-    structures: Mapping[TableName, Table],
+    structures: Structures,
     offset: int,
     early_filter_of: EarlyFilterOf,
     **_: Any,
@@ -106,13 +107,20 @@ def _decoded(
     """Decodes rows, and checks that the task knows the structures with which they were written."""
     source, extent = read
     begin = replace(source.start, log_index=extent.segment, offset=extent.offset)
-    batches = source.decode(begin, replace(begin, offset=extent.end), structures)
-    for batch in batches:
-        known = structures[batch.table.name]
-        assert known.columns == batch.table.columns, f"{known} is taken for {batch.table}"
-    found = [replace(batch, table=structures[batch.table.name]) for batch in batches]
+    found = []
+    for batch in source.decode(begin, replace(begin, offset=extent.end)):
+        known = structures(batch.table) if callable(structures) else structures.get(batch.table.name)
+        if known is not None:
+            assert known.columns == batch.table.columns, f"{known} is taken for {batch.table}"
+            found.append(replace(batch, table=known))
     kept = [batch if (early := early_filter_of(batch.table)) is None else early.of(batch) for batch in found]
     return [batch for batch in kept if len(batch)]
+
+
+class _Decoder:
+    """Decodes slices in place of `KeptDecoder`."""
+
+    decode_slice = staticmethod(_decoded)
 
 
 @contextmanager
@@ -127,6 +135,7 @@ def driven() -> Iterator[None]:
                     patch.setattr(module, name, instead)
         patch.setitem(Committer.__init__.__kwdefaults__, "sleep", lambda seconds: _scheduler().wait(seconds))
         patch.setattr(decoding, "decode_slice", _decoded)
+        patch.setattr(decoding, "KeptDecoder", _Decoder)
         patch.setattr(decoding, "log_format", lambda _: None)
         patch.setattr(due_change, "ddl_event", lambda _, entry: _query(entry))
         try:
