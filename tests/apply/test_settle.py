@@ -1,4 +1,4 @@
-"""What a stored checkpoint means for a batch."""
+"""A stored checkpoint decides whether a batch is written."""
 
 from __future__ import annotations
 

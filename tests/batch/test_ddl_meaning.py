@@ -345,7 +345,7 @@ def owned(zone: str, *ranges: tuple[str, str]) -> ApplyRules:
     ],
 )
 def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> None:
-    """Such a statement has no row events, so no row would be set aside."""
+    """The task halts at the statement: it has no row events, so no row could be set aside."""
     plain = Rules(allow=AllowList(do_dbs=("shop",)))
     for writing in (owned("b", ("a", "")), owned("b", ("a", "id < 5"), ("b", ""))):
         with pytest.raises(Halted, match=r"zone b has removed rows of shop\.t_1") as caught:

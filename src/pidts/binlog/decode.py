@@ -46,7 +46,7 @@ Structures = Mapping[TableName, Table] | StructureOf
 
 
 class LogFacts(TypedDict):
-    """What the bytes of a part of the log do not say, and which of its rows are wanted; see `decode_slice`."""
+    """The facts that the bytes of a part of the log do not have, and the choice of its rows; see `decode_slice`."""
 
     format: Format
     log_file: str

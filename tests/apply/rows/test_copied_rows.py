@@ -1,4 +1,4 @@
-"""Which rows are written while a full copy runs: rows that are later than the log, and rows that are repaired."""
+"""A full copy writes rows that are later than the log, and rows that are repaired."""
 
 from __future__ import annotations
 

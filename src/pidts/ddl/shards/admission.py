@@ -43,7 +43,7 @@ class Admission:
 
     change: SchemaChange
     run: RunDecision | None = None
-    """The group's decision. The group has to be told how the attempt to carry it out has ended."""
+    """The group's decision. The caller has to report to the group how the attempt to carry it out has ended."""
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """The columns that members have dropped and the target still has: only for members for which this has changed."""

@@ -82,7 +82,7 @@ _LATER_RECORDS = 200
 
 Columns = tuple[str, ...]
 Group = tuple[TableName, Columns, bool]
-"""What the rows have in common that are compared together: the table, the comparable columns, and whether a difference
+"""The properties that all rows compared together have: the table, the comparable columns, and whether a difference
 proves nothing.
 """
 Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None]

@@ -81,7 +81,7 @@ from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_o
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What a start has to do besides continuing from the checkpoint."""
+    """The work of a start besides continuing from the checkpoint."""
 
     resync: Patterns = None
     unknown: frozenset[str] = frozenset()
