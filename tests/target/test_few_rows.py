@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.target.conformance.samples import array
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
-from pidts.target.mysql.encode import StatementLimits, literals, statements, tuples
-from pidts.target.mysql.few_rows import FEW_ROWS, few_literals, few_statements, few_tuples
+from pidts.target.mysql.encode import FEW, StatementLimits, literals, statements, tuples
+from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 
 _ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["it's", "a\\", "\\'", "", "\0"])
 _BYTES = st.binary(max_size=6) | st.sampled_from([b"'", b"\\", b"\xff'\x00"])
@@ -43,16 +43,16 @@ VALUES = {
 def test_a_value_has_one_text(kind, data):
     column = Column("c", kind)
     values = data.draw(st.lists(st.none() | VALUES[kind], min_size=1, max_size=4))
-    many = literals(column, array(values * (FEW_ROWS + 1), kind.arrow)).to_pylist()
+    many = literals(column, array(values * (FEW + 1), kind.arrow)).to_pylist()
     few = few_literals(column)(array([None, *values], kind.arrow)[1:])
     assert few == [b"NULL" if one is None else one for one in many[: len(values)]]
 
 
-@given(st.lists(st.tuples(st.integers(-9, 9), st.none() | _ANY_TEXT), min_size=1, max_size=FEW_ROWS))
+@given(st.lists(st.tuples(st.integers(-9, 9), st.none() | _ANY_TEXT), min_size=1, max_size=FEW))
 def test_a_row_has_one_text(rows):
     columns = (Column("id", ColumnType(Kind.INT)), Column("v", ColumnType(Kind.TEXT, charset="utf8mb4")))
     table = Table(TableName("d", "t"), columns, (Key("PRIMARY", ("id",), unique=True, primary=True),))
-    found = pa.table([pa.array(each) for each in zip(*rows * (FEW_ROWS + 1), strict=True)], schema=table.arrow)
+    found = pa.table([pa.array(each) for each in zip(*rows * (FEW + 1), strict=True)], schema=table.arrow)
     many = tuples([literals(column, found[column.name]) for column in columns], b",DEFAULT),").to_pylist()
     texts = [(place, few_literals(column)) for place, column in enumerate(columns)]
     assert few_tuples(texts, found.slice(0, len(rows)), b",DEFAULT),") == many[: len(rows)]

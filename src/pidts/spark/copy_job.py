@@ -29,12 +29,12 @@ from pidts.batch.context import JobContext
 from pidts.batch.copy.bundles import bundles
 from pidts.batch.copy.copy_threads import CopyThreads
 from pidts.batch.copy.finish import Finishing
-from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, warm
+from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, waits_for_batch, warm
 from pidts.batch.copy.pieces import CutRequest, Pace, RequestCutter
 from pidts.batch.copy.staging import stage
 from pidts.batch.copy.target_statistics import Statistics
 from pidts.model import PidtsError
-from pidts.plan import BatchPlan, ChunkRequest, CopyMode, Phase, StagedChunk
+from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
 from pidts.spark.failures import as_text, from_text, gravest
 from pidts.spark.job_size import copies_much
 from pidts.spark.on_demand import SparkOnDemand
@@ -142,7 +142,7 @@ class CopyRunner:
         if is_driver and self._needs_spark(context, plan):
             spark.begin()
             most = min(_WHILE_SPARK_STARTS, most or _WHILE_SPARK_STARTS)
-        elif is_driver and any(_waits(context, request) for request in requests):
+        elif is_driver and any(waits_for_batch(context, request) for request in requests):
             # The rows wait for the batch that settles the request. With too many waiting rows, that batch becomes a
             # Spark job.
             waiting = max(1, self._direct_rows // 2)
@@ -237,13 +237,6 @@ def prepare(target: Target, spark: SparkSession) -> None:
     slots = spark.sparkContext.defaultParallelism
     with suppress(Exception):  # the code that needs the processes will get the same error, and report it
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
-
-
-def _waits(context: JobContext, request: ChunkRequest) -> bool:
-    """Whether the batch that settles a request writes its rows, and not the thread or Spark task that has read them."""
-    table = context.structures.get(request.table)
-    is_guarded = table is not None and context.writing.guards(table)
-    return request.mode is not CopyMode.NEW or request.waits or is_guarded
 
 
 def _settle(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[Fetched]) -> None:

@@ -165,7 +165,7 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
     )
     if chunk.altered or not rows.num_rows:
         return fetched
-    if request.mode is CopyMode.NEW and not request.waits and not context.writing.guards(table):
+    if not waits_for_batch(context, request):
         try:
             is_loaded, loading = _again(lambda: _load(context, piece, table, low, rows))
             fetched = replace(fetched, seconds=reading + loading)
@@ -176,6 +176,13 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
             # settles the request gets the same error, and stops the task.
             _log.info("a chunk waits for the batch that settles it", table=str(table.name), cause=str(error))
     return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
+
+
+def waits_for_batch(context: JobContext, request: ChunkRequest) -> bool:
+    """Whether rows that are read for a request are written by the batch that settles it, and not loaded at once."""
+    if request.mode is not CopyMode.NEW or request.waits:
+        return True
+    return context.writing.guards(context.structures[request.table])
 
 
 def _load(context: JobContext, piece: RequestedChunk, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:

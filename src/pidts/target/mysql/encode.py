@@ -14,8 +14,13 @@ from pidts.model.column_text import decimal_text, duration_text
 from pidts.target.text import combined, exact_float_text, moment_text, text_of
 
 _BYTES = pa.large_binary()
-_FEW = 64
+FEW = 64
 """The largest number of values that are written one by one: for so few values, calls of Arrow cost more."""
+ESCAPES = ((b"\\", b"\\\\"), (b"'", b"\\'"))
+"""The bytes that could end a literal, and how they are written in it.
+
+In utf8mb4, no byte of a longer character equals a quote.
+"""
 _NOTHING = pa.scalar(b"", _BYTES)
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _NUMBERS = frozenset({Kind.BIT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
@@ -28,7 +33,7 @@ def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
     if is_number(column):
         return data
     if column.type.kind not in _QUOTE_FREE:
-        data = _escaped(data)
+        data = escaped(data, ESCAPES)
     return _wrapped(data, b"_binary'" if column.type.is_bytes else b"'", b"'")
 
 
@@ -37,7 +42,7 @@ def plain(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
     data = combined(values)
     kind = column.type.kind
     if column.type.is_integer or kind is Kind.BIT:
-        if len(data) <= _FEW:
+        if len(data) <= FEW:
             return pa.array([None if one is None else b"%d" % one for one in data.to_pylist()], _BYTES)
         return data.cast(pa.string()).cast(_BYTES)
     if kind is Kind.DECIMAL:
@@ -65,7 +70,7 @@ def tuples(columns: Sequence[pa.Array], ending: bytes = b"),") -> pa.Array:
 
 def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
     """Returns the columns of each row joined by a separator."""
-    if len(columns[0]) <= _FEW:
+    if len(columns[0]) <= FEW:
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         return pa.array([separator.join([b"NULL" if one is None else one for one in row]) for row in rows], _BYTES)
     return pc.binary_join_element_wise(
@@ -79,14 +84,9 @@ def wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
 
 
 def _wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
-    if len(values) <= _FEW:
+    if len(values) <= FEW:
         return pa.array([None if one is None else before + one + after for one in values.to_pylist()], _BYTES)
     return pc.binary_join_element_wise(pa.scalar(before, _BYTES), values, pa.scalar(after, _BYTES), _NOTHING)
-
-
-def _escaped(data: pa.Array) -> pa.Array:
-    """Escapes the bytes that could end a literal. In utf8mb4, no byte of a longer character equals a quote."""
-    return escaped(data, ((b"\\", b"\\\\"), (b"'", b"\\'")))
 
 
 def escaped(data: pa.Array, meanings: Iterable[tuple[bytes, bytes]]) -> pa.Array:

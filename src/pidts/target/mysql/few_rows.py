@@ -12,10 +12,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from pidts.model import Column, Kind
-from pidts.target.mysql.encode import StatementLimits, demand_fits, literals
+from pidts.target.mysql.encode import ESCAPES, StatementLimits, demand_fits, literals
 from pidts.target.text import combined
 
-FEW_ROWS = 64
 _CONVERTED = frozenset(
     {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME}
 )
@@ -73,4 +72,6 @@ def few_statements(
 
 
 def _escaped(value: bytes) -> bytes:
-    return value.replace(b"\\", b"\\\\").replace(b"'", b"\\'")
+    for byte, written in ESCAPES:
+        value = value.replace(byte, written)
+    return value

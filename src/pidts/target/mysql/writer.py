@@ -35,11 +35,11 @@ from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
-from pidts.target.mysql.encode import StatementLimits, joined, literals, statements, tuples, wrapped
+from pidts.target.mysql.encode import FEW, StatementLimits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import TWO_ROWS, Refused
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.exchange import Check, Exchange
-from pidts.target.mysql.few_rows import FEW_ROWS, few_literals, few_statements, few_tuples
+from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.server import TargetServer
@@ -211,7 +211,7 @@ class Writer:
 
 
 def _rows(plan: Plan, update: bytes, rows: pa.Table) -> _Text:
-    if rows.num_rows <= FEW_ROWS:
+    if rows.num_rows <= FEW:
         return _Text(plan.insert, few_tuples(plan.texts, rows, plan.row_end), update, cut=1, most=_ROWS)
     values = tuples([literals(column, rows[column.name]) for column in plan.written], plan.row_end)
     return _Text(plan.insert, values, update, cut=1, most=_ROWS)
@@ -228,7 +228,7 @@ def _removal(plan: Plan, keys: pa.Table) -> _Text:
     if plan.is_loose:
         same = rows_exactly(map(table.column, table.identity), plan.found, keys)
         return _Text(head.encode(), wrapped(same, b"(", b") OR "), b"", cut=4, most=_COMPOSITE_KEYS)
-    if len(table.identity) == 1 and keys.num_rows <= FEW_ROWS:
+    if len(table.identity) == 1 and keys.num_rows <= FEW:
         (name,) = table.identity
         few = [value + b"," for value in few_literals(table.column(name))(combined(keys[name]))]
         return _Text(f"{head}{identifier(name)} IN (".encode(), few, b")", cut=1, most=_KEYS)
