@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from pidts.model import ConfigError
 from pidts.service.masked_file import masked, unmasked
@@ -66,6 +67,39 @@ def test_a_secret_of_an_item_without_a_name_is_asked_for_when_the_list_changes()
     for new in ('list:\n  - {host: b, password: "***"}\n', 'list:\n  - {host: c, password: "***"}\n  - {host: b}\n'):
         with pytest.raises(ConfigError, match="line 2"):
             unmasked(new, file)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        'base: {password: &p "swordfish"}\nfrom: {password: *p}\n',
+        "name: &p swordfish\nfrom: {password: *p}\n",
+        "from: {password: &p !!str 0123}\nname: *p\n",
+        "from:\n  password: &p >-\n    big\n    herring\nother: {password: *p}\n",
+        "from: {password: swordfish}\nfrom: {password: other}\n",
+    ],
+)
+def test_a_secret_with_an_anchor_is_masked_and_comes_back(file: str) -> None:
+    shown = masked(file)
+    assert [one for one in ("swordfish", "herring", "0123", "other}") if one in shown] == []
+    assert yaml.safe_load(unmasked(shown, file)) == yaml.safe_load(file)
+
+
+def test_one_mask_for_two_places_is_replaced_only_if_both_have_the_same_secret() -> None:
+    shown = 'a: {password: &p "***"}\nb: {password: *p}\n'
+    same = "a: {password: longsecret99}\nb: {password: longsecret99}\n"
+    assert yaml.safe_load(unmasked(shown, same)) == yaml.safe_load(same)
+    with pytest.raises(ConfigError, match="line 1"):
+        unmasked(shown, same.replace("99}\nb", "98}\nb"))
+
+
+@pytest.mark.parametrize("new", ['from: {password: "***", port: 1}\n', "from:\n      password: '***'\n      port: 1\n"])
+@pytest.mark.parametrize(
+    "secret", ["a,b", "'a: b'", '"it\'s #1"', "|\n    two\n    lines", "sword\n    fish", "'\u2028 \u00e4'"]
+)
+def test_a_secret_is_the_same_after_its_place_is_laid_out_anew(secret: str, new: str) -> None:
+    file = f"from:\n  port: 1\n  password: {secret}\n"
+    assert yaml.safe_load(unmasked(new, file)) == yaml.safe_load(file)
 
 
 def test_the_command_of_alerts_and_keys_of_accounts_are_secrets() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -21,6 +22,7 @@ _NO_SECRET: Final = re.compile(r"file$", re.IGNORECASE)
 _FROM_ENVIRONMENT: Final = re.compile(r"\$\{\w+\}")
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
 _COMMENT: Final = re.compile(r"#.*")
+_ANCHOR_AND_TAG: Final = re.compile(r"(?:[&!]\S*\s+)+")
 
 _NAMES: Final = ("source-id", "name", "id")
 """The keys that name an item of a list. The first of these keys that an item has identifies the item."""
@@ -36,9 +38,7 @@ def masked(text: str) -> str:
     The text itself is edited, so order, comments and layout stay. A comment that mentions a secret is removed, since it
     may contain the secret.
     """
-    found = sorted(_secrets(text).values(), key=lambda node: -node.start_mark.index)
-    for node in {(node.start_mark.index, node.end_mark.index): node for node in found}.values():
-        start, end = node.start_mark.index, node.end_mark.index
+    for start, end in sorted({_value_range(text, node) for _, node in _secrets(text)}, reverse=True):
         line_end = "\n" if text[start:end].endswith("\n") else ""  # the value is a block, which ends with its line
         text = f'{text[:start]}"{MASK}"{line_end}{text[end:]}'
     text = _IN_URL.sub(MASK, text)
@@ -47,18 +47,45 @@ def masked(text: str) -> str:
 
 def unmasked(text: str, earlier: str) -> str:
     """Returns the text with each `***` replaced by the secret that the earlier file has there."""
-    new, old = _secrets(text, mask=True), _secrets(earlier)
     if f"://{MASK}@" in text:
         raise _unknown()
-    for place, node in sorted(new.items(), key=lambda item: -item[1].start_mark.index):
-        if node.value != MASK:
-            continue
-        before = old.get(place)
-        if before is None:
-            raise _unknown(node.start_mark.line + 1)
-        secret = earlier[before.start_mark.index : before.end_mark.index].removesuffix("\n")
-        text = text[: node.start_mark.index] + secret + text[node.end_mark.index :]
+    old, before = dict(_secrets(earlier)), _scalars_of(text)
+    earlier_nodes: dict[tuple[int, int], list[yaml.ScalarNode | None]] = defaultdict(list)
+    for place, node in before:
+        if node.value == MASK:
+            earlier_nodes[_value_range(text, node)].append(old.get(place))
+    secrets: list[tuple[int, int, yaml.ScalarNode]] = []
+    for (start, end), nodes in sorted(earlier_nodes.items(), reverse=True):
+        first = nodes[0]
+        if first is None or any(node is None or node.value != first.value for node in nodes):
+            raise _unknown(text.count("\n", 0, start) + 1)
+        secrets.append((start, end, first))
+    expected = [(place, old[place].value if node.value == MASK else node.value) for place, node in before]
+    as_written = text
+    for start, end, node in secrets:
+        as_written = as_written[:start] + _as_written(earlier, node) + as_written[end:]
+    if _values_of(as_written) == expected:
+        return as_written
+    for start, end, node in secrets:
+        text = text[:start] + _in_quotes(node) + text[end:]
     return text
+
+
+def _value_range(text: str, node: yaml.ScalarNode) -> tuple[int, int]:
+    """Returns where the value of a node begins and ends in the text. A node begins with its anchor and its tag."""
+    start, end = node.start_mark.index, node.end_mark.index
+    before = _ANCHOR_AND_TAG.match(text, start, end)
+    return (before.end() if before else start), end
+
+
+def _as_written(text: str, node: yaml.ScalarNode) -> str:
+    start, end = _value_range(text, node)
+    return text[start:end].removesuffix("\n")
+
+
+def _in_quotes(node: yaml.ScalarNode) -> str:
+    """Returns the value of a node in quotes, which mean the same at any place and indentation of a file."""
+    return str(yaml.safe_dump(node.value, default_style='"', width=math.inf, allow_unicode=True)).rstrip("\n")
 
 
 def _unknown(line: int = 0) -> ConfigError:
@@ -78,20 +105,31 @@ def _without_comment(line: str) -> str:
     return line
 
 
-def _secrets(text: str, *, mask: bool = False) -> dict[Place, yaml.ScalarNode]:
-    """Returns the scalars that are secrets, by their places in the file (the keys and list items that lead to them).
+def _secrets(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
+    """Returns the scalars that are secrets, with their places in the file (the keys and list items that lead to them).
 
-    Raises if the text is not YAML. The error shows nothing of the text.
+    A scalar with aliases is a secret at all its places if it is one at any of them.
     """
+    scalars = _scalars_of(text)
+    secrets = {id(node) for place, node in scalars if _is_secret(place, node)}
+    return [(place, node) for place, node in scalars if id(node) in secrets]
+
+
+def _values_of(text: str) -> list[tuple[Place, str]] | None:
+    """Returns the values of all scalars with their places, or None if the text is not YAML."""
+    try:
+        return [(place, node.value) for place, node in _scalars_of(text)]
+    except ConfigError:
+        return None
+
+
+def _scalars_of(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
+    """Returns all scalars with their places. Raises if the text is not YAML: the error shows nothing of the text."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
         raise ConfigError("bad-yaml", "the task file is not YAML", todo="See: pidts check TASK") from None
-    return {
-        place: node
-        for place, node in _scalars(root, (), set())
-        if (mask and node.value == MASK) or _is_secret(place, node)
-    }
+    return list(_scalars(root, (), set()))
 
 
 def _is_secret(place: Place, node: yaml.ScalarNode) -> bool:
