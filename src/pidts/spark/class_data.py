@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -18,7 +17,8 @@ from pyspark import SparkContext
 
 from pidts.owned_folder import owned_folder
 
-_SECONDS = 120
+_SECONDS = 600
+"""A busy machine may need minutes; a JVM that takes longer is ended, and there is no archive."""
 
 
 def archive() -> Path:
@@ -56,8 +56,12 @@ def make_archive() -> None:
         spark.stop()
         if gateway is not None:
             gateway.proc.stdin.close()  # this makes the JVM end, and it then writes the archive
-            with suppress(subprocess.TimeoutExpired):
+            try:
                 gateway.proc.wait(_SECONDS)
+            except subprocess.TimeoutExpired:
+                gateway.proc.kill()
+                gateway.proc.wait()
+                part.unlink(missing_ok=True)
     if part.exists():
         part.replace(path)
 
