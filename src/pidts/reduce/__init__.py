@@ -1,4 +1,4 @@
-"""Computes the net effect of many changes on each row of the target, and the worker that writes each row."""
+"""Computes the net effect of many changes on each row of the target, and chooses the worker that writes the row."""
 
 from pidts.reduce.buckets import TWO_WORKERS, buckets
 from pidts.reduce.collision_columns import ANYTHING, UniqueKey, watched_columns

@@ -27,8 +27,8 @@ from pidts.reduce.identity import identities
 from pidts.reduce.split_update import Lacking, halved_bitmaps
 
 TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
-"""The reason why the INSERT half of an update may lack values: the worker of the old key removes the row at another
-time.
+"""The reason why the INSERT half of an update may lack values: another worker removes the row with the old key, which
+has these values.
 """
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3

@@ -32,8 +32,8 @@ class UniqueKey:
 def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tuple[str, ...]:
     """Returns the columns to watch for `keys`, in the table's order. Without `keys`: for the table's own unique keys.
 
-    The log may lack the value of a generated column, and a column that only the target has may be generated there. If a
-    key has such a column, all columns are watched.
+    If a key has a generated column, or a column that only the target has, all columns are watched: the log may lack the
+    value of the first, and the target may compute the second.
     """
     if not table.identity:
         return ()

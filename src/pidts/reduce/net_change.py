@@ -14,14 +14,14 @@ from pidts.model import LoggedChanges, Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of the source's changes in a `NetChange`. An update that changes the key counts as one update."""
+    """How many changes of the source a `NetChange` stands for. An update that changes the key counts as one update."""
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
     copied: int = 0
     stale: int = 0
-    """The changes that were left out because the target has a newer row. The other counts do not include them."""
+    """The number of changes left out because the target has a newer row. The other counts do not include them."""
     removed: int = 0
     """The number of keys that only the target has, as a repair has found."""
     by_table: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -117,8 +117,8 @@ class NetChange:
 def by_width(change: NetChange, owners: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:
     """Splits the change: each part has rows whose own tables have the same columns. The first part has all deletes.
 
-    The target fills the other columns: a new row gets the columns' defaults, an existing row keeps its values. `owners`
-    has for each row its index in `own`; None in `own` means all columns.
+    The target fills the columns that a row's own table lacks: a new row gets the columns' defaults, an existing row
+    keeps its values. `owners` has for each row its index in `own`; None in `own` means all columns.
     """
     widths = [_names(change.table, names) for names in own]
     found: list[NetChange] = []

@@ -74,16 +74,16 @@ def net_changes(
 ) -> list[NetChange]:
     """Reduces batches to one `NetChange` per table with changes, or to several for tables in `own`.
 
-    Batches of one table are in log order, except those of merged tables, which are sorted here. Copied rows come before
-    all changes of the log, wherever they are in `batches`. `watched` has, for each table, the columns of the target's
-    keys that are not unique on the source (`pidts.reduce.collision_columns`). `ahead` are tables of which the target
-    may have rows in a later state. `merged` are target tables with several source tables; the batches' `upstream`
-    distinguishes these. `wider` are shared target tables with columns that these changes lack. `own` has, for tables
-    with a key, the columns that each source table really has, in lower case: its rows are written with only these
-    columns. If a table has several `NetChange`s, the first one has all deletes. `expecting` are tables that are not
-    merged: their changes say which rows the target must have before. `inserting` are tables that are not merged,
-    either: their changes say which rows are new. The target has no rows with the keys that such a batch inserts, so if
-    the batch also deletes such a key, nothing is removed.
+    Batches of one table are in log order, except those of merged tables, which are sorted here. Copied rows count as
+    earlier than all changes of the log, wherever they are in `batches`. `watched` has, for each table, the columns of
+    the target's keys that are not unique on the source (`pidts.reduce.collision_columns`). `ahead` are tables whose
+    rows on the target may be later than the log of the batches. `merged` are target tables with several source tables;
+    the batches' `upstream` distinguishes these. `wider` are shared target tables with columns that these changes lack.
+    `own` has, for tables with a key, the columns that each source table really has, in lower case: its rows are written
+    with only these columns. If a table has several `NetChange`s, the first one has all deletes. `expecting` are tables
+    that are not merged: their changes say which rows the target must have before. `inserting` are tables that are not
+    merged, either: their changes say which rows are new. In these tables, the target has no row with a key that a batch
+    inserts: if the batch deletes the key again, nothing is removed.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -210,7 +210,7 @@ def _keyed(
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
 ) -> Expected:
-    """Returns the rows that the keys had before the first change of each, and the deleted keys that had no row."""
+    """Returns the row that each key had before its first change, and the deleted keys that had no row."""
     table, start = batch.table, nets.column("start")
 
     def before(keys: pa.BooleanArray) -> pa.Table:
@@ -291,7 +291,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
     def images(side: str, orders: Iterable[int]) -> pa.Table:
         places, whole = [(order >> 1) % size for order in orders], batch.rows.column(side)
         first = places[0] if places else 0
-        is_slice = places == list(range(first, first + len(places)))  # for example, of inserted rows
+        is_slice = places == list(range(first, first + len(places)))  # as for rows inserted in key order
         taken = whole.slice(first, len(places)) if is_slice else whole.take(pa.array(places, pa.int64()))
         return pa.Table.from_arrays(taken.flatten(), schema=table.arrow)
 
@@ -336,9 +336,9 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
 def _events(
     batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str], *, wider: bool
 ) -> pa.Table:
-    """Returns the events of each key with their numbers by `_order`.
+    """Returns the changes of each key, called events, with the numbers that `_order` gives them.
 
-    An update that moves a row is an event of two keys.
+    An update that gives a row another key is an event of both keys.
     """
     order, logged = _order(batch, merged=owner is not None)
     columns = [*keys.current] if owner is None else [*keys.current, owner]
