@@ -12,7 +12,7 @@ from pidts.rules.stage import Rules
 
 
 def to_text(rules: Rules) -> str:
-    """Returns routes and column mappings as text. Filters are left out: they do not matter for existing rows."""
+    """Returns routes and column mappings as text. Filters are left out: they do not apply to existing rows."""
     routes = rules.routes
     about = {
         "routes": [asdict(rule) for rule in routes.rules],

@@ -214,7 +214,7 @@ class Rules:
         return self.expressions.dropped(batch, unwanted, times)
 
     def _more(self, table: Table, count: int) -> dict[str, pa.Array]:
-        """Returns the extracted columns, repeated for each row."""
+        """Returns the extracted columns, each with its value `count` times."""
         extracted = self.routes.destination(table.name).extracted
         return {name: _repeated(value, count) for name, value in extracted}
 
@@ -234,7 +234,7 @@ class Rules:
 
 
 def _not_computed(table: Table, mapped: str) -> Table:
-    """Returns the table without expressions that read a mapped column: such a column has other values on the target."""
+    """Removes expressions that read a mapped column: its values on the target differ from those on the source."""
     if not any(mentions(column.computed, mapped) for column in table.columns):
         return table
     columns = (replace(one, computed="") if mentions(one.computed, mapped) else one for one in table.columns)

@@ -1,4 +1,4 @@
-"""Comparisons, by the servers' rules. The rule depends on the families of the two sides.
+"""Compares values by the servers' rules. The kinds of the two values decide which rule applies.
 
     exact numbers          as exact numbers
     a DOUBLE on one side   as doubles
@@ -177,7 +177,7 @@ def _text_and_number(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any
 
 
 def _number_in_quotes(number: Expr, text: str) -> Expr:
-    """Converts a number in quotes. Up to 15 digits, it makes no difference which kind of number servers take it for."""
+    """Converts a number in quotes. It has at most 15 digits, so it compares the same with every type of number."""
     value = clean_number(text)
     if value is None:
         raise NotSupportedError(f"{text!r} compared with {number.nature}: the text is not a number")

@@ -4,7 +4,8 @@ A JSON column has the text that the server writes for a document. The text shows
 double, `"2"` a text. But a date (`CAST(NOW() AS JSON)`) looks like a text with the same digits. If the difference
 matters for a comparison, the comparison is refused when the expression is parsed.
 
-MariaDB stores JSON as plain text and compares extracted values by other rules, so for MariaDB all of this is refused.
+MariaDB stores JSON as plain text and compares extracted values by other rules, so expressions with these functions are
+refused for MariaDB.
 """
 
 from __future__ import annotations

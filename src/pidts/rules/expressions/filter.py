@@ -60,7 +60,7 @@ class ExpressionFilter:
         raise_all(errors)
 
     def ops(self, name: TableName) -> frozenset[Op]:
-        """Returns the kinds of changes of the table that a rule names."""
+        """Returns the kinds of changes for which the table has a rule."""
         return frozenset(_op_and_texts(rule)[0] for rule in self.rules if rule.concerns(name))
 
     def columns(self, table: Table) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Adds the types of a table's columns to an expression. Refuses it if its value would not be exact with them."""
+"""Adds the types of a table's columns to an expression; refuses it if its value would not be exact with these types."""
 
 from __future__ import annotations
 

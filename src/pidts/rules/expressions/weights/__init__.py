@@ -175,7 +175,7 @@ class Weights:
         return not self.counts[ord(sign)]
 
     def folded(self, values: pa.StringArray) -> pa.StringArray:
-        """Replaces each character by the first one of the same weights."""
+        """Replaces each character by the lowest character with the same weights."""
         return replaced(values, self._first)
 
     def folded_text(self, text: str) -> str:
