@@ -52,7 +52,7 @@ class Arrival:
     """The estimated time at which the source committed this part, by this machine's clock."""
 
     def pack(self) -> bytes:
-        """Returns the record in the form of the file."""
+        """Returns the record as bytes in the file's format."""
         body = _RECORD.pack(self.number, *self.lsn, self.at, self.committed)
         return body + _SUM.pack(crc32(body))
 
@@ -118,7 +118,10 @@ class Arrivals:
         self._known: list[Arrival] = []
 
     def at(self, lsn: Lsn, *, behind: bool = False) -> Arrival | None:
-        """Returns the record that covers this Lsn, or with `behind` the byte after it; None if no known record does."""
+        """Returns the known record that covers this Lsn, or with `behind` the record that covers the byte after it.
+
+        Returns None if no known record covers the Lsn or the byte.
+        """
         with self._lock:
             self._read()
             place = key_of(lsn)

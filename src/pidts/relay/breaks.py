@@ -1,4 +1,4 @@
-"""Finds the exact place of the damage in a relay at which a task has to stop: in the index or in the events.
+"""Finds the exact place at which a task has to stop because its relay is damaged, in the index or in the events.
 
 The index may be intact while the events that it refers to are damaged. A damaged event is noticed when it is decoded,
 in the middle of a batch. This module then reads the same part of the log entry by entry, so that everything before the

@@ -5,17 +5,17 @@ difference. Tasks purge a copy, and request its repair, as if a replicator had w
 that a copy has only one writer.
 
 A *piece* is a part of one segment's events with the index records that name these events. A piece may have events
-without records, since a transaction may be larger than a piece. A piece is written in this order: (1) the events are
-written and flushed, (2) the index records are written and flushed. For the first piece of a segment, (3) the folder is
+without records, since a transaction may be larger than a piece. A piece is written in this order: (a) the events are
+written and flushed, (b) the index records are written and flushed. For the first piece of a segment, (c) the folder is
 flushed.
 
 The points at which it can be interrupted (SIGKILL, power loss, full disk, lost connection), and what holds there:
 
 1. Before a piece has arrived completely with the right checksum: nothing of it is written.
-2. During or after (1): the segment has a tail that no record names. Nobody reads this tail. The next `open` cuts the
+2. During or after (a): the segment has a tail that no record names. Nobody reads this tail. The next `open` cuts the
    tail off, and these bytes are sent again.
-3. During (2): some records are complete, the last one is not. Readers stop before the incomplete record, and the next
-   `open` cuts there. The records before that place name bytes that (1) has made durable.
+3. During (b): some records are complete, the last one is not. Readers stop before the incomplete record, and the next
+   `open` cuts there. The records before that place name bytes that (a) has made durable.
 4. During the first piece of a segment: the next `open` removes an events file without an index, or an index without a
    complete header; the previous segment is complete, since its pieces came first.
 5. Disk full in any write or flush: both files are cut back to the last whole record, and `Transient` is raised. The

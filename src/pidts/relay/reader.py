@@ -324,7 +324,7 @@ class RelayReader:
         return self._formats[segment]
 
     def position(self, lsn: Lsn) -> Position | None:
-        """Returns file and offset of an Lsn in the log of its server; None if the relay has no log of that server."""
+        """Returns the file and the offset of an Lsn in its server's log; None if the relay lacks this server's log."""
         for number in reversed(self._index.numbers()):
             header = self._index.header(number)
             if header is not None and (position := position_of(lsn, header.origin)) is not None:

@@ -1,4 +1,4 @@
-"""Opens a relay, in whatever way its last writer ended: cuts off incomplete ends of files and rebuilds the state.
+"""Opens a relay, in whatever way its last writer ended: cuts off incomplete ends of files and finds where to continue.
 
 It reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier segment
 was complete and flushed before its successor was created. A cut loses nothing: the writer continues after the last

@@ -6,20 +6,20 @@ and readers use one small file, `refetch.json`, which is always replaced as a wh
 (`pending`) and the latest cuts (`done`). Readers check the file's identity and time, which change with each request and
 each cut.
 
-The steps: (1) *requested*: the file names the last intact place. From now on readers see nothing after it. (2) When the
-writer opens the relay, it removes the segments after that place, newest first, each index before its events. (3) It
+The steps: (a) *requested*: the file names the last intact place. From now on readers see nothing after it. (b) When the
+writer opens the relay, it removes the segments after that place, newest first, each index before its events. (c) It
 cuts the index of the segment with the place, then that segment's events, so that no entry is computed again from them.
-(4) *done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
+(d) *done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
 
 The points at which this can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
-1. Before (1) is durable: nothing has happened, and the damage is found again.
-2. After (1), before or during (2): segments are removed from the end, so the rest has no new gap. Readers do not read
+1. Before (a) is durable: nothing has happened, and the damage is found again.
+2. After (a), before or during (b): segments are removed from the end, so the rest has no new gap. Readers do not read
    past the requested place, so no reader needs the removed part. The next writer that opens the relay completes the
    cut.
-3. During (3): the index is cut before the events, so no entry names missing bytes. Everything else is as in 2.
-4. Between (3) and (4): the cut is made a second time, and has nothing to do.
-5. After (4): the range is recorded as received again (its events get `is_retry`), although nothing of it may have come
+3. During (c): the index is cut before the events, so no entry names missing bytes. Everything else is as in 2.
+4. Between (c) and (d): the cut is made a second time, and has nothing to do.
+5. After (d): the range is recorded as received again (its events get `is_retry`), although nothing of it may have come
    yet. A reader that has read further than the relay's end waits until the relay has grown past the reader's place.
 
 A purge and a cut never happen at the same time, since both take the lock of the tasks' marks. Otherwise the purge would
@@ -48,7 +48,7 @@ _KEPT = 50
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 Signature = tuple[int, int] | None
-"""A value that changes whenever a cut of the relay was requested or made."""
+"""A value that changes whenever a cut of the relay is requested or made."""
 
 
 @dataclass(frozen=True, slots=True)

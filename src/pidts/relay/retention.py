@@ -39,7 +39,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class PurgeLimits:
-    """The limits of a purge, in addition to the marks of what tasks still need (`pidts.relay.task_marks`)."""
+    """Limits a purge in addition to the marks, which say what tasks still need (`pidts.relay.task_marks`)."""
 
     before: Lsn | None = None
     """The place up to which the operator wants to purge at most; None for no such limit."""

@@ -29,7 +29,7 @@ _EVENT = struct.Struct("=iIII")
 _NO_WATCH = -1
 _INDEX = b".index"
 _NOT_READ = (b".log", b".part", b"arrivals")
-"""The ends of the names of files whose appearance is no news: no reader reads them, or not yet."""
+"""The ends of the names of files whose appearance is no news: readers do not read them, or cannot read them yet."""
 _LOOKS = 4
 """If the kernel cannot report writes, a wait lasts only one quarter of its time, and then the caller looks."""
 

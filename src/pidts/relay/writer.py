@@ -1,25 +1,25 @@
 """Writes the relay. Even after an interruption, readers see the beginning of the source's log without gaps.
 
 Events are appended to the last segment as they come, even those of incomplete transactions. `commit` closes a
-transaction in memory. `sync` makes it visible, always in this order: (1) the segment's bytes are written and flushed to
-the disk, (2) the index entries are written, (3) the index is flushed. Both files only grow at their end.
+transaction in memory. `sync` makes it visible, always in this order: (a) the segment's bytes are written and flushed to
+the disk, (b) the index entries are written, (c) the index is flushed. Both files only grow at their end.
 
-Step (3) takes as long as (1), so it is left out for ordinary transactions: `open` computes their entries again from
+Step (c) takes as long as (a), so it is left out for ordinary transactions: `open` computes their entries again from
 their events if a power loss has taken them away (`pidts.relay.index_rebuild`). The index is flushed at once if one of
 the new entries is not ordinary, if the events have no checksums, for the first entries of a segment, when the entries
 of 1 MiB of events are not flushed, and before the next segment is created.
 
 The points at which it can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
-1. During or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads this tail.
-   The next `open` takes the ordinary transactions with which it begins, if their checksums are right, and flushes them.
-   It cuts off the rest, and the source sends these bytes again.
-2. Between (1) and (2): the same holds.
-3. During (2): some entries are complete, the last one is not (or, after a power loss, has zeros or an old page). Each
+1. During or after an append, before (a) is done: the segment has a tail that no entry names. Nobody reads this tail.
+   The next `open` takes the ordinary transactions at the beginning of the tail, if their checksums are right, and
+   flushes them. It cuts off the rest, and the source sends these bytes again.
+2. Between (a) and (b): as in 1.
+3. During (b): some entries are complete, the last one is not (or, after a power loss, has zeros or an old page). Each
    entry has its own checksums: readers stop before the first bad entry, and the next `open` cuts there and continues
-   as in 1. The entries before that place name bytes that (1) has made durable.
-4. After (2), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
-   computes the ordinary ones again, since (1) has made their events durable. If they were not all ordinary, (3) follows
+   as in 1. The entries before that place name bytes that (a) has made durable.
+4. After (b), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
+   computes the ordinary ones again, since (a) has made their events durable. If they were not all ordinary, (c) follows
    at once, but the power loss may come first: then the source sends the events of the others again with the same Lsn.
    Only a mark may then end at another place than before; readers accept this.
 5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): the
@@ -40,10 +40,11 @@ The points at which it can be interrupted (SIGKILL, power loss, full disk), and 
     segment: the entry itself names the transaction that it prepares, so the preparation is known if the entry exists.
     `open` reads all entries of the last segment and finds the undecided transactions.
 11. The same with other segments between the two entries: the header of each new segment has the undecided transactions,
-    taken from the durable index of the previous segment (5). A commit names the place of its rows: step (1) made these
-    bytes durable before the entry that prepares the transaction was written, and `purge` keeps them.
-12. A step of an XA transaction may be committed in memory, and dropped before it is in the index (7, or a lost
-    connection). When its events come again, the step is computed again from the undecided transactions in the index.
+    taken from the index of the previous segment, which is durable (see 5). A commit names the place of its rows: step
+    (a) made these bytes durable before the entry that prepares the transaction was written, and `purge` keeps them.
+12. A step of an XA transaction may be committed in memory, and dropped before it is in the index (as in 7, or after a
+    lost connection). When its events come again, the step is computed again from the undecided transactions in the
+    index.
 
 A segment is an exact part of one file of the source's log, after its own MAGIC and FORMAT_DESCRIPTION. Marks include
 the bytes of their events, as transactions do: the entries of a segment follow each other without gaps.
