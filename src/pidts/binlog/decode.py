@@ -46,7 +46,7 @@ Structures = Mapping[TableName, Table] | StructureOf
 
 
 class LogFacts(TypedDict):
-    """The facts that the bytes of a part of the log do not have, and the choice of its rows; see `decode_slice`."""
+    """Facts about a part of the log that its bytes do not contain, and which rows are wanted; see `decode_slice`."""
 
     format: Format
     log_file: str
@@ -78,7 +78,8 @@ class KeptDecoder:
     """Decodes slices of one log as `decode_slice` does, and keeps from slice to slice what it knows about the tables.
 
     All slices have the same structures and early filters, and none has a `commit` or an `after`. The tables of a slice
-    are in the order in which they first appear in it, or, if a kept decoder reads it, in the order of their first rows.
+    are in the order in which they first appear in it. If the decoder of an earlier slice decodes it, they are in the
+    order of their first rows.
     """
 
     def __init__(self) -> None:
@@ -112,9 +113,9 @@ def walker_of(facts: LogFacts) -> LogWalker:
 
 
 def times_of(facts: LogFacts) -> EventTimes:
-    """Returns an object for the times of the changes.
+    """Returns an object that collects the times of the changes.
 
-    The caller adds the events, unless one event commits all changes.
+    The caller adds the events to it, unless one event commits all changes.
     """
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 
@@ -246,7 +247,7 @@ class RowDecoder:
     def _behind_first(self, event: Event) -> int:
         """Returns the number of bytes from the first event to this one.
 
-        It distinguishes the rows of a prepared transaction: all of them have the Lsn of its commit.
+        This number distinguishes the rows of a prepared transaction: all of them have the Lsn of its commit.
         """
         if self._group is None:
             self._group = event.offset

@@ -114,7 +114,7 @@ class TransactionScanner:
             raise refusals.located(error, f"log {event.log_index}:{event.offset}") from error
 
     def mark(self) -> Transaction | None:
-        """Returns a mark for the events since the last transaction that belong to none; None if there are none."""
+        """Returns a mark for the events since the last transaction that belong to no transaction, or None."""
         if self._open is not None or self._reached <= self.previous:
             return None
         return self._entry(
@@ -258,7 +258,7 @@ class TransactionScanner:
 def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
     """Returns a transaction with its XA step.
 
-    In a PREPARE, rows and statements move into the step: they count at COMMIT.
+    In a PREPARE, rows and statements move into the step: they take effect at COMMIT.
     """
     if xa.step is XaStep.PREPARE:
         xa = replace(

@@ -43,7 +43,7 @@ def statement_text(sql: bytes, client: str | None, connection: str | None, sql_m
     is_one = in_literals == charset or {in_literals, charset} <= charsets.UTF8
     if (is_one or sql.isascii()) and _is_text(sql, charset):
         return charsets.decoder(charset)(sql)
-    if charset in charsets.UTF8 or charsets.width(charset) == 1:  # in others, a quote may be half a character
+    if charset in charsets.UTF8 or charsets.width(charset) == 1:  # in other charsets, a quote may be half a character
         sql = _with_literals(sql, sql_mode, in_literals, is_one=is_one)
     return charsets.decoder(charset, "backslashreplace")(sql)
 

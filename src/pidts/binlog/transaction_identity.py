@@ -1,4 +1,4 @@
-"""Finds the identity of a transaction in its first event. A replica's own log has the same identity.
+"""Finds the identity of a transaction in its first event; a replica's own log gives it the same identity.
 
 With GTIDs, the identity is the GTID; MariaDB always has one. Without GTIDs, MySQL from 8.0.1 on logs the microsecond of
 the commit on the server on which the transaction began, and that server's id. Earlier versions log no identity.

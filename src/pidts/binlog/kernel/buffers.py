@@ -27,7 +27,7 @@ _FIRST_TEXT = 1024
 _LARGEST_ROOM = 16 << 10
 """The most bytes of room for one column's values before their size is known."""
 _FEW = 64
-"""The most rows that Python counts: for so few, calls of NumPy take longer."""
+"""Up to this many rows are counted in Python: for so few, calls of NumPy take longer."""
 _ALIGNED = 64
 _END = 4
 _TEXT_END = struct.Struct("<i")
@@ -189,7 +189,7 @@ class Memory:
             state[at.ENDS // 8], state[at.EVENTS // 8] = address(self.ends), address(self.events)
 
     def take_places(self, other: Memory, capacity: int) -> None:
-        """Makes room for rows of another `Memory`, and takes over its arrays of Lsns and operations."""
+        """Makes room for this many rows, and takes over the Lsns and operations of another `Memory`."""
         self._place(other.lsns, other.ops, capacity)
 
     def _place(self, lsns: Any, ops: Any, capacity: int) -> None:
@@ -236,7 +236,7 @@ class Memory:
         images.fill(address(self.state), address(self._layout), self.rows)
 
     def back_to(self, rows: int) -> None:
-        """Drops the rows after this number."""
+        """Drops all rows after the first `rows`."""
         for side, filled in ((self.before, at.BEFORE_FILLED // 8), (self.after, at.AFTER_FILLED // 8)):
             written = int(self.state[filled])
             if written > rows:

@@ -121,7 +121,7 @@ def put_lsn(lsn: int, prefix: int, ordinal: int) -> None:
 
 @inline
 def make_ready(table: int, program: int, op: int, row: int) -> None:
-    """Sets earlier rows without an image to NULL, on each side of which the operation has an image."""
+    """On each side for which the operation has an image, sets earlier rows without an image to NULL."""
     if op != _INSERT and load64(table + at.BEFORE_FILLED) < row:
         _nulls(program, load64(table + at.BEFORE), load64(table + at.WIDTH), load64(table + at.BEFORE_FILLED), row)
         store64(table + at.BEFORE_FILLED, row)

@@ -5,11 +5,11 @@ from __future__ import annotations
 # A decoding program has a row of eight numbers for each column. They say how the column's values are read.
 PROGRAM = 64
 CODE = 0
-"""The code for reading its values, one of those below."""
+"""The code for reading the column's values, one of the codes below."""
 WIRE = 8
-"""The bytes of a value, or of its length."""
+"""How many bytes a value, or the length before it, has in the log."""
 CELL = 16
-"""The bytes of a value in its Arrow array; 0 if values vary in size."""
+"""How many bytes a value has in its Arrow array; 0 if values vary in size."""
 A, B, C = 24, 32, 40
 """Parameters of the code."""
 PASSED_OVER = -1
@@ -41,9 +41,9 @@ PREFIXED, PADDED, JSON, UUID, INET4, INET6 = range(64, 70)
 # The memory of one column of the before images or of the after images.
 COLUMN = 32
 VALID = 0
-"""The address of its validity bits, which are all 1 before anything is written."""
+"""The address of the column's validity bits, which are all 1 before anything is written."""
 CELLS = 8
-"""The address of its values, or of the ends of its values (32 bits each, the first is 0)."""
+"""The address of the column's values, or of the ends of its values (32 bits each, the first is 0)."""
 TEXT = 16
 """The address of the bytes of values that vary in size, and the number of bytes that fit there."""
 ROOM = 24
@@ -62,7 +62,7 @@ AFTER = 48
 LSNS = 56
 OPS = 64
 SIZE = 72
-"""The bytes of images so far."""
+"""The size in bytes of all images so far."""
 SCRATCH = 80
 """The address of memory for unfinished JSON containers."""
 PLAIN = 88
@@ -72,10 +72,13 @@ TOUCHED = 104
 """The number of the last transaction with rows of the table, and the number of rows before this transaction."""
 MARK = 112
 UNWANTED = 120
-"""A bit for each operation whose rows are not read."""
-# For tables whose columns are not all read at once:
+"""Bits by operation: bit n is set if rows with operation n are not read."""
+# For tables with a filter that uses columns: a first pass reads only these columns, and a second pass reads all columns
+# of the rows that the filter keeps.
 ASKED = 128
-"""A bit for each operation for which some columns are read first."""
+"""Bits by operation: bit n is set if the first pass reads the filter's columns in rows with operation n. Otherwise it
+reads no column of these rows.
+"""
 ENDS = 136
 """The address of each row's end in the images of its event (32 bits each)."""
 EVENTS = 144

@@ -101,7 +101,7 @@ def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
 
 @lru_cache(maxsize=256)
 def known_program(table: Table, wires: tuple[Wire, ...]) -> Any:
-    """Returns the same array as `program` for each slice with this table; nobody may change it."""
+    """Returns what `program` returns: one array for all slices with this table, which nobody may change."""
     return program(table.columns, wires)
 
 
@@ -119,7 +119,8 @@ def _decimal(wire: Wire) -> Instruction:
 def _temporal(column: Column, wire: Wire) -> Instruction:
     """Returns the instruction for a date or a time. In newer forms, two parameters describe the fraction of a second.
 
-    They are the bytes of the fraction, and the microseconds in its unit. MariaDB's own forms have other parameters.
+    They are the number of the fraction's bytes, and how many microseconds its unit has. MariaDB's own forms have other
+    parameters.
     """
     digits = column.type.fsp
     size = (digits + 1) // 2

@@ -146,7 +146,7 @@ def _images_at(body: int, end: int, kind: int, width: int) -> int:
 
 @inline
 def _touch(state: Any, table: int) -> None:
-    """Notes the table's state before the open transaction, which has rows of the table."""
+    """Notes how many rows the table had before the open transaction, which has rows of the table."""
     if load64(table + at.TOUCHED) != state[SERIAL]:
         store64(table + at.TOUCHED, state[SERIAL])
         store64(table + at.MARK, load64(table + at.ROWS))

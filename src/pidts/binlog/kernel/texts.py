@@ -49,7 +49,7 @@ def text(table: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) 
 
 @cache
 def has_ascii(charset: str) -> bool:
-    """Whether its first 128 bytes are ASCII's characters."""
+    """Whether the first 128 bytes of the charset are ASCII's characters."""
     try:
         return charsets.decoder(charset)(_ASCII) == _ASCII.decode()
     except UnicodeDecodeError:
