@@ -53,9 +53,9 @@ class CheckpointRecord(Protocol):
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
         """Locks the worker's row as `lock` does, and overwrites it with `new`, if it equals `left`.
 
-        If it does not, this call or a later one, `commit` at the latest, raises `OtherCheckpoint`, and nothing that the
-        transaction does takes effect. `left` was saved and committed before. Returns False, and does nothing, if the
-        target cannot do this without a round trip: then `lock` and `save` are called.
+        If the row does not equal `left`, this call or a later one, `commit` at the latest, raises `OtherCheckpoint`,
+        and nothing that the transaction does takes effect. `left` was saved and committed before. Returns False, and
+        does nothing, if the target cannot do this without a round trip: then `lock` and `save` are called.
         """
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
@@ -276,7 +276,7 @@ class RowLockRecord(Protocol):
         """Returns the ids of a table's locks, the oldest first; with `origin` only the locks of that source table."""
 
     def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that exist; others may resolve them meanwhile."""
+        """Returns the locks that exist among these ids; some may have been resolved meanwhile."""
 
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
         """Returns which of these ids are ids of locks."""
@@ -294,7 +294,7 @@ class RowLockRecord(Protocol):
         """Saves the forms that locks of one table have got; this transaction has locked the locks' records."""
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that still exist; nobody else resolves them before the transaction ends."""
+        """Returns the locks that still exist among these ids; nobody else resolves them before the transaction ends."""
 
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Inserts locks."""

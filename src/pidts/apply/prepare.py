@@ -658,9 +658,10 @@ def _check_moves(batch: ChangeBatch) -> None:
 def _guarded(
     session: TargetSession, batch: ChangeBatch, rules: ApplyRules, known_before: Mask | None, read: pa.Table | None
 ) -> GuardedBatch:
-    """Reads keys and versions of all rows concerned, and whole rows only for ties.
+    """Returns the verdict of the version guard; reads keys and versions of all rows, and whole rows only for ties.
 
-    For the keys of `read`, the target's row makes no difference.
+    `read` has the keys that a repair has read from the source: the target's rows and tombstones of these keys are
+    ignored.
     """
     table, name = batch.table, batch.table.name
     made = Convergence if rules.converges else VersionGuard

@@ -125,8 +125,8 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
     """Returns a change that writes all of these rows, and removes the keys that no row has.
 
     Keys are compared byte by byte. Under a collation that ignores case, the key `A` finds the row `a`: then `A` is
-    removed, and `a` is written. One of several origins may have columns that the target does not have yet. A column
-    counts only if a row with this column is written.
+    removed, and `a` is written. One of several origins may have columns that the target does not have yet. The target
+    needs these columns only if rows of this origin are written: a change without rows is left out.
     """
     names = list(table.identity)
     kinds = keys.select(names).schema

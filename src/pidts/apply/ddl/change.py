@@ -98,10 +98,12 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Nothing was recorded: meanwhile another ddl command was given, or another attempt of a source has begun."""
+    """Nothing was recorded: meanwhile another ddl command was given, or another source's part began a new attempt."""
 
     source: str = ""
-    """The source with another attempt: its member reaches the change again. Empty: another ddl command was given."""
+    """The source whose part began a new attempt: its members reach the change again in it. Empty: another ddl command
+    was given.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ own programs have made this change:
     b    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ab finds c
 
 Only what the statement changes is compared: the columns and keys that differ between the structures before and after
-it. The change counts as made if each of these columns and keys is as it is after the statement. Comparing the rest of
-the structure would prove no more, and two kinds of servers write many attributes differently.
+it. The change counts as made if the target has each of these columns and keys as the statement leaves it. Comparing the
+rest of the structure would prove no more, and two kinds of servers write many attributes differently.
 
     ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    not taken for made: the rows of each zone have their own times
     ADD COLUMN c, ADD COLUMN d, and c is there    not made: the server refuses the statement, and a person has to look
@@ -88,7 +88,7 @@ def _makes_anew(statement: AlterTable, before: Table | None) -> bool:
 
 
 def _is_after(session: TargetSession, old: Table | None, new: Table | None, there: Table | None) -> bool:
-    """Whether everything that the change alters in a table is as it is after the change."""
+    """Whether the target has everything that the change alters in a table as the change leaves it."""
     if new is None or there is None:
         return new is there
     if session.schema.misfits(new):
@@ -119,7 +119,7 @@ def _is_column(new: Column | None, there: Column | None, *, added: bool) -> bool
 
 
 def _plain(kind: ColumnType) -> ColumnType:
-    """Returns a type without the parts that servers write differently or that make no difference for rows."""
+    """Returns a type without the parts that servers write differently, or that do not change the values of rows."""
     same = Kind.LONGTEXT if kind.kind is Kind.JSON else kind.kind
     return replace(kind, kind=same, charset=None, collation=None, length=None if kind.is_integer else kind.length)
 

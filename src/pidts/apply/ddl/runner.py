@@ -31,13 +31,13 @@ run that was replaced. So:
 5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made, and step
    5 is repeated. After: the journal says "done".
 
-**A ddl command** about the change is given before the change runs or while it fails, and is stored in a table of the
-target. The commit that begins the journal with the command's statements marks the command as taken, if it is still in
-force. Crash before: nothing happened, and the next attempt reads the command that is in force then. After: the journal
-says which step is next. A command that was not taken yet begins a new journal in place of the one that was begun
-without it. Steps that the old journal has completed are not undone. The structure after the command's statements cannot
-be foreseen. So when one of them is interrupted, it counts as made if the tables have changed, and is run again if they
-have not.
+**A ddl command** about the change is given before the change runs, or after it has failed, and is stored in a table of
+the target. The commit that begins the journal with the command's statements marks the command as taken, if it is still
+in force. Crash before: nothing happened, and the next attempt reads the command that is in force then. After: the
+journal says which step is next. A command that was not taken yet begins a new journal in place of the one that was
+begun without it. Steps that the old journal has completed are not undone. The structure after the command's statements
+cannot be foreseen. So when one of them is interrupted, it counts as made if the tables have changed, and is run again
+if they have not.
 
 **For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
 last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the order
@@ -355,9 +355,10 @@ class DdlRunner:
         session.meta.rereads.rename(self._task, source, renamed)
 
     def _lock_epochs(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
-        """Locks the epoch of each source until the transaction ends; a newer epoch supersedes the attempt.
+        """Locks the epoch of each source until the transaction ends.
 
-        All workers' rows have the same epoch, and while the first row is locked, a run that takes over waits until we
+        A newer epoch of this source raises `Fenced`; for a newer epoch of another source, `Superseded` is returned. All
+        workers' rows have the same epoch, and while the first row is locked, a run that takes over waits until we
         commit.
         """
         epochs = {one.source: one.epoch for one in change.others} | {self._source: self._epoch}

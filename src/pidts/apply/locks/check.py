@@ -169,7 +169,7 @@ def checked(
 
 
 class _Unread(Enum):
-    """The keys of changes whose rows need not be read, since the target refuses a change that finds another row."""
+    """Which keys' rows are not read: the target refuses a change if its row is not the one that the source had."""
 
     NONE = "none"
     NEW = "new"
@@ -208,8 +208,8 @@ def _may_insert(
 ) -> bool:
     """Whether, as far as is known, the target has no row of any key that the batch inserts and that is not set aside.
 
-    Keys in `found` are set aside, so their rows do not matter. But if only a later event of such a key differs, its
-    first events are written, and its row matters.
+    Keys in `found` are set aside, so they may have a row. But if only a later event of such a key differs, the key's
+    first events are written, so it must have none.
     """
     batch = met.events.batch
     if not check.inserts or not check.compares(batch) or check.may_share(batch):

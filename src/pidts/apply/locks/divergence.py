@@ -66,7 +66,7 @@ class Divergence:
     keys: Numbers
     """The indexes of these keys, in the order of the log."""
     begins: Numbers
-    """For each of `keys` its first event that found another row."""
+    """For each of `keys` its first event that found another row than the source had."""
     differs: Mask
     """For each of `keys` the columns that differ; all columns if the source or the target has no row."""
     foreign: Mapping[int, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Divergence:
         return replace(self, keys=self.keys[keys], begins=self.begins[keys], differs=self.differs[keys])
 
     def lsn(self, number: int) -> Lsn:
-        """Returns the place in the log of the first event that found another row at a key."""
+        """Returns the place in the log of the first event of a key that found another row than the source had."""
         change = self.events.change[self.begins[number]]
         return Lsn.from_bytes(self.events.batch.rows.column("lsn")[int(change)].as_py())
 

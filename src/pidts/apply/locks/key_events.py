@@ -56,7 +56,7 @@ class KeyEvents:
         return self.arrives[self.first]
 
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:
-        """Returns the events after equal keys were joined: `same` has the index of each key in the new `keys`.
+        """Joins equal keys, and returns the events: `same` has the index of each key in the new `keys`.
 
         An UPDATE that only gives the row an equal key in another spelling leaves the row where it is.
         """

@@ -6,8 +6,8 @@ case, 'Ada' and 'ADA' are one key of one row. Removing the row of one spelling r
     the target has ADA, v = 9       UPDATE Ada -> ADA, v = 1         row ADA differs: nothing may remove Ada
     row Ada is locked               INSERT ADA                       is held together with the changes of Ada
 
-The server decides which keys are equal. Keys with the same row are equal. For other keys the server is asked only where
-this makes a difference (`pidts.apply.locks.known_locks`), see `joined_keys`.
+The server decides which keys are equal. Keys with the same row are equal. The server is asked about other keys only if
+the table has locked rows or gets some (`pidts.apply.locks.known_locks`), see `joined_keys`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def known_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
 def joined_keys(
     found: KeyRows, classes: Sequence[str], locked: Mask, wanted: Mask, others: Mapping[str, pa.Table]
 ) -> KeyRows:
-    """Returns the rows and events with the keys of each class, which the target treats as equal, joined to one key.
+    """Joins the keys of each class, which the target treats as equal, to one key; returns the rows and events.
 
     `locked` are the batch's keys that equal the key of a lock byte by byte. `wanted` has these and the keys that will
     be locked. `others` has the keys of other locks by class: a key of the batch that equals one of these keys gets the
@@ -85,7 +85,7 @@ def joined_keys(
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
     """Returns which of these equal keys have to be joined. None of them is the key of a lock.
 
-    If one of them has a row, all are joined. If none has a row, joining makes a difference only if one of them is to be
+    If one of them has a row, all are joined. If none has a row, they have to be joined only if one of them is to be
     locked. The source has one row for all spellings of a key ('Ada', 'ADA'). So for each later spelling, the first
     event in the batch is the one that gives the row this spelling: an INSERT, or an UPDATE of the key.
     """

@@ -1,7 +1,7 @@
 """Notes, in a zone's log, about changes that a task into the zone has left out because they were made already.
 
 `pidts.apply.locks.made_already` sets aside the next change of such a row if another zone made it. With three zones or
-more, the next change may also be one of the zone's own programs, which no task into the zone sees:
+more, the next change may also come from the zone's own programs; no task into the zone sees such a change:
 
     a    UPDATE 1 -> 2                                 b    the same UPDATE
     c    has both: a's change arrived first, and b's was left out. A program of c: UPDATE 2 -> 1
@@ -16,10 +16,10 @@ and records them in its target: each later batch of any worker finds the record.
 **The argument**, as in `made_already`, but for any number of zones. If a zone has left out a change x -> y, and no zone
 has a lock of the row, then the zone has no later change of the row, neither of its own programs nor of other zones. So
 it has made all steps but this one, and ends at y. If S is where all steps together lead, then S is y + (y - x). If
-another zone has left out nothing, S is a state; but 2y - x is none. If it has left out another step u -> v, then 2y - x
-= 2v - u, so v = y and u = x. So all zones end at y. With deletes the rule is weaker: only the change that makes the
-deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a
-length.
+another zone has left out nothing, S is a state; but 2y - x is no state. If it has left out another step u -> v, then v
+equals y and u equals x, because 2y - x = 2v - u. So all zones end at y. With deletes the rule is weaker: only the
+change that makes the deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of
+three zones up to a length.
 
 The key is in the note by its values, since digests of texts differ between servers. Where there are only two zones, no
 notes are written. A task that forwards changes of other zones does not read notes: there the argument does not hold in
@@ -133,7 +133,7 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
 
 
 def _as_now(table: Table, key: pa.Table) -> pa.Table | None:
-    """Returns a key with the present types of the table; None if the table has another key."""
+    """Returns a key with the present types of the table; None if the table can have no row with this key."""
     if {*key.column_names} != {*table.identity}:
         return None
     try:

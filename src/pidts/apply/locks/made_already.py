@@ -1,4 +1,4 @@
-"""Finds changes after a change that the target already had: their zone may not have known of another zone's change.
+"""Finds changes that follow one which the target already had: their zone may not have known another zone's change.
 
 Zones compare rows by their values. If a row gets former values again, this can hide that two zones have changed it at
 the same time:
@@ -190,7 +190,7 @@ def next_name(key: str) -> str:
 
 
 def row_name(key: str, row: str) -> str:
-    """Returns the name of the record by which a change is set aside that makes a row equal to the deleted row."""
+    """Returns the name of the record by which a change is set aside if it makes a row equal to the deleted row."""
     return sha256(f"row {key} {row}".encode()).hexdigest()
 
 
@@ -209,7 +209,7 @@ def _follows(events: KeyEvents) -> Mask:
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find another row than the previous event has left, and which of them make that row again."""
+    """Returns which events find another row than the event before has left, and which of them leave that row again."""
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
     if not len(later):

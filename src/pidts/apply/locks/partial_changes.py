@@ -1,4 +1,4 @@
-"""Finds, between zones, the changes of which the log has only a part of the row: these are set aside.
+"""Finds changes from another zone for which the log has only a part of the row. These changes are set aside.
 
 Zones compare rows by their values. A session of the source may set `binlog_row_image` at any time, so a task whose
 server has FULL may meet changes whose images have only the key and the changed columns. Without this module, such a
@@ -24,8 +24,8 @@ So each such change is set aside, with all later changes of its key. A change is
 Each key is judged by its own changes, as everywhere in this folder. So it does not matter to which worker a key
 belongs, with one exception: a log may have whole before images and partial after images (MariaDB's FULL_NODUP). With
 several workers, the half of an UPDATE at the new key then lacks the values that the other half has, and is held.
-Elsewhere, missing values of a row at its new key are taken from the target's row at the old key. Here that may be
-another row. So both keys are held, with the values that the log has (`KnownColumns.partial`).
+Elsewhere, missing values of a row at its new key are taken from the target's row at the old key. Between zones, the row
+there may be a different one. So both keys are held, with the values that the log has (`KnownColumns.partial`).
 
 If versions decide (`pidts.conflict: version`), such a change halts its table (`pidts.apply.prepare`). If owners decide,
 it is compared and applied with the columns that the log has, since only one zone writes a row.

@@ -136,7 +136,7 @@ def outlook(
 ) -> Outlook:
     """Returns what resolving a lock would do; `values` are the values that an operator sets.
 
-    `writes`: the outcome is written in this transaction, so the target's row is locked until then:
+    `writes`: the outcome is written in this transaction, so the target's row is locked when it is read:
 
         the row has s = 'a', and a program's UPDATE to s = 'b' is open       the outcome of u = 7 is made with s = 'b'
     """

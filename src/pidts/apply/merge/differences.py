@@ -45,7 +45,7 @@ def _whole(column: Column | None) -> str:
 
 
 def _type(kind: ColumnType) -> str:
-    """Returns the type without the width of integers: only some servers report it, and it makes no difference."""
+    """Returns the type without the width of integers: only some servers report it, and it changes no value."""
     is_wide = kind.is_integer and not (kind.kind is Kind.TINYINT and kind.length == 1)
     return type_text(replace(kind, length=None) if is_wide else kind)
 

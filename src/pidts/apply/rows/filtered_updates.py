@@ -6,7 +6,7 @@ A net change writes whole rows, so it would insert such a row. Only the target c
 queried. The query asks for all keys, except keys whose row an earlier change of the batch has made. Updates of a row
 that the target does not have are left out until an INSERT of the row. The query runs under the lock of the worker's
 checkpoint. While the lock is held, no copied rows are loaded, either. So a row that is missing now is still missing
-when the batch commits, and it makes no difference where batches are cut.
+when the batch commits, and the result does not depend on where batches are cut.
 
 Three kinds of updates are always written: updates in safe mode, which are written as a REPLACE; updates that give a row
 another key while the table is being copied, since the copy may have read the new key already; and updates that reach
@@ -48,7 +48,7 @@ def without_kept_away(
     certain = updates & _seen(batch, seen_until)
     if copying:
         certain |= updates & moved
-    order = np.argsort(np.where(op == Op.COPY, -1, 0), kind="stable")  # copied rows come before all changes
+    order = np.argsort(np.where(op == Op.COPY, -1, 0), kind="stable")  # copied rows count as earlier
     asked = _first_of_each(old, np.nonzero(updates & ~certain & ~_made(op, old, new, order))[0])
     there: dict[int, bool] = {}
     if len(asked):
@@ -79,7 +79,7 @@ def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, c
 
 
 def _made(op: Numbers, old: Numbers, new: Numbers, order: Numbers) -> Mask:
-    """Returns for each change whether an earlier INSERT or DELETE in the batch shows whether its key has a row."""
+    """Returns for which changes an earlier INSERT or DELETE of the key in the batch shows if the key has a row."""
     place = np.empty(len(op), np.int64)
     place[order] = np.arange(len(op))
     first = np.full(int(max(old.max(), new.max())) + 1, len(op))

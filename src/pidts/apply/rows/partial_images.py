@@ -37,7 +37,7 @@ the target, so not before `e`. For a row that is missing this means:
 A change writes nothing if a later change of the batch removes its row: then only the later change is checked.
 
 **What was read may be another row.** A key may have one row at `s` and another row when the copy reads the key. The
-same applies to a row of the target that was loaded before its place in the log was reached:
+same applies to a row of the target that was loaded ahead of the log:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
@@ -424,7 +424,7 @@ class ImageCompletion:
         return Where(table=str(self._table.name), position=str(lsn))
 
     def _came(self) -> Mask:
-        """Returns which changes are of rows that got their key within the batch."""
+        """Returns which changes concern rows that got their key within the batch."""
         size, prev = self._size, self._prev
         arrived = np.zeros(len(prev), np.bool_)
         arrived[size : 2 * size] = self._arrives

@@ -65,7 +65,7 @@ def _matched(table: Table, keys: pa.Table, rows: pa.Table) -> Numbers:
     if not rows.num_rows or not keys.num_rows:
         return np.full(keys.num_rows, -1)
     names = table.identity
-    if len(names) == 1:  # the server's list is the shorter one, and a lookup in a single column builds a hash table
+    if len(names) == 1:  # the lookup makes a hash table of the rows, which are seldom more than the keys
         (wanted,), (found,) = chunkless(keys, names), chunkless(rows, names)
         place = pc.index_in(plain_zero(wanted), value_set=plain_zero(found))
         return np.asarray(place.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)

@@ -118,7 +118,7 @@ class VersionGuard:
         """Each key that the changes concern, once."""
 
     def texts(self, keys: Numbers) -> list[str]:
-        """Returns the names that tombstones have for these of `keys`."""
+        """Returns the texts by which tombstones name these keys, given as indexes of `self.keys`."""
         return key_texts(self.keys.take(pa.array(keys)))
 
     def look(self, versions: pa.Array, at: Numbers, tombstones: Sequence[tuple[int, Tombstone]]) -> None:
