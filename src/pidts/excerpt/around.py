@@ -40,7 +40,7 @@ class Statement:
 
 
 class Around:
-    """Finds what one stretch has besides its rows, for many rows at once."""
+    """Finds the transactions and times of many rows of one stretch at once, and the statements of the stretch."""
 
     def __init__(self, stretch: DecodeRange, log_format: Format, raw: bytes) -> None:
         self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
@@ -141,7 +141,7 @@ class EventPlaces:
     """The times of a stretch's events, and the place of each event in the stretch's bytes and in the log.
 
     The difference between the two places varies, since a log file has events that the server does not send to replicas.
-    All arrays have an additional element: the place after the last event.
+    All arrays have one element more than there are events: the last place is the one after the last event.
     """
 
     def __init__(self, raw: memoryview, begin: int) -> None:

@@ -47,7 +47,10 @@ class LogInput(Protocol):
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Yields the log again up to its present end. It begins at `place`, or at the beginning of that file."""
+        """Yields the log again up to its present end.
+
+        The blocks begin at `place`, or at the beginning of the file that contains it.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Catalogue:
             return cls(server, look_at_tables(session, tables), tuple(name for name, _ in binary_logs(session)))
 
     def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> History:
-        """Returns the history at the place in the server's log where these schema changes begin: before all of them.
+        """Returns the structures as they were before all of these schema changes.
 
         Structures of tables that changed while the catalogue was read are not known: the catalogue may show the state
         before or after such a change.

@@ -1,4 +1,4 @@
-"""Finds the transactions of a log, and cuts it into stretches that tasks can decode independently.
+"""Finds the transactions of a log, and cuts the log into stretches that can be decoded independently.
 
 A stretch consists of whole transactions of one file. All of its rows have one set of structures, so a stretch ends at
 each relevant schema change. Long unwanted parts are not read.
@@ -35,9 +35,9 @@ class PlacedTransaction:
 
     transaction: Transaction
     file: str
-    """The source's log file with its rows."""
+    """The source's log file that has the transaction's rows."""
     begin: Lsn
-    """The Lsn of the first byte of its rows."""
+    """The Lsn of the first byte of the transaction's rows."""
     span: Span
     is_commit: bool = False
     """Whether the span has the events that prepared an XA transaction, and `transaction` is its later commit."""
@@ -45,7 +45,7 @@ class PlacedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRange:
-    """The part of the log that one task decodes at a time."""
+    """A stretch of the log that is decoded at once, by one process."""
 
     span: Span
     file: str
@@ -56,8 +56,8 @@ class DecodeRange:
     tables: tuple[TableName, ...] = ()
     """The tables of the transactions in the range.
 
-    Other rows in the range do not count: the events that prepared an XA transaction are where it was prepared, but
-    their rows belong to its later commit, or to no transaction if it is rolled back.
+    Other rows in the range do not count. For example, the rows of a prepared XA transaction belong to its later commit,
+    or to no transaction if it is rolled back.
     """
     history: History = _NOTHING
     """The history of the tables that have rows in this range."""
@@ -82,7 +82,8 @@ class LogSelection:
     def takes(self, transaction: Transaction) -> bool:
         """Whether the transaction has to be read.
 
-        It has to be read, too, if a statement changed rows: this is reported as an error.
+        This is so if it may have wanted rows, if its statement is shown as a row, or if the statement changed rows
+        without row events, which is reported as an error.
         """
         if transaction.ddl is None:
             return self.rows(transaction)

@@ -1,6 +1,6 @@
 """Reads binary log files, plain or compressed, as blocks of raw events.
 
-It needs memory for one block and the largest event.
+Reading needs memory for one block and the largest event.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
 
 @contextmanager
 def _unpacked(raw: io.BufferedReader) -> Iterator[io.BufferedReader]:
-    """Unpacks a file. The first bytes show the format: a file's name may be wrong."""
+    """Unpacks a file. The first bytes show the format, since a file's name may be wrong."""
     head = raw.peek(len(_ZSTD))[: len(_ZSTD)]
     if head.startswith(_GZIP):
         with gzip.GzipFile(fileobj=raw) as plain:

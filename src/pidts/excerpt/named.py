@@ -26,7 +26,7 @@ def is_url(text: str) -> bool:
 def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", password_file: str = "") -> SourceConfig:
     """Returns the server that a URL names.
 
-    Its password comes from the file if one is given, else from the URL (which may name a variable), else from
+    The server's password comes from the file if one is given, else from the URL (which may name a variable), else from
     MYSQL_PWD.
     """
     config = SourceConfig.from_url(url, source_id)

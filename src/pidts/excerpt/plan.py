@@ -209,9 +209,9 @@ class StreamPlan:
         return max(1, int(np.searchsorted(np.cumsum(counts), rows, side="right")))
 
     def _check_structure(self, state: _State, entry: LogEntry, *, alone: bool) -> bool:
-        """Returns False if the batch has to end before a change of the typed table.
+        """Returns False if this entry changes the typed table, so that the batch has to end before the entry.
 
-        It is an error if the batch begins with such a change.
+        Raises if the batch begins with the entry (`alone`): the query cannot show the rows after the change.
         """
         typed = self._typed
         if typed is None or entry.transaction.ddl is None:

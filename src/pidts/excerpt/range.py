@@ -74,7 +74,10 @@ class LogRange:
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change is in the range. Its transaction is; but the start or the end may be the Lsn of one row."""
+        """Whether a change of a transaction in the range is in the range.
+
+        The start or the end of the range may be the Lsn of one row, inside a transaction.
+        """
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
         return not (isinstance(self.end, Lsn) and lsn > self.end)

@@ -112,7 +112,7 @@ def _structure_of(stretch: DecodeRange, view: QueryView) -> Callable[[TableMap],
 
 
 class _Part:
-    """The changes of one batch, or the statements, with the places of their rows."""
+    """The rows of one `ChangeBatch`, or of all statements, with their places in the log."""
 
     def __init__(self, lsns: pa.Array) -> None:
         data = np.frombuffer(lsns.buffers()[1], np.uint8)[lsns.offset * Lsn.SIZE : (lsns.offset + len(lsns)) * Lsn.SIZE]
@@ -282,10 +282,10 @@ def json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
 def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
     """Returns the numbers of the columns that an image has.
 
-    If there are two bitmaps, the first is of the before image, the second of the after image. Only the length of the
-    bitmaps shows how many images a change has. The kind of change of the first row with these bitmaps does not show it:
-    a DELETE and an INSERT may have the same bitmap, which belongs to the before image of the DELETE and to the after
-    image of the INSERT.
+    If there are two bitmaps, the first belongs to the before image, the second to the after image. Only the length of
+    the bitmaps shows how many images a change has. The kind of change of the first row with these bitmaps does not show
+    it: a DELETE and an INSERT may have the same bitmap, which belongs to the before image of the DELETE and to the
+    after image of the INSERT.
     """
     size = (len(table.columns) + 7) // 8
     bits = int.from_bytes(bitmaps[-size:] if side == "after" else bitmaps[:size], "little")

@@ -1,8 +1,9 @@
 """Finds the log file of a server in which a range begins, from the heads of a few files.
 
 Each file's first event has the time at which the file was created. The next event has the GTIDs of the transactions in
-all files before it. If asked by GTID, a server would send only the wanted transactions. Then it would not be known
-which transaction is before the first one, and which XA transactions were prepared before it.
+all earlier files. If PiDTS gave the server the GTID of the start, the server would send only the wanted transactions.
+Then PiDTS would not know which transaction precedes the first wanted one, and which XA transactions were prepared
+earlier.
 """
 
 from __future__ import annotations

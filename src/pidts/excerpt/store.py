@@ -131,6 +131,6 @@ def _first_format(content: bytes) -> Format:
 
 @lru_cache(maxsize=1)
 def _unpacked(path: Path) -> bytes:
-    """Unpacks a file. Caches the result for the next call, since one task reads all spans of a compressed file."""
+    """Unpacks a file. Caches the result, since one Spark task reads all spans of a compressed file."""
     with open_file(path) as plain:
         return plain.read()
