@@ -2,7 +2,7 @@
 
 Records get their numbers later. So records that are made ahead do not depend on the last commit: they are the same
 after a crash or a repeated attempt. Records that were made for another place, or with other structures, are discarded.
-An error is not raised here: the caller makes the stretch again in its own thread, and the error is raised there.
+An error is not raised here: the caller makes the records again in its own thread, and the error is raised there.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Made:
 
 
 class Ahead:
-    """Makes at most one stretch ahead, in a thread of its own. Only one thread calls the methods."""
+    """Makes the records of at most one stretch ahead, in a thread of its own. Only one thread calls the methods."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records-ahead")
         self._begun: tuple[Lsn, Future[Made | None]] | None = None
 
     def begin(self, place: Lsn, make: Callable[[], Made | None]) -> None:
-        """Begins to make the stretch after a place."""
+        """Begins to make the records of the stretch after a place."""
         self._begun = place, self._thread.submit(make)
 
     def take(self, place: Lsn, context: JobContext) -> Made | None:

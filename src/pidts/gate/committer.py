@@ -97,7 +97,7 @@ class _Failures:
 
 
 class ChannelCommitter:
-    """Commits the stretches of one channel, one after the other; used by one thread."""
+    """Commits one channel's stretches of log, one after the other; used by one thread."""
 
     def __init__(
         self, channel: Channel, *, retry: Retry | None = None, sleep: Callable[[float], None] = time.sleep

@@ -58,17 +58,17 @@ class ReplayedTable:
 
     table: Table
     names: Mapping[str, str | None]
-    """The earlier name of each present column; None if records at that place do not have its present value."""
+    """The earlier name of each present column; None if records at the earlier place do not have its present value."""
     age: int = 0
     """The number of later ALTER TABLE statements."""
     has_key: bool = True
-    """Whether the present key identifies one row at that place."""
+    """Whether the present key identifies one row at the earlier place."""
     may_lack_changes: bool = False
     """Whether rows may have been added, removed or changed later without a record."""
     identity: tuple[str, ...] = field(init=False)
     """The present key."""
     is_same: bool = field(init=False)
-    """Whether each present column has the same name at that place."""
+    """Whether each present column has the same name at the earlier place."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identity", self.table.identity)
@@ -80,12 +80,12 @@ class ReplayedTable:
         return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
 
     def known(self, there: Iterable[str]) -> tuple[str, ...]:
-        """Returns the present columns whose values an image with these columns has, plus the columns of the key."""
+        """Returns the present columns whose values are in an image with the columns `there`, plus the key's columns."""
         has = {*there, *self.identity}
         return tuple(name for name, own in self.names.items() if own is not None and name in has)
 
     def before(self, document: Mapping[str, Any]) -> ReplayedTable:
-        """Returns the table before an ALTER TABLE, by the JSON of its record."""
+        """Returns the table before an ALTER TABLE; `document` is the JSON of the statement's record."""
         added = {one["field_name"].lower() for one in document.get("ADDCOLUMN", ())}
         changed = {one["field_name"].lower() for one in document.get("CHANGECOLUMN", ())}
         unknown = added | changed

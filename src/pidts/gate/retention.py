@@ -1,4 +1,4 @@
-"""Decides when a channel removes old records. Programs may not have read these records yet."""
+"""Decides when a channel removes old records, so that programs have time to read them."""
 
 from __future__ import annotations
 
