@@ -18,7 +18,7 @@ _HOST_DIFFERS = frozenset({62, 64})
 
 
 def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckFailed | None:
-    """Returns the TLS refusal that caused a driver's error; None for other errors, or if a retry may help."""
+    """Returns the TLS refusal that caused a driver's error; None if there was no refusal, or if a retry may help."""
     found = _cause(error)
     if found is None or isinstance(found, _CUT) or (found.reason or "").endswith(_DAMAGED):
         return None

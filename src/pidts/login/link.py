@@ -1,4 +1,4 @@
-"""Wraps the MySQL driver's connection: cheaper to open, and safe against invalid packets.
+"""Wraps the MySQL driver's connection, so that it is cheaper to open, and safe against invalid packets.
 
 For each connection, the driver loads the system's certificate authorities. This takes 30 ms of processor time, several
 times as long as the login itself, and a copy makes a connection for each chunk. Also, the driver does not check the
@@ -102,7 +102,7 @@ class _Result(_MySQLResult):
 
 @contextmanager
 def _of_protocol() -> Iterator[None]:
-    """Turns errors of the driver's parser in this block into its error for a malformed packet."""
+    """Turns errors of the driver's parser in this block into the driver's error for a malformed packet."""
     try:
         yield
     except (pymysql.err.Error, OSError):
