@@ -1,4 +1,4 @@
-"""Copies the data of a new server, if the data of such a server was already made before.
+"""Copies the data of a new server from data that was made before for the same kind of server.
 
 Making the data takes seconds of processor time, and copying it a tenth of that. A process that starts many servers, and
 all processes that it starts, share the copies in the folder that `PIDTS_SANDBOX_DATA` names. The process that sets this

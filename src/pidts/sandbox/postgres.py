@@ -105,7 +105,7 @@ def _hand_over(directory: Path) -> None:
 def _is_ready(data: Path, pid: int) -> bool:
     """Whether the server is ready, by its pid file: line 1 is the process id, line 8 the state.
 
-    The process id is compared, since a killed server leaves its file.
+    The process id is compared, since a killed server leaves its pid file behind.
     """
     try:
         lines = (data / "postmaster.pid").read_text("utf-8").splitlines()

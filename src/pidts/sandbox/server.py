@@ -36,7 +36,8 @@ _START_SECONDS = 600.0
 If the server's process ends, this is noticed at once.
 """
 _STOP_SECONDS = 30.0
-# The range is below that of outgoing connections: a port stays free from its choice to its use, and during a restart.
+# The range is below that of outgoing connections, so a port stays free from its choice to its use, and during a
+# restart.
 _PORTS = range(15000, 32000)
 
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
