@@ -10,8 +10,8 @@ from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.temporal import days
 
 # For each column: how its values are read, the size of its cells, and two numbers. For integers, these are the lowest
-# and the highest value. For decimals, they are the number of digits after the point, and the smallest number (without
-# the point) that has as many digits as the type allows: no further digit may follow it.
+# and the highest value. For decimals, they are the number of digits after the point, and the smallest number (read
+# without the point) that has as many digits as the type allows: a number that is not smaller may get no further digit.
 TEXT, WHOLE, LARGE, DECIMAL, DATE, MOMENT, TIME = range(7)
 CODE, CELL, A, B, PROGRAM = 0, 8, 16, 24, 32
 
