@@ -31,7 +31,7 @@ _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
 """Codes of the halts of a table whose structure is changing."""
 _MANY_ROWS = 500_000
-"""A table with fewer rows than this is compared here, since other processes would need some seconds to start."""
+"""A table with fewer rows than this is compared in this process: other processes would need seconds to start."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 
@@ -183,7 +183,7 @@ class _Comparison:
         return walk.run()
 
     def _unfit(self, table: Table) -> TableReport | None:
-        """Returns the report of a table that cannot be compared, even after pending changes; None if it can be."""
+        """Returns the report of a table that cannot be compared, even with its pending changes; otherwise None."""
         misfits = self.target.misfits(table)
         if misfits == []:
             return None

@@ -96,7 +96,8 @@ class Matcher:
     ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
         """Yields each column in which some pairs of rows differ, with a mask of these pairs.
 
-        A pair has a row of `one` and a row of `other`, with the indexes that `left` and `right` have at one place.
+        A pair is a row of `one`, whose index is in `left`, and a row of `other`, whose index is at the same place in
+        `right`.
         """
         for name in self._others:
             mask = self._differs(self.table.column(name), one.column(name).take(left), other.column(name).take(right))

@@ -183,8 +183,8 @@ class MergedSource:
     def _share(self, group: MergedTable, span: KeySpan, rows: int) -> int:
         """Returns how many rows to read of each member.
 
-        With this number, all members that have rows in the span together have a few times `rows`, and no member has too
-        many.
+        All members that have rows in the span together get about `_TIMES` times `rows`. One member gets at most `rows`,
+        and not fewer than `_FEWEST` even if there are many members.
         """
         upto = list(span.upto or ())
         busy = 0

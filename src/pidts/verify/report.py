@@ -76,7 +76,7 @@ _SELDOM = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """The numbers of one table; `rows` is the number of the source's rows that were compared."""
+    """The result of one table; `rows` is the number of the source's rows that were compared."""
 
     table: TableName
     rows: int = 0

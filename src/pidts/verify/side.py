@@ -94,7 +94,7 @@ class Member(Protocol):
 
     @property
     def catch_up(self) -> SourceCatchUp:
-        """Returns what waits for the log of the member's source. All tables of one source share this object."""
+        """Returns the object that waits for the log of the member's source. All tables of one source share it."""
 
     @property
     def extracted(self) -> Mapping[str, str]:

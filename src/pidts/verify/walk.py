@@ -34,7 +34,8 @@ class Hooks:
     """The callbacks of a `Walk`."""
 
     settle: Callable[[pa.Table, int], TableReport]
-    """A function that settles doubtful keys, a given number at a time. It returns the numbers to add to the report."""
+    """A function that settles doubtful keys, a given number at a time. It returns a report to add to that of the table.
+    """
     show: Callable[[int, int], None]
     """A function that reports the numbers of rows compared since the last call, and of doubtful keys."""
     save: Callable[[ComparisonPlace], None]
@@ -78,7 +79,7 @@ class Walk:
     def _compare(self, whole: KeySpan) -> None:
         rows = span_rows(self.target, self._order, self.row_bytes)
         spans = self.source.spans(self.matcher.table, whole, rows, read=False)
-        with closing(self.compare_spans(spans)) as results:  # what is being read must end before connections close
+        with closing(self.compare_spans(spans)) as results:  # reading must end before the connections close
             for result in results:
                 if result.was_read and self._order is Order.LIKELY:
                     self.place = replace(self.place, walk_all=True)
