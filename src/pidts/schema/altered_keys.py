@@ -327,7 +327,7 @@ def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
 
 
 def _replaces(one: Key, other: Key, dialect: Dialect) -> bool:
-    """Whether one of two keys was made for a foreign key and is not needed: the other key begins with its columns.
+    """Whether one of two keys was made for a foreign key and is not needed, since the other begins with its columns.
 
     MariaDB and MySQL before 8.0 accept a fulltext key as the other key.
     """

@@ -55,7 +55,7 @@ def charset_name(name: str) -> str:
 
 
 def collation_name(name: str) -> str:
-    """Returns the same name for all spellings of a collation, in accordance with `charset_name`."""
+    """Returns the same name for all spellings of a collation: in lower case, and `utf8mb3_` for an older `utf8_`."""
     name = name.lower()
     return f"utf8mb3_{name.removeprefix('utf8_')}" if name.startswith("utf8_") else name
 

@@ -1,4 +1,4 @@
-"""Returns the value of a column in a row that was inserted by a statement that does not name the column.
+"""Finds the value that a column has in an inserted row if the INSERT does not name the column.
 
 Under `binlog_row_image=MINIMAL` an INSERT logs the columns that its statement names and the columns that the server
 computes: auto_increment, defaults that are an expression or the current time, stored generated columns (seen on MySQL
@@ -28,7 +28,8 @@ _DIGITS = Context(prec=80)
 def default_value(column: Column) -> pa.Array | None:
     """Returns the value as an array of length one; None if it is not known.
 
-    It is not known, for example, for a column that the server computes: the log has the value of such a column.
+    The value is not known, for example, for a column that the server computes: the log always has the values of such a
+    column.
     """
     parsed = parse_default(column.default)
     if column.generated or column.auto_increment or isinstance(parsed, (Now, Expression)):

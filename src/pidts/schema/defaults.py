@@ -1,4 +1,4 @@
-"""Parses the default of a column. If servers accept several spellings of a default, the result has only one of them."""
+"""Parses the default of a column. All spellings of a default that servers accept have the same result."""
 
 from __future__ import annotations
 

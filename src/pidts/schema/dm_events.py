@@ -7,8 +7,8 @@ filter of one of the part's tables refuses it.
 
 If DM has no special kind for a clause, the clause is an `alter table`. Otherwise it has only the special kind: `DROP
 COLUMN` is only a `drop column`. As in DM, some kinds include more than their names say: ADD INDEX is a `modify
-constraint`. DM has some names that it assigns to no clause (`add column`). Here, such a clause has this name in
-addition to DM's kind (`alter table`), so that filters with such a name take effect.
+constraint`. DM has some names that it assigns to no clause, such as `add column`. Here, ADD COLUMN has this name in
+addition to DM's kind (`alter table`), so that filters with this name take effect.
 
 For a column's new definition (MODIFY, CHANGE), the kind depends on the structure before the statement. It is the first
 kind in this list that applies: for example, a column that is renamed and made smaller has only the kind for smaller
@@ -100,7 +100,7 @@ def kept_parts(
     *,
     dialect: Dialect = MYSQL,
 ) -> ddl.Statement | None:
-    """Returns the parts of a statement that a filter keeps: the same object if all are kept, None if none is kept.
+    """Returns the statement with the parts that a filter keeps: the same object if it keeps all, None if it keeps none.
 
     `takes` is called for each part and each of its tables, until it returns False.
     """
@@ -112,9 +112,9 @@ def kept_parts(
 
 
 def parts(statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect) -> tuple[Part, ...]:
-    """Returns a statement for each part, each of one kind.
+    """Returns the parts of a statement. Each part has a statement of its own, and one kind.
 
-    If the returned statements are run in their order, they do the same as the whole statement.
+    If the statements of the parts are run in their order, they do the same as the whole statement.
     """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():
@@ -171,7 +171,7 @@ def _first_word(text: str, dialect: Dialect) -> str:
 def _is_manner(action: alter.Action) -> bool:
     """Whether a clause only says how the server makes the change (`ALGORITHM=INPLACE`).
 
-    Such a clause is not filtered: it stays with the parts that the filter keeps.
+    A filter cannot remove a clause of this kind: it stays with the parts that the filter keeps.
     """
     return isinstance(action, alter.AlterOption) and action.what == _MANNER
 
@@ -202,7 +202,7 @@ def _of_action(action: alter.Action, column: Callable[[_Definition], str]) -> tu
 
 
 def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.Statement:
-    """Joins the kept parts to one statement."""
+    """Joins the kept parts into one statement."""
     match statement:
         case ddl.DropTable():
             return replace(statement, tables=tuple(name for part in left for name in part.tables))

@@ -11,7 +11,7 @@ from pidts.schema.actions import Action, PartitionRows, RenameTo
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """Creates a table. `structure` may be open; the function `pidts.schema.apply` fills in what it inherits."""
+    """Creates a table. `structure` may be open; `pidts.schema.apply` completes it."""
 
     table: TableName
     structure: Table
@@ -143,7 +143,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class SequenceChange(Ignored):
-    """Creates, alters or drops SEQUENCE objects of MariaDB. They are no tables, and are not replicated."""
+    """Creates, alters or drops SEQUENCE objects of MariaDB. They are not tables, and are not replicated."""
 
     made: tuple[TableName, ...] = ()
     there: tuple[TableName, ...] = ()

@@ -71,8 +71,8 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
 def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
     """Returns names of keys that the statement adds, or renames a key to, and that the table already has.
 
-    A server refuses such a statement, but `altered` accepts it: on the source, the new key may have replaced a key of
-    the same name that was made for a foreign key.
+    A server refuses a statement with a key name that exists, but `altered` accepts it: on the source, the new key may
+    have replaced a key of the same name that was made for a foreign key.
     """
     added = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
     dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions)} - added

@@ -97,9 +97,9 @@ class History:
     def is_sequence(self, name: TableName, *, looks_like_one: bool = False) -> bool:
         """Whether rows that the log has under this name are the state of one of MariaDB's SEQUENCE objects.
 
-        Such rows are left out. If neither a statement nor a catalogue has shown the sequence, the rows must look like a
-        sequence's rows, and there must certainly be no table of this name: a copy of a sequence is a table with the
-        same columns.
+        A sequence's rows are left out. If neither a statement nor a catalogue has shown the sequence, the rows must
+        look like a sequence's rows, and there must certainly be no table of this name: a copy of a sequence is a table
+        with the same columns.
         """
         if name in self.tables:
             return False
@@ -295,7 +295,7 @@ class History:
     ) -> History:
         """Applies a statement. If it is unknown which charset the table inherits, several charsets are tried.
 
-        For most statements the charset makes no difference.
+        Most statements make the same structure under all charsets.
         """
         schema = statement.table.schema
         default = self.charsets.get(schema) if inherits else None

@@ -1,6 +1,6 @@
 """The SEQUENCE objects of MariaDB at a place in a log, updated with each statement.
 
-The log has the state of a sequence as rows of a table with its name. A sequence is no table, so these rows are left
+The log has the state of a sequence as rows of a table with its name. A sequence is not a table, so these rows are left
 out. Sequences and tables share their names, so statements on tables can rename and drop sequences, too.
 """
 
@@ -47,7 +47,7 @@ def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -
 
 
 def sequences_before(sequences: Sequences, statement: ddl.Statement) -> Sequences:
-    """Returns the sequences before a statement, as far as the sequences after it show."""
+    """Returns the sequences before a statement, as far as they follow from the sequences after it."""
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):
             return (sequences - {*made}) | {*there, *gone}

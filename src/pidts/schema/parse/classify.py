@@ -116,8 +116,8 @@ def _statement(cursor: TokenCursor) -> ddl.Statement:
 def _skip_settings(cursor: TokenCursor) -> None:
     """Skips `SET STATEMENT name = value, ... FOR`, before the statement that runs with these settings.
 
-    MariaDB logs such a statement as it was sent. It must not count as a SET statement, which is ignored: a TRUNCATE may
-    follow after FOR.
+    MariaDB logs the text with these settings, as it was sent. The text must not count as a SET statement, which is
+    ignored: a TRUNCATE may follow after FOR.
     """
     while cursor.take("SET", "STATEMENT"):
         while not cursor.take("FOR"):

@@ -104,7 +104,10 @@ class AlterWriter:
         return _column(self.after, column.name) or column
 
     def _if_exists(self, name: str, *, asked: bool) -> str | None:
-        """Returns `IF EXISTS` if the server has to decide, else an empty text; None if the column does not exist."""
+        """Returns `IF EXISTS` if the server has to decide whether the column exists, else an empty text.
+
+        Returns None if the column does not exist.
+        """
         if not asked or self.before is None:
             return "IF EXISTS " if asked else ""
         return None if _column(self.before, name) is None else ""
