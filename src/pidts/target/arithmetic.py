@@ -39,7 +39,7 @@ class Exact:
 def exact(computed: Computed | None, column: Column, before: Table, after: Table) -> Exact | None:
     """Returns the expression of `column`, a generated column of `after`; None if servers may compute it differently.
 
-    It may read only columns that are the same in `before`.
+    The expression may read only columns that are the same in `before`.
     """
     if computed is None:
         return None

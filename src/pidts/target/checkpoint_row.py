@@ -1,4 +1,4 @@
-"""Writes and reads a checkpoint's row; its values carry a digest, so that a row edited by hand is noticed.
+"""Writes and reads a checkpoint's row. The row has a digest of its values, so that a row edited by hand is noticed.
 
 Without the digest, this could happen: somebody sets `lsn` of a row to an earlier place. The next batch begins there,
 and the changes after this place are applied a second time. A table without a key then has the inserted rows twice.

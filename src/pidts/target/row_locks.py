@@ -1,4 +1,8 @@
-"""Records, in `pidts_meta`, rows that are set aside, with their held changes; the SQL is for all servers."""
+"""Records, in `pidts_meta`, rows that are set aside, with their held changes; the SQL is for all servers.
+
+An *early removal* is the DELETE of a row that the target did not have: another task may still bring the INSERT of the
+row (`pidts.apply.locks.early_removals`). The task that applies the DELETE notes it, with the time of the DELETE.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from pidts.target.meta_schema import META_EXISTS, Behind, Insert, Run
 _AT_ONCE = 200
 _FORMS_AT_ONCE = 1000
 _REMOVALS_KEPT_SECONDS = 7 * 86_400
-"""The age at which an early removal (`pidts.apply.locks.early_removals`) is forgotten.
+"""The age at which the record of an early removal is deleted.
 
 A task with a larger lag may insert the row after that.
 """
@@ -66,7 +70,7 @@ class RowLockRecord:
         self._asked = None if self._behind is None else ((task, source), self._behind(_ANY, (task, source)))
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
-        """Returns which of these target tables have locked rows, and whether there are early removals."""
+        """Returns which of these target tables have locked rows, and whether early removals are on record."""
         found: set[TableName] = set()
         if not tables:
             return found, False
@@ -288,7 +292,10 @@ class RowLockRecord:
         return [EarlyRemoval(key, task, int(at)) for key, task, at in found]
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether a task may have noted an early removal in this table, at `since` or later, or at an unknown time."""
+        """Whether a task may have noted, in this table, the removal of a row that the target did not have.
+
+        Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
+        """
         # No index has the times. If there are many early removals, only some are read, and the others count as recent.
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at = 0 THEN 1 ELSE 0 END), 0) "

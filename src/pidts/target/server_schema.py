@@ -54,7 +54,7 @@ class ServerSchema(Generic[S]):
         return shape.misfits(table) if shape else None
 
     def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - a server's generated columns may be exempt
-        """Returns no misfits for generated columns, since `misfits` refuses all of them."""
+        """Returns nothing: `misfits` already refuses all generated columns."""
         return []
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:

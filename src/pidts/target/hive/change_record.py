@@ -122,7 +122,7 @@ class ChangeRecord:
     def unrecorded(self) -> Iterator[Path]:
         """Yields the files of interrupted transactions.
 
-        The database is locked until the last one is taken, so nobody writes a waiting file meanwhile.
+        The database is locked until the caller has got the last file, so nobody writes a waiting file meanwhile.
         """
         folder = waiting_folder(self._connection)
         with mapped():

@@ -38,9 +38,9 @@ class Publication:
     metadata: str = ""
     """The table's metadata file in the warehouse, from which the files were made."""
     lsn: str = ""
-    """The place in the source's log that the published state has, or the places in the logs of several sources."""
+    """The Lsn of the published state; with several sources, the Lsns in their logs."""
     read_at: float = 0.0
-    """The time at which the table had the state of this place, in seconds since 1970."""
+    """The last time at which this state was read from the warehouse as the newest one, in seconds since 1970."""
     problem: str = ""
     """The reason why the next state is not published."""
 

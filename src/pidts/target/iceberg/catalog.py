@@ -88,7 +88,7 @@ class Catalog:
     def drop(self, name: TableName) -> None:
         """Removes a table from the catalog.
 
-        Its files stay for readers that have started before; a sweep removes them later.
+        The table's files stay for readers that have started before; a sweep removes them later.
         """
         location = self.location(name)
         with suppress(Halted):  # a table with unreadable metadata may be dropped
@@ -122,8 +122,8 @@ class Catalog:
     def remove_files(self) -> None:
         """Removes the files that the committed transaction no longer needs.
 
-        After a crash some of these files remain, but nobody reads them. After an error the remaining files are not
-        tried: with a store that does not answer, the run would wait for each of them.
+        After a crash some of these files remain, but nobody reads them. After an error the remaining files are left:
+        with a store that does not answer, the run would wait for each of them.
         """
         with suppress(PidtsError):
             while self._unlinked:
@@ -144,8 +144,8 @@ class Catalog:
         """Records files that the table no longer needs, and marks for removal those that were recorded long ago.
 
         A file that a snapshot of the table may need stays, whatever its age: snapshots may have tags, and schema
-        changes do not expire snapshots. So do the files that the catalog of a server needs, which may be at an earlier
-        state of the table.
+        changes do not expire snapshots. Files that the catalog of a server needs stay, too: that catalog may have an
+        earlier state of the table.
         """
         now = int(time.time())
         for path in paths:

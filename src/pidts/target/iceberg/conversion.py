@@ -1,7 +1,7 @@
 """Converts a column's values to another type as the source's ALTER does, if the result is certain.
 
-The source does not write these values to its log. If they depend on its arithmetic, its time zone or its modes, no
-values are returned, and the schema change halts.
+The source does not write the converted values to its log. If they depend on the source's arithmetic, time zone or
+modes, no values are returned, and the schema change halts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"}
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
 _BEYOND_IT = "[\\x{10000}-\\x{10FFFF}]"
 _CODECS = {"latin1": "cp1252", "ascii": "ascii"}
-"""Python's names of some charsets: in these, Python has no character that the source lacks."""
+"""Charsets, each with the name of its codec in Python. A codec has no character that the source's charset lacks."""
 _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
@@ -83,7 +83,7 @@ def _padded(values: pa.Array, after: ColumnType) -> pa.Array:
 def keeps_letters(values: pa.Array, before: ColumnType, after: ColumnType) -> bool:
     """Whether the new charset has all characters of these values and labels.
 
-    The source would store other characters as `?`.
+    The source would store a character that the new charset lacks as `?`.
     """
     had, has = before.charset, after.charset
     if had == has or had is None or has is None or has in _EVERY_CHARACTER or not before.is_text:

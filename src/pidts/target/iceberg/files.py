@@ -1,6 +1,7 @@
 """The files of a warehouse. A file is written once, is flushed to disk before anything names it, and never changes.
 
-So the content of a file can be cached: all sessions of the process share the caches below, which are bounded.
+Since files never change, their content can be cached. All sessions of the process share the caches below, which are
+bounded.
 
 A file is on this machine (`file://`) or in an object store (`s3://`). A store has no object before the whole of it was
 sent. When it has confirmed an object, the object is durable, and every later read finds it.

@@ -1,7 +1,7 @@
 """A Hive metastore as a catalog of Iceberg tables: a property of each table has its metadata file.
 
 A metastore changes one table at a time, so readers may see some tables of a publication before others. New tables and
-new states come first and removals last: a table that was renamed has both names for a moment.
+new states come first and removals last, so a table that was renamed has both names for a moment.
 
 Each change names the metadata file that it expects (`expected_parameter_key`). Hive 2.3.10, 3.1.4, 4 and later refuse
 the change if the table has another one by then; earlier versions ignore this.
@@ -177,7 +177,7 @@ def _replace(client: Any, table: Any, move: Move) -> None:
 def _remove(client: Any, table: Any, move: Move) -> None:
     """Removes a table; its files stay. Before that, it gets a name that only this removal uses.
 
-    So a removal that the metastore completes late never removes a new table of the old name.
+    Because of this name, a removal that the metastore completes late never removes a new table of the old name.
     """
     before = _location(table)
     table.tableName = _aside(before)
@@ -208,7 +208,7 @@ def _columns(metadata: TableMetadata) -> list[Any]:
 
 @contextmanager
 def _mapped(table: TableName | None) -> Iterator[None]:
-    """Converts errors to the product's own: after them, another attempt may help."""
+    """Converts errors to `Transient`, after which the run tries again."""
     try:
         yield
     except (TTransportException, OSError) as error:

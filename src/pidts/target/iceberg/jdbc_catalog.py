@@ -204,7 +204,8 @@ class MySqlCatalog(JdbcCatalog):
 
     __slots__ = ()
     kind = "mysql"
-    # With the driver's usual flags, such a statement counts 0 rows if the row exists, and an UPDATE its changed rows.
+    # With the driver's usual flags, an INSERT with this end counts 0 rows if the row exists, and an UPDATE counts the
+    # rows that it changes.
     ignoring = "ON DUPLICATE KEY UPDATE catalog_name = catalog_name"
     tables = (
         "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() "

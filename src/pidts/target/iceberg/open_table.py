@@ -218,9 +218,9 @@ class OpenTable:
     def _sides(self, names: list[str], keys: pa.Table | None) -> Iterator[Side]:
         """Yields the rows as `Side`s.
 
-        There is one for each committed file with such rows, and one for each part that the open transaction has
-        written. A side has the rows' numbers, the columns `names` of these rows, and a function that reads more columns
-        of the same rows.
+        There is one `Side` for each committed file, and one for each part that the open transaction has written. With
+        `keys`, only files and parts with rows of these keys count. A side has the rows' numbers, the columns `names` of
+        these rows, and a function that reads more columns of the same rows.
         """
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:

@@ -20,9 +20,9 @@ The record protects both states from the removal of files (`server_record.py`): 
 one from step 1 on. Step 1 holds the lock of the warehouse's database, so the next states are current when they are
 recorded, and their files exist.
 
-If the server has neither of the two states, another program has changed the table there. Then nothing is overwritten:
-the table stays as it is, the record keeps both states and says why, and each publication looks again. If somebody
-removes the table there, it is created again.
+If the server has neither the former nor the next state of a table, another program has changed the table on the server.
+Then nothing is overwritten: the table stays as it is, the record keeps both states and the reason, and each publication
+looks again. If somebody removes the table from the server, it is created again.
 
 One process at a time publishes to a server from a warehouse: it holds a file lock. The server may complete a call of a
 killed process late:
@@ -30,7 +30,7 @@ killed process late:
 - a replacement or a removal names the former state. So it can succeed only until the next publication has changed the
   table, and this publication makes the same change.
 - a creation is refused if the table exists. If it arrives after the next publication has created the table and a later
-  one has removed it, the server's catalog has a table that is not there any more. An operator removes it.
+  one has removed it, the server's catalog has a table that is no longer published. An operator removes it.
 """
 
 from __future__ import annotations

@@ -355,8 +355,8 @@ def _stored(table: OpenTable, name: str) -> pa.Array:
 def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
     """Returns the default of a new column for the existing rows. The current time is the source's time, in UTC.
 
-    It refuses a default whose value only the source knows. For example, the default of a TIMESTAMP depends on a
-    session's time zone.
+    The function refuses a default whose value only the source knows. For example, the default of a TIMESTAMP depends on
+    a session's time zone.
     """
     goal = stored_type(column.type)
     if isinstance(parse_default(column.default), Now) and pa.types.is_timestamp(goal):
@@ -370,7 +370,7 @@ def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
     """Halts if the source, without strict mode, may have changed values of a column in a way that is not in the log."""
     may_be_unreal = {old.type.kind, new.type.kind} <= _UNREAL
     if old.nullable and not new.nullable and not may_be_unreal and _stored(table, old.name).null_count:
-        raise _refusal(table, old.name)  # the source now has 0, an empty text or its clock's time, by the type
+        raise _refusal(table, old.name)  # the source now has 0, '' or the present time, by the type
     digits = (new.type.precision, new.type.scale)
     rounds = new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and new.type.scale is not None
     if rounds and digits != (old.type.precision, old.type.scale) and _stored(table, old.name).null_count < table.rows:

@@ -43,14 +43,14 @@ class ServerCatalog(Protocol):
 
     @property
     def place(self) -> str:
-        """The address and the catalog's name, without secrets: two tasks with the same one publish to one catalog."""
+        """The address and the catalog's name, without secrets. Tasks with one `place` publish to one catalog."""
         ...
 
     def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
         """Makes the moves; returns the tables that were left as they are, each with the reason.
 
         A table is changed only if the server has it in the state that `step` names, in one action of the server. If the
-        method raises, some moves may be made, and some may still be made when the server gets to them.
+        method raises, some moves may have been made, and the server may still make others.
         """
         ...
 
@@ -82,7 +82,7 @@ def first_line(error: Exception) -> str:
 def _is_earlier(there: str, goal: str | None) -> bool:
     """Whether the product has written the metadata file `there`, and for the same table as `goal`.
 
-    Then a task has published it earlier, and the task's record is gone.
+    If so, a task has published this file earlier, and the task's record is gone.
     """
     same = goal is not None and there.rpartition("/")[0] == goal.rpartition("/")[0]
     return same and _OURS.fullmatch(name_of(there)) is not None

@@ -1,7 +1,7 @@
 """Records which metadata file of each table is in the catalog of a server.
 
-The warehouse's own catalog is ahead of the server's. What the server's state needs must not be removed meanwhile: the
-metadata files that these records name, and the files of their snapshots.
+The warehouse's own catalog is ahead of the server's. The files that the server's state needs must not be removed
+meanwhile: the metadata files that these records name, and the files of their snapshots.
 
 The records are shared by all tasks of a warehouse, whatever their meta schemas: a commit of any of them may remove
 files.
@@ -110,7 +110,7 @@ class ServerRecord:
         )
 
     def _since(self, shown: str, current: str, now: float) -> float:
-        """Returns the time since when a table has another state than the server shows; `now` if it is not known."""
+        """Returns since when the warehouse has had another state of a table than the server; `now` if unknown."""
         rows, _ = self._connection.run("SELECT since FROM pidts_meta.retired_file WHERE path = %s", (shown,))
         with suppress(PidtsError):
             if not rows and not current:

@@ -213,7 +213,8 @@ class IcebergSession(CatalogConnection):
     def _notes(self, table: OpenTable) -> dict[str, str]:
         """Returns the task's place for a snapshot's summary.
 
-        It is that of the checkpoint which the transaction saves, or else that of the table's previous snapshot.
+        This is the place in the checkpoint that the transaction saves, or else the place in the previous snapshot's
+        summary.
         """
         saved = self.meta.checkpoints.saved
         if saved is None:

@@ -22,8 +22,9 @@ _BLOCK = 1 << 20
 _LONGEST = 0xFFFFFF
 """A packet of this size continues in the next one."""
 _SHORTEST_OK, _OK_BYTES = 11, 1024
-"""The smallest and the largest size of a packet that says that a statement without rows was executed. It has a header,
-two numbers, two words, and perhaps a text. The driver reads larger ones.
+"""The smallest and the largest size of a packet that reports a statement without rows as executed.
+
+The packet has a header, two numbers, two words, and perhaps a text. The driver reads larger packets.
 """
 _ENDING = bytes(32)
 """These bytes are put after a packet that is parsed, so that reading a number never goes beyond the end."""
@@ -80,7 +81,7 @@ def as_bytes(connection: Connection[Any]) -> Iterator[None]:
 def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryview]) -> Done:
     """Executes LOAD DATA LOCAL INFILE '{FILE}' with these texts.
 
-    A text is sent while the server works on the text before.
+    Each text is sent while the server works on the previous text.
 
     The server asks for the file by its name, and a hostile server may ask for any name at any time. So this module
     never opens a file, and a request with another name, or at another moment, ends the connection.
@@ -183,7 +184,7 @@ def _without_rows(own: Any) -> Done | None:
     """Reads the answer to a statement without rows, which is one short packet.
 
     The driver takes five times as long for it, and a small batch has several such answers. Returns None, and reads
-    nothing, if the next packet is another one, or if not all of it has arrived: the driver reads those.
+    nothing, if the next packet is of another kind, or has not arrived completely: then the driver has to read it.
     """
     if own._current_timeout != own._read_timeout:  # noqa: SLF001 - the driver sets it when it reads
         return None

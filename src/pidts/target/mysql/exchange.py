@@ -53,7 +53,7 @@ class Exchange:
     def later(self, sql: bytes, table: str = "", *, check: Check | None = None, explain: Explain | None = None) -> None:
         """Queues a statement.
 
-        It is sent together with the next statement, or at once if it is large. `check` tests its result.
+        The statement is sent together with the next one, or at once if it is large. `check` tests its result.
         """
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()

@@ -4,8 +4,8 @@ LOCAL turns every error into a warning: the server skips a row that already exis
 fit. So the warnings are read. If all of them report duplicates, the chunk counts as not loaded. Any other warning stops
 the task. In both cases the rows are rolled back to a savepoint before anything is committed.
 
-The text is UTF-8 and tab-separated. Each part of it is made while the server works on the part before. Some values
-cannot be written in it directly:
+The text is UTF-8 and tab-separated. Each part of the text is made while the server works on the previous part. Some
+values cannot be written directly in the text:
 
 - Bytes are not text, and the server would decode them as characters: they are written as hexadecimal digits.
 - The server would take the digits of a BIT value for its bits, so the number is converted by an expression.
@@ -116,7 +116,7 @@ class Loader:
     def _judge(self, plan: Plan, sent: int, added: int) -> None:
         """Raises `_There` if rows were skipped as duplicates, else `Halted`.
 
-        MySQL 5.6 skips without a warning: if there are no warnings at all, the rows count as duplicates.
+        MySQL 5.6 skips duplicates without a warning: if there are no warnings at all, the rows count as duplicates.
         """
         said = self._warnings()
         others = [(number, text) for number, text in said if number not in DUPLICATE]

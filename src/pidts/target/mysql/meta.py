@@ -104,7 +104,8 @@ class MySqlCheckpoints(CheckpointRecord):
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
         """Claims the task.
 
-        It first waits for a schema change that an earlier run has left running, and then for that run's row locks.
+        The claim first waits for a schema change that an earlier run has left running, and then for that run's row
+        locks.
         """
         with self._ddl_lock(task, source):
             self._connection.begin()

@@ -1,4 +1,4 @@
-"""The shape of a table on the target, read from information_schema."""
+"""The shape of a table on the target (its columns and keys), read from information_schema."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _lost(source: ColumnType, found: ColumnType) -> str | None:
         return "trailing spaces"
     is_shorter = source.kind is Kind.BINARY and (source.length or 1) < (found.length or 1)
     if found.kind is Kind.BINARY and (source.kind in _LOOSE_BYTES or is_shorter):
-        return "the length of short values"  # short values are filled with zeros, and their own bytes do not find them
+        return "the length of short values"  # values are filled with zeros: a search for the shorter value fails
     return loss(source, found)
 
 

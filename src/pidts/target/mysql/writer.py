@@ -154,7 +154,7 @@ class Writer:
     def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
         """Writes the few rows with an enum's index 0.
 
-        Strict mode would refuse them, so it is off, and each warning is read.
+        Strict mode would refuse these rows, so it is switched off, and each warning is read.
         """
         name = str(plan.table.name)
         self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)

@@ -110,7 +110,7 @@ def _rename(old: TableName, new: TableName) -> list[str]:
 
 
 class _Alter:
-    """Renders ALTER TABLE: keys dropped; columns dropped, renamed, added, changed; keys added; comment."""
+    """Renders ALTER TABLE in this order: drop keys; drop, rename, add and change columns; add keys; set the comment."""
 
     def __init__(
         self,

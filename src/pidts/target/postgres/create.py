@@ -164,7 +164,7 @@ def finish_table(
 def _counted(table: str, column: str, counter: str) -> str:
     """Returns the statement that moves a counter upwards.
 
-    It never moves it down: other sessions may have inserted rows.
+    The statement never moves the counter down: other sessions may have inserted rows.
 
     Negative values do not count: they do not come from the counter.
     """

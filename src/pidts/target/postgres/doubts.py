@@ -1,6 +1,6 @@
 """Finds rows for which a schema change would have another effect here than on the source.
 
-Before anything is changed, PostgreSQL is asked whether there is such a row.
+Before anything is changed, PostgreSQL searches for such rows by the conditions that `doubts` yields.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def doubts(
 def _kept_characters(old: Column, new: Column) -> str | None:
     """Returns the new charset's characters as a regular expression's class.
 
-    It returns None if the column cannot have other characters. Such a character would be a doubt: without strict mode,
-    the source silently replaces it with a question mark.
+    It returns None if the column cannot have a character that the new charset lacks. Without strict mode, the source
+    silently replaces such a character with a question mark.
     """
     had, has = old.type.charset, new.type.charset
     if had is None or has is None or had == has or has in _EVERYTHING or old.type.labels or new.type.labels:
@@ -58,7 +58,7 @@ def _kept_characters(old: Column, new: Column) -> str | None:
 
 @cache
 def _characters(charset: str) -> str:
-    """Returns the characters of a charset that has one byte a character."""
+    """Returns the characters of a charset that has one byte per character."""
     decode = decoder(charset)
     found = set()
     for byte in range(128, 256):

@@ -26,7 +26,7 @@ _DENIED = (
 
 
 class Refused(Halted):
-    """The error for a statement that PostgreSQL has refused. Callers may add to its message by the server's code."""
+    """The error for a statement that PostgreSQL has refused. Callers may extend its message, by the server's code."""
 
     sqlstate = ""
 

@@ -78,7 +78,7 @@ class _Number:
     def meet(self, sign: str, other: _Number) -> _Number:
         """Returns the range of a sum, a difference or a product.
 
-        Raises if it is not certain that the source computes it exactly.
+        Raises if it is not certain that the source computes the result exactly.
         """
         unsigned = self.unsigned or other.unsigned
         negative = self.negative or other.negative or sign == "-"

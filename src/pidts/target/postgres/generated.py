@@ -70,7 +70,7 @@ def computed(statement: AlterTable, before: Table, after: Table, found: PgTable 
 
 
 def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[tuple[Any, ...]]]) -> list[str]:
-    """Returns a misfit for each column that the target may compute in another way than the source.
+    """Returns a text for `misfits` for each column that the target may compute in another way than the source.
 
     PostgreSQL's planner prints both expressions: if the texts are equal, the results are equal for each row. For this,
     the server neither reads the table nor needs a transaction that may write.

@@ -148,7 +148,7 @@ class PostgresCheckpoints(CheckpointRecord):
 
 
 def _not_saved(error: Refused, new: Checkpoint) -> Fenced | None:
-    """Returns the error to raise if `_SAVE_CHECKPOINT` has failed; None for other errors."""
+    """Returns the error to raise if `error` shows that `_SAVE_CHECKPOINT` has failed; otherwise None."""
     if error.sqlstate != _DIVISION_BY_ZERO:
         return None
     what = f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}"

@@ -296,7 +296,7 @@ def _table(data: bytes, table: Table, shape: PgTable) -> pa.Table:
 
 
 def _arrow_memory(data: bytes) -> pa.BufferReader:
-    """Copies the data into memory of Arrow, and returns a file of it.
+    """Copies the data into Arrow's memory, and returns it as a file object.
 
     A thread of Arrow releases the file that it has read, sometimes after `read_csv` has returned. A thread that
     releases a Python object while the interpreter ends would abort the process.

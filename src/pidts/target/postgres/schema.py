@@ -35,7 +35,7 @@ class PostgresSchema(ServerSchema[PgTable]):
     def fingerprint(self, name: TableName) -> str | None:
         """Returns the exact structure as text; None if there is no such table.
 
-        It is not used on PostgreSQL, since DDL is part of the transaction.
+        The text is not used on PostgreSQL, since DDL is part of the transaction.
         """
         shape = self.shape(name)
         return repr(shape) if shape else None
@@ -50,7 +50,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         return [*shape.misfits(table), *self._computed_otherwise(table, shape)]
 
     def computed_otherwise(self, table: Table) -> list[str]:
-        """Returns a misfit for each column that the target may compute in another way than the source."""
+        """Returns the texts of `misfits` on columns that the target may compute otherwise than the source."""
         shape = self.shape(table.name)
         return [] if shape is None else self._computed_otherwise(table, shape)
 

@@ -76,7 +76,7 @@ class PostgresSession(PostgresConnection):
         return self._writer.can_expect(table)
 
     def refuses_known_keys(self, table: Table) -> bool:
-        """Whether a plain INSERT refuses each row whose key exists. False if inheriting tables may have it."""
+        """Whether a plain INSERT refuses each row whose key exists. False if inheriting tables may have the key."""
         return self._writer.can_expect(table)
 
     def load(self, table: Table, rows: pa.Table) -> bool:

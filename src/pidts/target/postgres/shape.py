@@ -1,4 +1,4 @@
-"""The shape of a table on the target, read from PostgreSQL's catalog."""
+"""The shape of a table on the target (its columns, keys and checks), read from PostgreSQL's catalog."""
 
 from __future__ import annotations
 

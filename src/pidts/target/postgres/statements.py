@@ -187,7 +187,7 @@ def _same(table: Table, forms: Sequence[Form]) -> str:
 def _counted(sql: str, arrays: int) -> str:
     """Returns a statement that fails if it does not concern as many rows as the last parameter says.
 
-    It fails by a division by 0. The SQLSTATE of this error is `UNEXPECTED`.
+    The statement fails by a division by 0. The SQLSTATE of this error is `UNEXPECTED`.
     """
     return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / (count(*) = ${arrays + 1}::bigint)::integer FROM done"
 
@@ -231,7 +231,8 @@ def _on_conflict(table: Table, forms: dict[str, Form]) -> str:
 def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> str:
     """Returns SQL that removes rows.
 
-    The SQL returns the first row of which there are too few copies: its number, the wanted copies, the found copies.
+    For the first row of which there are too few copies, the SQL returns the row's number, and how many copies are
+    wanted and found.
 
     `gone` has a line for each matching row, with its partition and its `ctid`, which is unique in a partition only.
     """

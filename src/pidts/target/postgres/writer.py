@@ -261,7 +261,7 @@ class Writer:
 
 
 def _unexpected(table: Table, error: Refused) -> PidtsError | None:
-    """Returns the error for a statement that has not found the rows that it was given; None for other errors."""
+    """Returns the error to raise if a statement has found other rows than it was given; otherwise None."""
     if error.sqlstate != UNEXPECTED:
         return None
     return Halted(

@@ -1,6 +1,6 @@
 """Makes a column of MySQL or MariaDB generated, restricted to a kind of geometry, or ZEROFILL, as it is on the source.
 
-While a task runs, such a column is a plain one with the same values.
+While a task runs, the target has a plain column with the same values.
 
 A column becomes generated in three steps. A second column with the expression is added; it is VIRTUAL, so no row is
 written. The values of both columns are compared in all rows. If they are equal, one statement drops the second column
@@ -125,7 +125,7 @@ def make(session: MySqlSession, wanted: RemadeColumn) -> str:
         drop_second_columns(session, [wanted.table])
         try:
             return f"{error.what}; the statement is: {statement(session, wanted)}"
-        except Halted:  # a foreign key needs the plain column, so there is no statement for a second one
+        except Halted:  # a foreign key needs the plain column, so no statement can replace it
             return error.what
 
 

@@ -62,9 +62,11 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
     """Whether the target's table may get the key or the partitions.
 
-    Not if the table already has a unique key of this name, or partitions: they are kept. TiDB gets no such keys.
+    The table may not get them if it already has partitions, or a unique key of this name: these are kept. TiDB gets no
+    FULLTEXT or SPATIAL keys.
 
-    Nor if the source's clause names a directory or tablespace, which exists only on the source's machine.
+    The table gets no partitions if the source's clause names a directory or tablespace, which exists only on the
+    source's machine.
     """
     if isinstance(wanted, SpecialKey):
         return not session.server.tidb and all(int(non_unique) for _, _, non_unique in _key_there(session, wanted))
