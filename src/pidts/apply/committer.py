@@ -62,7 +62,7 @@ _log = structlog.get_logger(__name__)
 _MOST_TO_ADVANCE = 16 << 10
 """A checkpoint row is advanced only if its copy progress and its GTID sets have at most this number of characters, in
 the former row and the new one together. The statement has both rows, and must be neither larger than the server accepts
-nor so large that it is sent alone.
+nor so large that it is sent without the next statements.
 """
 
 

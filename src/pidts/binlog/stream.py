@@ -53,7 +53,7 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
     """Whether something may be rolled back.
 
-    Every statement that can do this counts: few statements are between rows.
+    Every event that may roll back counts, whatever it rolls back: such events are rare between rows.
     """
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False

@@ -60,7 +60,7 @@ class SchemaChange:
     shared: TableName | None = None
     """The merged table on the target, if other members change the table, too."""
     others: tuple[MemberChange, ...] = ()
-    """The other members of any source for which the same change is made."""
+    """The other members, of this source or of others, for which the same change is made."""
     origin: str = ""
     """The other zone from which the statement came; empty: the source's own zone."""
     between_zones: bool = False

@@ -71,7 +71,7 @@ class Side:
         self._block = block
 
     def _begin(self) -> None:
-        """Makes room for the first rows, and for values of varying size as far as they needed room before."""
+        """Makes room for the first rows, and for values of varying size as much room as they needed before."""
         block, places = _first_block(self._cells, _FIRST_ROWS)
         self._block = block.copy()
         self.columns[:, :2] = places + address(self._block)
@@ -284,7 +284,7 @@ def _bytes(cell: int, rows: int) -> int:
 
 
 def _grown(old: Any, size: int, used: int, capacity: int) -> Any:
-    """Returns an array with room for `capacity` items of a size, and with the used items of the old array."""
+    """Returns an array with room for `capacity` items of `size` bytes, and with the used items of the old array."""
     new = np.empty(size * capacity, np.uint8)
     new[: size * used] = old[: size * used]
     return new
