@@ -58,12 +58,12 @@ class Ended:
 
 
 def pause_before(restarts: int) -> float:
-    """Returns the seconds before another start, after `restarts` starts that did not last."""
+    """Returns the pause in seconds before the next start, after `restarts` starts of processes that soon died."""
     return min(FIRST_PAUSE * (1 << min(restarts, 10)), LONGEST_PAUSE)
 
 
 def task_stage(wish: Wish, *, is_alive: bool, reported: str, ended: Ended | None) -> TaskStage:
-    """Returns the stage of a task. `reported` is the last report of its living process; empty if there is none."""
+    """Returns the stage of a task. `reported` is the last stage that its living process has reported; or empty."""
     if is_alive:
         return _of_running(reported)
     if wish != "running":

@@ -39,14 +39,14 @@ def masked(text: str) -> str:
     may contain the secret.
     """
     for start, end in sorted({_value_range(text, node) for _, node in _secrets(text)}, reverse=True):
-        line_end = "\n" if text[start:end].endswith("\n") else ""  # the value is a block, which ends with its line
+        line_end = "\n" if text[start:end].endswith("\n") else ""  # a block of YAML ends with the end of its last line
         text = f'{text[:start]}"{MASK}"{line_end}{text[end:]}'
     text = _IN_URL.sub(MASK, text)
     return "\n".join(_without_comment(line) for line in text.split("\n"))
 
 
 def unmasked(text: str, earlier: str) -> str:
-    """Returns the text with each `***` replaced by the secret that the earlier file has there."""
+    """Returns the text with each `***` replaced by the secret that `earlier`, the former text, has for the same key."""
     if f"://{MASK}@" in text:
         raise _unknown()
     old, before = dict(_secrets(earlier)), _scalars_of(text)
@@ -84,7 +84,7 @@ def _as_written(text: str, node: yaml.ScalarNode) -> str:
 
 
 def _in_quotes(node: yaml.ScalarNode) -> str:
-    """Returns the value of a node in quotes, which mean the same at any place and indentation of a file."""
+    """Returns the value of a node in double quotes. This form is valid at any place and indentation of a file."""
     return str(yaml.safe_dump(node.value, default_style='"', width=math.inf, allow_unicode=True)).rstrip("\n")
 
 
@@ -124,7 +124,7 @@ def _values_of(text: str) -> list[tuple[Place, str]] | None:
 
 
 def _scalars_of(text: str) -> list[tuple[Place, yaml.ScalarNode]]:
-    """Returns all scalars with their places. Raises if the text is not YAML: the error shows nothing of the text."""
+    """Returns all scalars with their places. Raises if the text is not YAML; the error shows nothing of the text."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):

@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 SPAWNER: Final = "pidts.cli.service.spawner"
 _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
-"""The seconds for which a start waits for the answer. A fork takes only some milliseconds."""
+"""The seconds for which the start of a task waits for the spawner's answer. A fork takes only some milliseconds."""
 _BETWEEN_SECONDS: Final = 60.0
 """The shortest time between the starts of two spawners: the cause that has ended one may also end the next."""
 _LONGEST_LOAD: Final = 1800.0
@@ -69,7 +69,7 @@ class SpawnedProcess:
 
 
 class Spawner:
-    """Starts tasks by means of the spawner, once the spawner has loaded the program.
+    """Starts tasks through the spawner process, once this process has loaded the program.
 
     Only the supervisor's thread uses this object.
     """
@@ -77,7 +77,7 @@ class Spawner:
     def __init__(self) -> None:
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="spawner")
         self._asked: dict[tuple[Path, tuple[str, ...]], Future[ForkedProcess | None]] = {}
-        """The starts whose answers were not read yet."""
+        """For each start that was requested, the spawner's answer, which was not read yet."""
         self._process: subprocess.Popen[bytes] | None = None
         self._forker: Forker | None = None
         self._ours: socket.socket | None = None

@@ -42,12 +42,13 @@ class Starter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NewProgram:
-    """Starts a new Python for each task."""
+    """Starts a new Python interpreter for each task."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
         """Starts the process.
 
-        Output that is not its log, such as a traceback of the interpreter, is written to a file.
+        The process writes its log itself. Its other output, such as a traceback of the interpreter, goes to
+        `output_file`.
         """
         with open(output_file(folder), "a", encoding="utf-8", opener=private_opener) as output:
             return subprocess.Popen(
@@ -61,7 +62,7 @@ class NewProgram:
 
 
 def output_file(folder: TaskFolder) -> Path:
-    """Returns the file for the output of a task's process. If the file is too long, it is emptied."""
+    """Returns the file for the output of a task's process. If the file is too long, it is renamed first."""
     path = folder.path / "output.txt"
     if path.exists() and path.stat().st_size > _MOST_OUTPUT:
         path.replace(path.with_name("output.1.txt"))

@@ -12,9 +12,9 @@
 Crash points. A new task is made in a folder whose name begins with a dot. When the folder is complete, it gets the
 task's name. The folder of a task that is removed first gets a name with a dot. So a crash leaves either a complete task
 or a folder with a dot, which the next start removes. If it is the folder of a removed task, files that are not the
-service's own are first moved to `left`. A new task of the same name gets these files after its folder has got its name.
-If a crash interrupts this, the next start moves the remaining files. The wanted state is replaced atomically, and is
-durable before the operator's request is answered.
+service's own are first moved to `left`. A new task of the same name gets these files as soon as its folder has this
+name. If a crash interrupts this, the next start moves the remaining files. The wanted state is replaced atomically, and
+is durable before the operator's request is answered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pidts.relay.permissions import make_folder, private_opener
 from pidts.service.durable_file import read_json, write_json, write_text
 
 Wish = Literal["running", "paused", "stopped"]
-"""The state of a task that an operator wants."""
+"""The state that an operator wants a task to have."""
 
 _WISHES: Final[tuple[Wish, ...]] = get_args(Wish)
 _HIDDEN: Final = "."
@@ -53,7 +53,7 @@ _OWN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WantedState:
-    """The wanted state of a task, and the time since when it is wanted."""
+    """The wanted state of a task, and the time at which an operator asked for it."""
 
     wish: Wish
     since: float
@@ -101,7 +101,7 @@ class TaskFolder:
 
     @property
     def log(self) -> Path:
-        """The log of the task's processes, one JSON object a line."""
+        """The log of the task's processes, one JSON object per line."""
         return self.path / "task.log"
 
     @property

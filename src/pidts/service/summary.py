@@ -1,4 +1,4 @@
-"""A task in the form for programs and the page: a summary for the overview, and all details."""
+"""Describes a task for programs and the page: a summary for the overview, and all details."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Supervisor:
             return [overview(self._tasks[name], now) for name in sorted(self._tasks)]
 
     def tasks_of(self, file: Path) -> set[str]:
-        """Returns the tasks that were started with the path of this task file, even if the file has become wrong."""
+        """Returns the tasks that were started with the path of this task file, even if the file has mistakes by now."""
         folders = [task.folder for task in self._all()]
         return {one.name for one in folders if one.is_elsewhere and _is_same(one.task_file, file)}
 
@@ -175,7 +175,7 @@ class Supervisor:
             return summary(self._tasks[name], time.monotonic())
 
     def replace(self, name: str, text: str) -> dict[str, Any]:
-        """Replaces the task file of a task. A running task applies the changes that it can, as with an edited file."""
+        """Replaces the task file of a task. A running task applies the same edits as when somebody edits its file."""
         with self._lock:
             task = self._named(name)
             if task.folder.is_elsewhere:
@@ -235,12 +235,12 @@ class Supervisor:
         return self.summary(name)
 
     def verdict(self, text: str) -> dict[str, Any]:
-        """Checks the text of a task file without storing it. Returns its facts, or raises its mistakes."""
+        """Checks the text of a task file without storing it. Returns facts about its task, or raises its mistakes."""
         with self._state.draft() as draft:
             return _verdict(validated(posted_file(draft, text)))
 
     def verdict_of(self, path: Path) -> dict[str, Any]:
-        """Checks a task file of this machine. Returns its facts, or raises its mistakes."""
+        """Checks a task file of this machine. Returns facts about its task, or raises its mistakes."""
         return _verdict(validated(path))
 
     def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def schema_changes(log: Path) -> list[dict[str, Any]]:
 
 
 def as_line(text: bytes) -> dict[str, Any] | None:
-    """Returns one line of a log in the form for programs; None if it is not a whole line."""
+    """Parses one line of a log, and returns its values with their public names; None if it is not a whole line."""
     try:
         value = json.loads(text)
     except ValueError:

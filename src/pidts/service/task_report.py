@@ -30,7 +30,7 @@ def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 
 
 def progress_json(progress: Progress) -> dict[str, Any]:
-    """Returns a snapshot for programs, with the displayed rates. Of very many tables, it has only the first."""
+    """Returns a snapshot for programs, with the displayed rates. It has at most `_TABLES` tables."""
     found = progress.to_json()
     shown = sorted(progress.tables, key=_not_copying)[:_TABLES]
     waiting = [table for table in progress.tables if not table.done]

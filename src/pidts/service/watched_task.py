@@ -251,7 +251,7 @@ def _ended(value: dict[str, Any]) -> Ended:
 
 
 def _died(code: int | None) -> dict[str, Any]:
-    """Returns the error for a process that has ended without an error. A negative code is a signal."""
+    """Returns the error for a process that has ended without reporting an error. A negative code is a signal."""
     how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}" if code else "without a word"
     todo = "It is started again by itself. If this repeats, look at the task's log and at the system's (dmesg)"
     return PidtsError("task-died", f"the process of the task has ended {how}", todo=todo).to_json()

@@ -1,4 +1,4 @@
-"""Decides whether a request is served. It checks the caller, the host name, the page that sends it, and the rate.
+"""Checks each request before it is served: its caller, its host name, the web page that sends it, the rate of changes.
 
 The middleware checks every request, so a new operation is protected like all others.
 """
@@ -28,7 +28,7 @@ CHANGES_PER_SECOND: Final = 20
 _SESSION_SECONDS: Final = 12 * 3600
 LOGIN: Final = "/api/login"
 _OPEN: Final = frozenset({"/healthz", "/readyz", LOGIN})
-"""Paths that need no token: they show nothing about the tasks."""
+"""Paths that need no token, since they show nothing about the tasks."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODIES: Final = frozenset({"application/json", "application/yaml", "application/x-yaml", "text/yaml"})
 _OF_BROWSERS: Final = ("origin", "sec-fetch-site", "referer", "cookie")
@@ -116,7 +116,7 @@ class AccessGuard:
             self._check(scope)
         except Refusal as error:
             extra = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-            # The answer does not wait for the rest of a refused request.
+            # The answer is sent even if the body of the refused request has not arrived yet.
             await answer_error(error, {"Connection": "close", **(extra or {})})(scope, receive, with_headers)
             return
         await self._app(scope, _limited(receive), with_headers)
@@ -237,7 +237,7 @@ def _too_long() -> Refusal:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Returns a `receive` that refuses a body that becomes too long."""
+    """Returns a function that passes on what `receive` returns, and refuses a body of more than `MOST_BODY` bytes."""
     got = 0
 
     async def limited() -> Message:

@@ -183,7 +183,7 @@ class Tasks:
         ]
 
     async def list_tasks(self, request: Request) -> Response:
-        """Answers with the overview; with `file`, only the tasks that were started with the path of this task file."""
+        """Answers with the overview; `file` in the query limits it to the tasks that were started with this path."""
         file = query_text(request, "file", {})
         tasks = await run_in_threadpool(self._supervisor.summaries)
         if file:
@@ -199,7 +199,7 @@ class Tasks:
         return answer(found | {"changes": changes})
 
     async def create(self, request: Request) -> Response:
-        """Makes a task of a posted task file, or of the task file at a posted path."""
+        """Creates a task from a posted task file, or from the task file at a posted path."""
         start = query_flag(request, "start", default=True)
         if _is_yaml(request):
             text = await _yaml(request)
@@ -208,7 +208,7 @@ class Tasks:
         return answer(await run_in_threadpool(lambda: self._supervisor.create_from(path, start=start)), 201)
 
     async def validate(self, request: Request) -> Response:
-        """Answers with the mistakes of a task file."""
+        """Checks a task file. Answers with facts about its task, or with the file's mistakes."""
         if _is_yaml(request):
             text = await _yaml(request)
             return answer(await run_in_threadpool(self._supervisor.verdict, text))
@@ -294,10 +294,10 @@ class Tasks:
 
 
 def _is_yaml(request: Request) -> bool:
-    """Whether a body is a task file.
+    """Whether the body of a request is a task file, and not JSON.
 
-    Programs may send a task file without its type. A form of a foreign page may do so, too, but `AccessGuard` has
-    refused it before.
+    Programs may send a task file without a content type. A form on a foreign page may do so, too, but `AccessGuard` has
+    already refused that request.
     """
     return "json" not in request.headers.get("content-type", "").partition(";")[0].lower()
 

@@ -33,7 +33,7 @@ def user_of(client: tuple[str, int], server: tuple[str, int], tables: Iterable[s
 
 
 def _form(host: str, port: int, *, six: bool) -> str:
-    """Returns an address in the form of the kernel's tables; an IPv4 address also has a form in the IPv6 table."""
+    """Returns an address as the kernel's table for IPv4 has it, or for IPv6 if `six`; empty if it cannot be there."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
@@ -49,6 +49,6 @@ def _form(host: str, port: int, *, six: bool) -> str:
 
 
 def _words(packed: bytes) -> str:
-    """Returns the bytes as numbers of four bytes in the machine's own byte order."""
+    """Returns the bytes as hexadecimal numbers of four bytes each, read in the byte order of this machine."""
     order = "<" if sys.byteorder == "little" else ">"
     return "".join(f"{number:08X}" for (number,) in struct.iter_unpack(f"{order}I", packed))

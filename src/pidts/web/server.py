@@ -63,7 +63,7 @@ async def _serve(
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # the caller is the program that connects, even if a header names another
+        proxy_headers=False,  # the caller is the program that connects, even if a header names another address
         server_header=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -76,7 +76,7 @@ async def _serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that ends when an event of another thread is set.
+    """A server that ends when another thread sets an event.
 
     It handles no signals, since it is not in the main thread.
     """

@@ -21,7 +21,7 @@ _TASK_SECONDS, _OVERVIEW_SECONDS, _ALIVE_SECONDS = 0.5, 1.0, 15.0
 
 
 class Streams:
-    """Counts the open streams, and ends all of them with the service."""
+    """Counts the open streams, and ends all of them when the service ends."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor

@@ -2,8 +2,8 @@
 
 A task from zone `a` to zone `b` is a *feed*. It carries the changes that were written in `a`, and the changes of some
 other zones that other tasks have brought to `a`. For each zone, the feeds that carry its changes form a tree with that
-zone as the root. The tree has the shortest path to each other zone; of several equally short paths, it is always the
-same one. Then
+zone as the root. The tree has the shortest path to each other zone; among several equally short paths, the choice is
+always the same. Then
 
 - a change reaches a zone once, since a tree has one path to each of its nodes;
 - no change comes back, since no path of a tree leads to its root.
@@ -15,10 +15,10 @@ changes of `h` would carry this change back to the hub, and from there to `y`.
 In a full mesh each path consists of one feed, so no changes are passed on.
 
 The tasks that write to one zone can check the trees although each task has the records of its own target only. There
-are two conditions for each zone: at most one of the tasks that write to it carries the changes of any other zone, and
-none of them carries the changes of the zone itself. If this is true in all zones, then of the feeds that carry one
-zone's changes, at most one ends in each zone, and none ends in the root. No feed leads from the root into a circle of
-such feeds, so no change gets into the circle.
+are two conditions for each zone. For each other zone, at most one task carries that zone's changes to this zone; and no
+task carries this zone's own changes back to it. If this is true in all zones, then of the feeds that carry the changes
+of one zone, the root, at most one ends in each zone, and none ends in the root. Some of these feeds may form a circle,
+but no feed leads from the root into the circle, so no change gets into it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def unreached(feeds: Collection[Feed], zones: Iterable[str] = (), leaves: Collec
 
 
 def check_carried(ways: Mapping[Feed, Collection[str]]) -> list[str]:
-    """Returns the mistakes, if feeds carry these zones' changes: changes would arrive twice, or come back."""
+    """Returns the mistakes in `ways`: the zones whose changes would reach a zone twice, or would come back."""
     wrong = []
     first: dict[tuple[str, str], str] = {}
     for (source, target), zones in sorted(ways.items()):
