@@ -199,7 +199,9 @@ class _DemoControl:
         self._goal: Position | None = None
         self._given_up = False
         self.ended = threading.Event()
-        """Setting it ends the run. The user's stop is another event: after it, the run still applies the last rows."""
+        """Setting it ends the run. The user's stop is a separate event: after that, the run still applies the last
+        rows.
+        """
 
     def __call__(self, progress: Progress) -> None:
         self._show(progress)

@@ -16,7 +16,7 @@ from typing import TextIO
 from pidts.source.connection import SourceConfig, connect, query
 
 Answer = dict[str, tuple[int, Decimal]]
-"""The number of orders and the sum of their totals by state."""
+"""For each state of an order, the number of orders and the sum of their totals."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,19 @@ from pidts.model import PidtsError
 _log = structlog.get_logger(__name__)
 
 _COMMAND = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")
-"""Matches a command in an advice. The advice has `TASK` for the task file: the file's path replaces it before the
-advice is shown.
+"""Matches a command in the text that says what to do. This text has `TASK` where the task file's path is shown.
 """
 _task: list[Path] = []
 """The task file of the present command, as soon as it is known."""
 
 
 def remember_task(path: Path | None) -> None:
-    """Remembers the task file of the present command, which the advice of an error names; None for a new command."""
+    """Remembers the task file of the present command, since the remedies of errors name it; None for a new command."""
     _task[:] = [] if path is None else [path]
 
 
 def with_task(text: str, path: str) -> str:
-    """Returns an advice with a task file's path, ready for a shell, in the place of `TASK` in its commands."""
+    """Returns a text with a task file's path, ready for a shell, instead of `TASK` in the commands of the text."""
     return _COMMAND.sub(lambda found: f"{found[1]}{path}", text)
 
 
@@ -60,7 +59,7 @@ def _show_text(error: PidtsError) -> None:
 
 
 def as_unexpected(error: Exception, *, debug: bool) -> PidtsError:
-    """Returns an exception that the program does not expect as an error of one line.
+    """Turns an unexpected exception into an error of one line.
 
     With --debug, the traceback is printed to stderr; otherwise it is written to a new file, which the error names.
     """

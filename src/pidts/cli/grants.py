@@ -87,7 +87,7 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
 
 
 def _looked_at(config: TaskConfig, address: Address) -> Target:
-    """Returns the target, with the account of the URL, which may look at it.
+    """Returns the task's target with the URL's account, since the task's own account may not exist yet.
 
     PostgreSQL's privileges belong to a database, so the URL must name the task's database.
     """

@@ -88,7 +88,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger is not of py4j, which reports a lost JVM to this logger, with a traceback."""
+    """Whether a record of the root logger does not come from py4j, which logs a lost JVM to it, with a traceback."""
     return record.module != "java_gateway"
 
 
@@ -102,7 +102,7 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
     debug = debug or options.level == "debug"
     usual = "debug" if debug else "warning" if quiet and options.file is None else "info"
     level = getattr(logging, (options.level if options.level and not debug else usual).upper())
-    # psycopg warns about the rest of a pipeline when a connection breaks; the error itself is reported.
+    # When a connection breaks, the error is reported; psycopg would also warn about the pipeline that is left.
     logging.getLogger("psycopg").setLevel(logging.DEBUG if debug else logging.ERROR)
     # py4j logs each call into a JVM that died; the command reports `spark-died`.
     logging.getLogger("py4j").setLevel(logging.DEBUG if debug else logging.CRITICAL)

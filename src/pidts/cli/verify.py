@@ -90,8 +90,8 @@ def verified(
 
     Continues an interrupted comparison of the same tables, and tries again when a connection is lost.
 
-    `state` identifies the state of both servers if no program writes to them. A comparison of another state is not
-    continued.
+    `state` identifies the state of both servers if no program writes to them. A comparison that began with another
+    `state` is not continued.
     """
     from pidts.task.compare.wiring import chosen, compare_task
     from pidts.task.run.comparison_jobs import comparison_jobs

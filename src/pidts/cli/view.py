@@ -244,7 +244,7 @@ def _halts(progress: Progress, shown: int) -> tuple[list[str], int]:
 
 
 def _busiest(tables: Sequence[Changed]) -> RenderableType:
-    """Returns the target tables with the most rows a second."""
+    """Returns the target tables with the most rows per second."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(justify="right")

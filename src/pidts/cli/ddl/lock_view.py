@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pidts.task.operate.shard_locks import OpenLock
 
 _ANY = ": *"
-"""The end of an awaited name that stands for all shards of a source. The source has not begun, so their number is not
-known.
+"""The end of an awaited name that stands for all shards of a source. The task has not begun with this source, so the
+number of its shards is not known.
 """
 
 
@@ -59,7 +59,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)
     choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {task} {which}"]
-    if not (joins or (mine and mine.stays)):  # otherwise unlocking would not end the wait
+    if not (joins or (mine and mine.stays)):  # unlocking would end neither of these waits
         choices.insert(0, f"do not wait for the others: pidts ddl unlock {task} --table {lock.target}{of}")
     for heading, choice in zip(("or", ""), choices, strict=False):
         print(f"  {heading:<10} {choice}")
@@ -89,7 +89,7 @@ def _why_never(lock: OpenLock, name: str) -> str:
 
 
 def _count(lock: OpenLock) -> str:
-    """Returns a text with the number of shards that wait at the change, out of these and the awaited shards."""
+    """Returns a text that says how many of the waiting and awaited shards have reached the change."""
     arrived = sum(len(one.tables) for one in lock.arrived)
     some = "at least " if any(name.endswith(_ANY) for name in lock.awaited) else ""
     every = arrived + sum(not name.endswith(_ANY) for name in lock.awaited)

@@ -91,7 +91,7 @@ def _commands(halt: Halt, task: str, source: str) -> list[str]:
 
 
 def _prefilled(halt: Halt, at: str) -> str:
-    """Returns the rest of `ddl replace`: the statements as one shell argument, and the place.
+    """Returns the arguments that follow `ddl replace TASK`: the statements as one shell argument, and the place.
 
     If only the source's statement is known, `--yes` is missing: the operator has to edit the statement first.
     """
@@ -114,7 +114,7 @@ def show_halts(halts: Iterable[tuple[str, Halt]], task: Path) -> None:
 
 
 def show_halt(halt: Halt, task: Path, source: str = "") -> None:
-    """Prints one halt to stderr, in the form of an error."""
+    """Prints one halt to stderr in the same way as an error."""
     tables = ", ".join(map(str, halt.tables))
     where = Where(source=source, position=halt.position or str(halt.lsn), table=tables, key=halt.key)
     statement = f" ({halt.statement[:200]})" if halt.statement else ""

@@ -112,7 +112,8 @@ def _decoded(
                 commit=commit,
             )
         except DecodeError as error:
-            # The structure belongs to another time: the columns can be read, but their names are not known.
+            # The structure is not that of the time when the log had these rows: they can be read, but not the columns'
+            # names.
             schema, _, name = error.where.table.partition(".")
             if error.code != "structure-mismatch" or not structures.contradict(TableName(schema, name)):
                 raise

@@ -175,9 +175,9 @@ def _directions(task: Path) -> Sequence[Direction]:
 
 
 def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets: bool) -> Begun:
-    """Returns the killed commands that this command may end.
+    """Returns which killed commands this command may complete.
 
-    Each of them was to resolve locks in all zones; this command resolves locks of one task only.
+    A killed command was to resolve locks in all zones; this command resolves locks of one task only.
     """
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here

@@ -136,7 +136,7 @@ class Resolved:
             print(*_lines(one), *_held_lines(one, SHOWN), sep="\n", file=self._text)
 
     def show(self, *, asked: int, done: bool) -> None:
-        """Prints the rows as they are after resolving, also rows that are resolved because they waited for others."""
+        """Prints the rows as they are after resolving, including rows that waited for the chosen rows."""
         if self._as_json:
             print(f'{{"resolved": {_json(done)}, "rows": [', end="")
         with self._text as text:
@@ -178,7 +178,7 @@ def _lines(one: Outlook) -> Iterator[str]:
 
 
 def _held_lines(one: Outlook, most: int) -> Iterator[str]:
-    """Yields the first held changes, one a line, and how many more there are."""
+    """Yields the first held changes, one per line, and how many more there are."""
     for each in one.changes[:most]:
         of = f", GTID {each.moment.gtid}" if each.moment.gtid else ""
         at = f", {moment(each.moment.time)}" if each.moment.time else ""

@@ -21,7 +21,9 @@ from pidts.service.state_folder import StateFolder, usual_state_folder
 
 _SECONDS: Final = 60.0
 _SILENT_SECONDS: Final = 45.0
-"""A service whose stream sends nothing for this time counts as ended. It sends something at least every 15 seconds."""
+"""A service whose stream sends nothing for this number of seconds counts as ended. It sends something at least every 15
+seconds.
+"""
 
 
 class ServiceError(PidtsError):

@@ -1,8 +1,9 @@
 """Runs all directions of a file with several zones: each is a `pidts run` in a process of its own.
 
-The directions that copy the first zone's rows start first, each as soon as its source has these rows. After the copies,
-all other directions start. A direction that ends with an error starts again after a while, unless it needs an operator;
-the other directions run on. If this process dies, the kernel ends the directions' processes.
+One zone has all rows at the beginning. The directions that copy these rows start first, each as soon as its own source
+has them. After the copies, all other directions start. A direction that ends with an error starts again after a while,
+unless it needs an operator; the other directions run on. If this process dies, the kernel ends the directions'
+processes.
 """
 
 from __future__ import annotations
