@@ -55,7 +55,7 @@ def fitting_structure(
         if any(fits(one.target_table, there.target_table) for there in _current_shards(other_parts, begun)):
             what = f"{found}; another source's server has already made this change, and the task has not reached it yet"
             raise ShardAhead("shard-ahead", what, where=where)
-        if config.shard_mode != "optimistic":  # in that mode it is enough that the rows fit the target table
+        if config.shard_mode != "optimistic":  # in optimistic mode it is enough that the rows fit
             raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
     return agreed
 

@@ -47,7 +47,7 @@ def channel_findings(config: TaskConfig, target: TargetSession, *, resumed: bool
 
 
 def demand_tables(config: TaskConfig, command: str, reason: str, todo: str) -> None:
-    """Raises if the task's target is a datacenter: it has none of the source's tables."""
+    """Raises if the task's target is a datacenter, since a datacenter has none of the source's tables."""
     if config.target.is_datacenter:
         raise ConfigError(
             "not-supported",

@@ -1,8 +1,8 @@
 """Finds tasks that carry this task's changes back to its source.
 
-The counterexample: task `ab` carries shop.orders from A to B, and task `ba` carries it from B to A. A changes a row
-twice. Task `ab` carries the first value to B, and task `ba` carries it back to A, where it overwrites the second value.
-Both servers lose writes.
+An example: task `ab` carries shop.orders from A to B, and task `ba` carries it from B to A. A changes a row twice. Task
+`ab` carries the first value to B, and task `ba` carries it back to A, where it overwrites the second value. Task `ba`
+loses writes of B in the same way.
 
 This task's source shows such a task: another task that writes to the source keeps its checkpoint, its tables and its
 routes there in its meta schema, and records the identity of the server that it reads. If that server is this task's

@@ -20,7 +20,7 @@ from pidts.task.config.task_file import TaskConfig
 def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
     """Returns a finding about the tables that the task leaves out because an online schema change tool may own them.
 
-    Without this finding, an application's own table `_report_new` would be missing on the target without a message.
+    For example, an application's own table `_report_new` is missing on the target, and only this finding says so.
     """
     online = online_of(config.allow)
     if not online.is_on:

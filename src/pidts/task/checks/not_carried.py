@@ -35,7 +35,7 @@ def table_notes(
             how = f"left out, {there.why}" if isinstance(there, Unfit) else "made by pidts cutover"
             found[key.table].append(f"{columns}: {how}")
     for one in left_behind(session, own.__contains__, schemas, texts=False):
-        if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note with each column
+        if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note at each generated column
             continue
         what = PARTITIONS if one.kind == PARTITIONS else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""

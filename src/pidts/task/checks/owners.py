@@ -14,8 +14,8 @@ from pidts.source.finding import Finding
 def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
     """Returns findings about the owners of each table.
 
-    A table without an owner that was created while the task ran does not prevent another start: changes of its rows are
-    locked, whichever zone makes them.
+    A table without an owner that was created while the task ran does not prevent the next start: changes of its rows
+    are locked, whichever zone makes them.
     """
     tables, found = list(tables), []
     fix = "Correct pidts.owners, in the same way in the tasks of all zones"

@@ -1,15 +1,16 @@
 """Notices that the target of a task between zones was restored from a backup, or lost the task's records.
 
-A task without zones may continue from an older checkpoint, since the log has the same changes again. Between zones that
-is not enough. The restored zone has lost the changes that its own programs made after the backup. Other zones have
-these changes, but no task carries a zone's own changes back to it. So the zones stay different, and no lock shows it.
+A task without zones may continue from an older checkpoint, since it reads the changes after this checkpoint from the
+log once more. Between zones that is not enough. The restored zone has lost the changes that its own programs made after
+the backup. Other zones have these changes, but no task carries a zone's own changes back to it. So the zones stay
+different, and no lock shows it.
 
 The task's mark in the relay has a position that the target had reached. This position is after the target's checkpoint
 only if the target was restored.
 
-The positions up to which tasks of other zones have read the target's log prove nothing: the server may have failed over
-since, or the task may never run again. A task that reads the target's log stops by itself if the log ends before its
-position.
+Tasks that read the target's log have recorded the positions up to which they have read it. These positions prove
+nothing: the target may have failed over since, or such a task may never run again. A task that reads the target's log
+stops by itself if the log ends before its position.
 """
 
 from __future__ import annotations

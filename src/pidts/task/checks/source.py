@@ -178,7 +178,7 @@ def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resum
     """Returns findings about the version column.
 
     The findings fail if the column can guard no table, or if the log may lack the column's former values. Tables
-    without the column pass with a note. A table that was created while the task ran does not prevent another start.
+    without the column pass with a note. A table that was created while the task ran does not prevent the next start.
     """
     guarded, others, spelled = 0, [], ""
     for table in tables:
@@ -262,7 +262,8 @@ def _fit(
     others += [*own_shards(rules, own, begun=False), *own_shards(rules, known.values(), begun=True)]
     rules, others = with_extracted_keys(target, rules, new, others)
     if resumed:
-        # Rows of dropped shards stay. A table that joins their target table by the log is checked when the log is read.
+        # Rows of dropped shards stay. If the log later makes a table join their target table, it is checked at that
+        # time.
         left = tables_written_by(target, config.name) - {one.target_name for one in others if one.begun}
         new = [table for table in new if target_name(config.rules, table.name) not in left]
     for table in new:

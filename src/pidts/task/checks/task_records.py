@@ -1,8 +1,9 @@
 """Reads the records of tasks on the server that they write to: whose changes each task carries, and by which rules.
 
 Each task records on its target the server that it reads, its zone, and the servers whose changes other tasks carry to
-that server. So the records on one server show whose changes reach it, also through a chain of tasks. An account that
-may not read a meta schema does not see its tasks.
+that server. Each of these facts is a *note*: a text with a key in the task's meta schema. So the notes on one server
+show whose changes reach it, also through a chain of tasks. An account that may not read a meta schema does not see its
+tasks.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ class FeedingServer:
     tasks: tuple[str, ...]
     """The tasks in the order in which they carry a change."""
     tables: Mapping[TableName, TableName]
-    """For each table of that server, the table at the end of the chain that gets its changes."""
+    """For each table of `server`, the table at the end of the chain that gets its changes."""
     zone: str = ""
-    """The zone of that server; empty if it has none."""
+    """The zone of `server`; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def target_name(rules: Rules, name: TableName) -> TableName | None:
 
 
 def conflict_rule(config: TaskConfig) -> str:
-    """Returns the rule for a row that several zones write, in the form of the note `CONFLICT`."""
+    """Returns the rule for a row that several zones write, as the note `CONFLICT` has it."""
     if config.zones.owners:
         return f"{OWNERS}{config.zones.owners.text()}"
     return config.version_column if config.zones.converges else ""

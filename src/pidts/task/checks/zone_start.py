@@ -26,10 +26,10 @@ The first claim removes the note.
 def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
     """Halts if a task that has begun names another zone than before.
 
-    The marks of the task's earlier writes name the former zone or none, so the task of the other direction would carry
-    these writes back. Nothing is written before the first batch or schema change, so the zone may be corrected until
-    then. The first claim removes the notes of an earlier task. The zone is recorded after this claim, and before the
-    first batch: a run that dies before it has recorded the zone has written no rows.
+    A task marks its writes with its zone. The marks of its earlier writes name the former zone or none, so the task of
+    the opposite direction would carry these writes back. Nothing is written before the first batch or schema change, so
+    the zone may be corrected until then. The first claim removes the notes of an earlier task. The zone is recorded
+    after this claim, and before the first batch: a run that dies before it has recorded the zone has written no rows.
     """
     zone = config.zone if config.is_between_zones else ""
     known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE_NOTE)

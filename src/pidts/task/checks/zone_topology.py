@@ -18,9 +18,10 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
-    """Returns a finding for each of these tasks that carries a zone's rows and has its marks in another meta schema.
+    """Returns a finding for each of these tasks that carries a zone's rows and has another meta schema than this task.
 
-    The task of `config` would not recognise these marks, and would forward the rows.
+    This task recognises such rows by their marks in its own meta schema. It would not see the other task's marks, and
+    would forward the rows.
     """
     if not config.is_between_zones:
         return []
@@ -40,7 +41,8 @@ def topology_findings(
 ) -> list[Finding]:
     """Returns findings about zones whose changes do not reach the target on exactly one path (`pidts.zones.topology`).
 
-    Each task proves this for its own target. A missing path passes with a note, since its task may not have begun yet.
+    Each task proves this for its own target. If a path is missing, the check passes with a note, since the task of this
+    path may not have begun yet.
     """
     spec, found = config.zones, []
     mine = frozenset({spec.name, *spec.forwards})
@@ -114,7 +116,7 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
 
 
 def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
-    """Returns findings about tasks that have another rule for a row that several zones write.
+    """Returns findings about tasks that have a different rule than this task for a row that several zones write.
 
     The findings pass: when an operator changes the rule, one of the tasks has to start first with the new rule.
     """

@@ -1,4 +1,4 @@
-"""Waits until the target has a table's log up to an Lsn, by the task's checkpoints and the relay's index.
+"""Waits until the task's checkpoints and the relay's index show that the target has a table's log up to an Lsn.
 
 A task's checkpoint moves only when one of the task's tables changes. So the checkpoint may be before an Lsn although
 the target has every change of a table up to this Lsn. The relay's index shows this: between the two places, only other
@@ -137,7 +137,7 @@ class TaskCatchUp:
         return Behind(f"{why} {at}. Start it: {self._config.run_command()}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
-        """Whether the target has a table's whole log up to `lsn`, by these checkpoints."""
+        """Whether these checkpoints show that the target has a table's whole log up to `lsn`."""
         states = map(_state, checkpoints)
         return self.untouched(table, min(state.at(table) for state in states), lsn)
 

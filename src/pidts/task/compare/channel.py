@@ -82,8 +82,8 @@ _LATER_RECORDS = 200
 
 Columns = tuple[str, ...]
 Group = tuple[TableName, Columns, bool]
-"""The properties that all rows compared together have: the table, the comparable columns, and whether a difference
-proves nothing.
+"""The properties that all rows compared together have: the table, the comparable columns, and whether the records may
+lack changes of them, so that a difference proves nothing.
 """
 Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None]
 """A row of `transfer_data`, without its time."""
@@ -110,7 +110,7 @@ def compare_channel(
     callbacks: Callbacks | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Compares the tables that `takes` selects, and the numbers of all records."""
+    """Compares the tables that `takes` selects, and checks that no record's number is missing or wrong."""
     callbacks = callbacks or Callbacks()
     with ExitStack() as stack:
         target = stack.enter_context(closing(config.target.server.connect()))
@@ -147,12 +147,12 @@ class _Comparison:
     """The id of the last record that was read."""
     reports: dict[TableName, TableReport] = field(default_factory=dict)
     recorded_rows: Counter[TableName] = field(default_factory=Counter)
-    """For each table, the number of rows that it has by its records."""
+    """For each table, the number of rows that it has according to its records."""
     notes: dict[TableName, list[str]] = field(default_factory=dict)
     keyless: set[TableName] = field(default_factory=set)
     """Tables that have records from before a change of the table's key."""
     broken: dict[TableName, str] = field(default_factory=dict)
-    """The last place of each table at which a record is missing."""
+    """For each table, the last place at which a record is missing."""
     breaks: Counter[TableName] = field(default_factory=Counter)
     """The number of places at which a record is missing, for each table."""
     examples: list[RowDifference] = field(default_factory=list)
@@ -193,9 +193,10 @@ class _Comparison:
         return Report((numbers, *found) if found or takes is None else (), tuple(self.examples))
 
     def _walk(self, upto: int) -> tuple[TableReport, Lineage]:
-        """Reads all records backwards.
+        """Reads the records up to number `upto`, from the last to the first.
 
-        Returns the report about the records' numbers, and the tables' names at the first record.
+        Returns a report about missing and wrong numbers of records, and the tables with the names that they had before
+        the first record.
         """
         numbers, lineage = _NumberCheck(upto, first_id(self.config, self.target)), self.present
         for page in self.datacenter.pages(0, upto, backwards=True):
@@ -204,7 +205,7 @@ class _Comparison:
         return numbers.report(TableName(self.config.target.database, DATA)), lineage
 
     def _take_page(self, page: Sequence[Row], lineage: Lineage, numbers: _NumberCheck) -> Lineage:
-        """Processes records from the last to the first. Returns the tables' names at the first of them."""
+        """Processes records from the last to the first. Returns the tables as they were named before the first."""
         chosen: list[tuple[Row, ReplayedTable]] = []
         tables: dict[tuple[object, object], ReplayedTable | None] = {}
         for row in page:
@@ -346,7 +347,7 @@ class _Comparison:
         self.reports[name] = replace(report, waits=tuple(dict.fromkeys((*report.waits, *settled.waits))))
 
     def _later(self, table: Table, keys: Sequence[KeyText]) -> dict[KeyText, list[Fact]]:
-        """Returns, for each of these keys, the states of its row by the records that were written meanwhile."""
+        """Returns, for each of these keys, the successive rows in the records that have been written meanwhile."""
         self._read_later()
         digests = {key_digest(table.name, key): key for key in keys}
         found = self.store.later(list(digests))
@@ -365,7 +366,7 @@ class _Comparison:
         return facts
 
     def _read_later(self) -> None:
-        """Reads the records that were written since the last call."""
+        """Reads the records that have been written since the last call."""
         reached = self.datacenter.reached()
         if reached is None or reached.id <= self.read_upto:
             return
@@ -441,7 +442,7 @@ class _NumberCheck:
         self._lost = self._count = 0
 
     def take(self, id_: int, tid: int) -> None:
-        """Takes the numbers of the next record, in backward order."""
+        """Takes the numbers of a record. The records come from the last to the first."""
         self._count += 1
         if self._given_from is not None and self.last - 1 >= self._given_from:
             lost = self.last - max(id_, self._given_from - 1) - 1
@@ -466,7 +467,7 @@ class _NumberCheck:
 
 
 def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[Values]:
-    """Yields the rows with their keys, which an image with only some columns may lack."""
+    """Yields the rows, each completed by its key: an image with only some columns may lack the key."""
     identity = texts.identity
     for fact in facts:
         if fact.row is not None:

@@ -53,7 +53,7 @@ class KeyStore:
     def put(self, found: Mapping[bytes, Found]) -> None:
         """Stores for each key a digest and its mark: the row must have this digest after the row's previous record.
 
-        Sorted keys need each page of the file only once.
+        The keys are sorted, so each page of the file is written only once.
         """
         rows = [(key, *found[key]) for key in sorted(found)]
         with _disk():

@@ -34,21 +34,21 @@ def text_table(table: Table, columns: Sequence[str]) -> Table:
 
 
 def text_rows(texts: Table, rows: Sequence[Values]) -> pa.Table:
-    """Returns rows in the form of `text_table`."""
+    """Returns rows of texts as an Arrow table with the columns of `texts`."""
     return pa.table(
         [pa.array([row[name] for row in rows], pa.string()) for name in texts.arrow.names], schema=texts.arrow
     )
 
 
 def text_keys(texts: Table, keys: Sequence[KeyText]) -> pa.Table:
-    """Returns keys in the form of `text_table`."""
+    """Returns keys of texts as an Arrow table with the key columns of `texts`."""
     names = texts.identity
     columns = [pa.array([key[place] for key in keys], pa.string()) for place in range(len(names))]
     return pa.table(columns, names=list(names))
 
 
 def texts_of_keys(keys: pa.Table) -> list[KeyText]:
-    """The inverse of `text_keys`."""
+    """Returns the keys of a table that `text_keys` has returned."""
     return list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
 
 
@@ -101,14 +101,14 @@ class RecordedTexts:
     """The rows of some keys of one table, as the records have them, including records that were written meanwhile."""
 
     later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[Fact]]]
-    """Reads the new records, and returns for each of these keys the states of its row by them, in their order."""
+    """Reads the new records, and returns for each of these keys the successive rows that these records show."""
     facts: Mapping[KeyText, Fact]
     unknown: set[KeyText] = field(default_factory=set)
     """Keys whose rows cannot be made from the records: an image that lacked columns has given a row this key.
     """
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns the rows that, by the records, exist for these keys."""
+        """Returns the rows that these keys have according to the records."""
         asked = texts_of_keys(keys)
         came = self.later(asked)
         rows: list[Values] = []
@@ -134,7 +134,7 @@ class RecordedTexts:
 
 @dataclass(frozen=True, slots=True)
 class OneSource:
-    """The log of a channel's only source: its places, and whether the datacenter has it up to a place."""
+    """The log of a channel's only source: where it ends now, and whether the datacenter has it up to a place."""
 
     catch_up: TaskCatchUp
 

@@ -68,7 +68,7 @@ class ExtraRows:
 
 @dataclass(slots=True)
 class Repairs:
-    """The repairs of one task, with their numbers. `target` is a separate connection."""
+    """The repairs of one task, and how many rows they change. `target` is a connection for the repairs alone."""
 
     task: str
     target: TargetSession
@@ -92,7 +92,7 @@ class Repairs:
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
-    """Tables that had a pending change at every attempt."""
+    """Tables of which the task had pending changes at every attempt to repair."""
 
     def differ(self, group: MergedTable, settled: Settled) -> bool:
         """Repairs a few keys at a time; returns whether these keys have to be compared again."""
@@ -191,7 +191,7 @@ def _left_alone(*, merged: bool) -> frozenset[DifferenceKind]:
 
 
 def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
-    """Returns a source's rows in the form of the target."""
+    """Returns a source's rows, changed by the rules as the target gets them, and the end of the log at that time."""
     part = member.part
     chunk = read_keys(part.config.source.server, member.whole, member.own_keys(keys), whole=True)
     if chunk.altered:

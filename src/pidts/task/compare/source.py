@@ -1,4 +1,4 @@
-"""Reads a source's table for a comparison: its rows in the target's form, which are looked up by the target's keys.
+"""Reads a source's table for a comparison: changes its rows as the rules do, and looks them up by the target's keys.
 
 The target has the keys of the source, with two exceptions. A column mapping may have changed values of the key: these
 are changed back, and a value that the mapping cannot produce is not looked up. Extracted columns may be part of the
@@ -117,7 +117,7 @@ class SourceTable:
                 yield self.rules.rows(self.table, rows)
 
     def own_keys(self, keys: pa.Table) -> pa.Table:
-        """Returns this table's identities for the target's keys; keys of other tables are left out."""
+        """Turns keys of the target into keys of this table; keys of other tables are left out."""
         for column, value in self.extracted.items():
             if column in keys.column_names:
                 keys = keys.filter(pc.equal(keys.column(column), value))

@@ -119,7 +119,7 @@ class TargetRows:
         return places
 
     def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
-        """Returns the places in `keys` of the keys that a lock has in another spelling.
+        """Returns the places in `keys` of the keys that a lock spells differently.
 
         By the target's collations, such a key is equal to the key of the lock, although the texts differ.
         """

@@ -104,7 +104,7 @@ def _read_extra_args(section: Section) -> None:
 
 
 def read_validators(task: Section, instance: Section, instances: Sequence[Section]) -> None:
-    """Reads `validators`, which have no effect; refuses values whose effect would be missed."""
+    """Reads `validators`, which have no effect; refuses the values that `dm_keys.VALIDATOR` refuses."""
     for section in _blocks(task, instance, instances, "validator"):
         section.finish(dm_keys.VALIDATOR)
 

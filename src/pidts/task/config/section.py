@@ -1,8 +1,8 @@
 """One mapping of a task file, which is read key by key, so that no key is ignored silently.
 
 The reader of a section asks for each key by its type and then calls `finish`, which handles the keys that were not
-asked for. A key of DM that has no effect here passes, with a note if its author may expect an effect. A key of DM whose
-effect would be missed is refused, and any other key is an error.
+asked for. A key of DM that has no effect here passes, with a note if its author may expect an effect. A key of DM is
+refused if ignoring its value would change which rows arrive. A key that neither DM nor PiDTS has is always refused.
 """
 
 from __future__ import annotations

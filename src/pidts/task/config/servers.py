@@ -77,7 +77,7 @@ class SourceSpec:
         return tuple(one for one in self.servers if one != self.server)
 
     def at(self, address: str) -> SourceSpec:
-        """Returns the source with another of its servers, `host:port`; unchanged if it has no such server."""
+        """Returns the source, read from its server with the address `host:port`; unchanged if it has no such server."""
         chosen = next((one for one in self.servers if f"{one.host}:{one.port}" == address), self.server)
         return replace(self, server=chosen)
 

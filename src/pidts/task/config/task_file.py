@@ -102,7 +102,7 @@ class TaskConfig:
     zones: ZoneSpec
     """The zones of source and target. Without zones, no other task may carry changes in the opposite direction."""
     counters_ahead: bool
-    """Whether the counters of a PostgreSQL target are kept above the rows' numbers while the task runs."""
+    """Whether a PostgreSQL target's sequences are kept above the rows' AUTO_INCREMENT values while the task runs."""
     split_transactions: int | None
     """A transaction with more changes than this is written in several commits; None: each is written in one commit."""
     relay: Path

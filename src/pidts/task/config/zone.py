@@ -93,7 +93,7 @@ def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str
 
 
 def _owners(ours: Section, *, is_asked: bool) -> Owners:
-    """Reads the zones that own rows, by the ranges of `pidts.owners`."""
+    """Reads `pidts.owners`: the zones that own rows, and the ranges of these rows."""
     key = "owners"
     sections = ours.sections(key)
     if not is_asked:

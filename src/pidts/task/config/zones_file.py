@@ -120,7 +120,8 @@ def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
 def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[Direction, ...]:
     """Returns a direction for each feed. Directions that copy rows come first.
 
-    If one of these copies rows to a zone, and another one copies them on from there, it comes before the other one.
+    If one direction copies rows to a zone, and a second one copies them from there to a third zone, the first comes
+    before the second.
 
     `first` is a zone that has all rows at the beginning.
     """
@@ -141,7 +142,7 @@ def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[
 
 
 def _feeds(zones: Section, names: Sequence[str], without_log: set[str]) -> list[Feed]:
-    """Reads the feeds: the name of a shape, or for each zone the zones that it feeds."""
+    """Reads the feeds: `mesh`, `ring` or `star`, or for each zone the zones that it feeds."""
     if not zones.is_mapping("feeds"):
         shape = zones.choice("feeds", _SHAPES, "mesh")
         if without_log:

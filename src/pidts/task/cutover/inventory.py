@@ -35,7 +35,7 @@ from pidts.task.tables.constraints import (
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A target table whose counters are set."""
+    """A target table whose counters the cutover sets."""
 
     table: Table
     source_next: int

@@ -19,9 +19,9 @@ This list has the crash points, with the state at each. The record is a row of t
    leads back. The same command continues here.
 7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.
 8. While columns, FULLTEXT and SPATIAL keys and partitions get the definitions that the source has (see
-   `target/mysql/cutover/`), and automatic timestamps are created. The record names these timestamps before, so `--undo`
-   finds them, as at 5. These steps come after the claim, since they would change rows that a run writes, or block its
-   statements.
+   `target/mysql/cutover/`), and automatic timestamps are created. The record names each of these timestamps before it
+   is created, so `--undo` finds it, as at 5. These steps come after the claim, since they would change rows that a run
+   writes, or block its statements.
 9. *Done* is recorded, together with the end of the target's own log, and its tables' structures there. Only then the
    command tells the user to switch. So no write of the application is before that place, and the way back can read the
    application's first write, whatever schema changes come later. A second command changes nothing and prints the same.
@@ -396,7 +396,7 @@ class Switch:
             )
 
     def _save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
-        self._record = record  # set before the record is written, since the answer of a COMMIT may be lost
+        self._record = record  # kept before it is written, since the answer of the COMMIT may be lost
         self._target.begin()
         self._target.meta.cutovers.save(self._name, record)
         if structures:

@@ -20,9 +20,9 @@ _PLANNER = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
 
 def prepare(target: TargetSession) -> None:
-    """Allows PostgreSQL to join whole tables, which the check of a foreign key needs.
+    """Switches PostgreSQL's sequential scans, hash joins and merge joins on: a foreign key's check joins whole tables.
 
-    Sessions that write rows forbid it.
+    Sessions that write rows switch them off.
     """
     if isinstance(target, PostgresSession):
         for name in _PLANNER:

@@ -18,7 +18,7 @@ from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _LOOKED_AT = 2_000_000
-"""If, by the server's estimates, all tables with dates have more rows together, no row is searched for zero dates."""
+"""If the server estimates more rows in all tables with dates together, none of them is searched for zero dates."""
 _VERSIONED = "it is system-versioned: the log shows old versions of its rows as new rows"
 
 
@@ -77,7 +77,7 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         findings = check_source(session, source, taken.values())
         refuses_unreal = _refuses_unreal(session) and not _has_unreal(session, taken.values(), sizes)
         if isinstance(target, PostgresTarget) and refuses_unreal:
-            # The notes have to fit the written task file, which has `zero-dates: error` then.
+            # The notes have to fit the task file that is written: in this case, it has `zero-dates: error`.
             target = replace(target, types=replace(target.types, refuses_unreal=True))
         there = sessions.enter_context(closing(target.connect()))
         tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]

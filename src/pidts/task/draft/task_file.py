@@ -179,7 +179,7 @@ def security_of(tls: Tls) -> tuple[tuple[str, str], ...]:
 
 
 def pattern(name: str) -> str:
-    """Returns a name in the form of a block-allow-list, in which some characters have a meaning."""
+    """Returns a pattern for a block-allow-list that fits only this name, which may contain special characters."""
     return f"~^{re.escape(name)}$" if name.startswith("~") or set("*?[") & set(name) else name
 
 

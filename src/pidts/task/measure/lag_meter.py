@@ -41,7 +41,7 @@ class LagMeter:
         self._batches: deque[tuple[float, Lsn]] = deque(maxlen=4096)
         """The time of each batch's commit on the target, and the place where its first row's transaction begins."""
         self._delays: deque[tuple[float, float, float]] = deque()
-        """The time of each batch, its whole delay, and the part after the relay."""
+        """For each batch: the time of its commit, its whole delay, and the part of the delay after the relay."""
 
     def batch(self, done: BatchDone) -> None:
         """Takes a batch that was just committed."""

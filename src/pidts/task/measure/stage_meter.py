@@ -128,7 +128,7 @@ class StageMeter:
 
 
 def _sizes(relay: RelayReader, at: Lsn) -> tuple[int | None, int | None, int | None]:
-    """Returns the bytes in the relay, the bytes that are not applied, and the number of their transactions.
+    """Returns the bytes of log in the relay, the bytes that are not applied, and the transactions that are not applied.
 
     A number is None if it is not known, or if there are too many transactions to count.
     """

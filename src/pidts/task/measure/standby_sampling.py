@@ -1,4 +1,4 @@
-"""Samples the places of a source's standbys while its log is read, for a failover without GTIDs.
+"""Records every second up to which place each standby has the source's log, for a failover without GTIDs.
 
 `pidts.relay.standby_samples` describes a sample. A separate thread takes one sample of each standby every second, on
 open connections. If the source or a standby does not answer, no sample is taken. If this lasts long, more changes
@@ -84,7 +84,7 @@ class StandbySampling:
         return self._sessions[server]
 
     def _known(self, standby: SourceConfig, origin: Origin, identity: str) -> Samples:
-        """Returns the samples so far; no samples if they are about another log of the source or the standby."""
+        """Returns the samples so far; none if the source or the standby has a different log now."""
         found = self._taken.get(standby) or read_samples(self._folder, address_of(standby))
         if found is None or (found.source, found.standby) != (origin, identity):
             return Samples(origin, identity)

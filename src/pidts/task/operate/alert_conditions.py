@@ -39,7 +39,7 @@ class Condition:
     since: float = 0.0
     """The beginning, in seconds since 1970; 0 if it is not known."""
     reported_separately: bool = False
-    """Whether the beginning of the condition is reported by a document of its own."""
+    """Whether the beginning of the condition is reported by an alert of its own."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON, which `of` reads."""

@@ -191,7 +191,7 @@ class TaskOrders:
             )
 
     def _require_no_other_order(self, at: BlockedChange) -> None:
-        """Raises if another shard of the target table has a ddl command: such a command applies to all its shards."""
+        """Raises if another shard of the target table has a ddl command, which applies to all shards of the table."""
         for other in self.blocked_changes():
             order = other.order
             is_open = order is not None and not order.taken and order.kind not in _ALONE

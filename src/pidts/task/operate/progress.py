@@ -34,7 +34,7 @@ class TableProgress:
     done: bool = False
     phase: Phase = Phase.ROWS
     rate: float = 0.0
-    """Rows a second over the last seconds."""
+    """Rows per second over the last seconds."""
     source: str = ""
     """The source of the table, if the task has several sources."""
 
@@ -70,7 +70,7 @@ class Changed:
     """The table's name on the target."""
     rows: int = 0
     rate: float = 0.0
-    """Rows a second over the last seconds."""
+    """Rows per second over the last seconds."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -91,7 +91,9 @@ class SourceProgress:
     locked: Mapping[str, int] = field(default_factory=dict)
     """The number of locked rows of each target table with locked rows."""
     catalog_lag_seconds: float | None = None
-    """The seconds by which a server's catalog is behind the warehouse; None if no server has one, or if not known."""
+    """The seconds by which a server's catalog is behind the warehouse; None if not known, or if there is no such
+    catalog.
+    """
     lack: NotReceiving | None = None
     """The cause that prevents the relay from receiving the source's log; None if the relay receives it."""
     relay_bytes: int | None = None
@@ -137,10 +139,10 @@ class Progress:
     batches: int = 0
     seconds: float = 0.0
     rate: float = 0.0
-    """Rows a second over the last seconds."""
+    """Rows per second over the last seconds."""
     tables: tuple[TableProgress, ...] = ()
     changed: tuple[Changed, ...] = ()
-    """The target tables that this run has changed, sorted by rows a second; a hundred at most."""
+    """The target tables that this run has changed, sorted by rows per second; a hundred at most."""
     message: str = ""
     cause: PidtsError | None = None
     """The error because of which a run is paused until the error's cause is gone; None if there is no such error."""
@@ -165,7 +167,7 @@ class Progress:
 
     @property
     def halted(self) -> tuple[Halt, ...]:
-        """Tables that need an operator, while all other tables continue."""
+        """The halts of tables that need an operator; all other tables continue."""
         return tuple(halt for source in self.sources for halt in source.halted)
 
     @property
@@ -178,7 +180,7 @@ class Progress:
 
     @property
     def copy_rate(self) -> float:
-        """The rows that the copy writes in a second, over the last seconds."""
+        """The rows per second that the copy writes, over the last seconds."""
         return sum(table.rate for table in self.tables)
 
     @property

@@ -61,7 +61,7 @@ METASTORE = "metastore_db"
 """The Derby database of an embedded metastore, in the warehouse."""
 _KEPT_SECONDS = 3600.0
 _STATE = re.compile("-[0-9a-f]{8}$")
-"""The end of the name of a state's folder."""
+"""The end of the name of a folder with a published state."""
 
 _log = structlog.get_logger(__name__)
 
@@ -228,7 +228,7 @@ class _Publisher:
         _log.info("a table is published", table=f"{database}.{table}", lsn=lsn, files=files)
 
     def _drop(self, store: Metastore, name: TableName) -> None:
-        """Removes a dropped table from the metastore, if it is still the published one."""
+        """Removes a dropped table from the metastore, if the metastore still has a state that this task published."""
         known, (database, table) = self._before[name], hive_name(name)
         folders = [each for each in (known.folder, known.next) if each]
         for each in folders:

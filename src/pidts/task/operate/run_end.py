@@ -30,7 +30,7 @@ class RunEnd:
     at: float
     """Seconds since 1970."""
     error: dict[str, Any]
-    """The error, in the form of `PidtsError.to_json`."""
+    """The error, as `PidtsError.to_json` returns it."""
     exit_code: int
     text: str
     """The error and its place, as text."""
@@ -80,7 +80,7 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
 
 
 def last_end(config: TaskConfig, moved_at: float, epochs: Mapping[str, int]) -> RunEnd | None:
-    """Returns the error of the last run here; None if it had none, or if a run elsewhere has continued since."""
+    """Returns the error of the last run on this machine; None if it had none, or if a run elsewhere continued later."""
     try:
         found = json.loads(_path(config).read_text("utf-8"))
         end = RunEnd(

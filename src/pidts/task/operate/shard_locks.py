@@ -97,7 +97,7 @@ def open_locks(orders: TaskOrders, blocked: Iterable[BlockedChange]) -> list[Ope
 
 
 def awaited_since(blocked: Iterable[BlockedChange]) -> dict[str, float]:
-    """Returns the awaited shards, as `source: schema.table`, with the time since which the first shard waits for them.
+    """Returns the awaited shards, as `source: schema.table`, each with the time at which a shard first waited for it.
 
     A shard that has arrived is not awaited. The time is 0 if no waiting shard has recorded it.
     """
@@ -205,8 +205,8 @@ def _position(one: BlockedChange) -> str:
 def _agree(lock: OpenLock, one: BlockedChange, other: BlockedChange) -> bool:
     if not (_awaits(one, other) or _awaits(other, one)):
         return True
-    # One of the two awaits the other, although both have arrived. If no shard disagrees, this can have two causes: the
-    # other still has to make one more change, or its change is run for all shards.
+    # One of the two shards awaits the other, although both have arrived. If no shard disagrees, there are two possible
+    # causes: the awaited shard still has to make one more change, or its change is run for all shards.
     return not lock.disagrees and _without_own_names(one) == _without_own_names(other)
 
 

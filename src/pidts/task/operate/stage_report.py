@@ -61,7 +61,7 @@ class RunMeasures:
     waited: float = 0.0
     """The share of time in which a worker waited for the target's answers."""
     trips_a_second: float = 0.0
-    """The number of round trips that one worker makes to the target in a second."""
+    """The number of round trips per second that one worker makes to the target."""
     commits_a_second: float = 0.0
     no_core: float | None = None
     """The share of time in which a thread was ready to run and had no core."""
@@ -81,7 +81,7 @@ class StageMeasures:
     """The source's product and address."""
     target: str = ""
     is_warehouse: bool = False
-    """Whether the target is files instead of a server."""
+    """Whether the target is a warehouse, which consists of files and has no server."""
     lag_seconds: float | None = None
     """The time from a commit on the source until the target has it."""
     apply_seconds: float | None = None
@@ -91,7 +91,7 @@ class StageMeasures:
     backlog_bytes: int | None = None
     """The bytes of log that the relay has and the target does not have yet."""
     backlog_transactions: int | None = None
-    """The number of these transactions; None if they were not counted, or are too many to count."""
+    """The number of transactions in the backlog; None if they were not counted, or are too many to count."""
     awaits_spark: bool = False
     receiving: Receiving = field(default_factory=Receiving)
     working: RunMeasures = field(default_factory=RunMeasures)
@@ -104,7 +104,7 @@ class ReportedStage:
     name: StageName
     place: str = ""
     rate: float | None = None
-    """The rate: bytes a second for the source and the relay, batches a second for the planner, rows a second after it.
+    """The rate per second: bytes for the source and the relay, batches for the planner, rows for the later stages.
     """
     lag_seconds: float | None = None
     """The part of the lag that arises in this stage."""

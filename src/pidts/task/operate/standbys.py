@@ -169,7 +169,7 @@ def _misfit_of_barred(bar: str) -> str:
 def find_standby(
     config: TaskConfig, servers: Sequence[SourceConfig], *, force: bool = False
 ) -> tuple[SourceConfig | None, list[str]]:
-    """Returns the first server that can take over (None if no server can), and the reasons against those before it.
+    """Returns the first server that can take over (None if no server can), and why each server before it cannot.
 
     With `force`, a barred server is also allowed.
     """

@@ -53,7 +53,7 @@ class SourceStatus:
     machine has the relay.
     """
     lack: NotReceiving | None = None
-    """The cause that prevents the replicator from receiving the log, by its own report; None if it reports none."""
+    """The cause that prevents the replicator from receiving the log, as it reports itself; None if it reports none."""
     tables: int = 0
     """The number of tables whose rows are being copied or were copied."""
     copying: tuple[TableProgress, ...] = ()
@@ -142,7 +142,7 @@ def _epoch(target: TargetSession, task: str, source: str) -> int:
 
 
 def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
-    """Returns the task's status by the target's records."""
+    """Returns the task's status as the target's records show it."""
     name = parts[0].name
     if not any(target.meta.checkpoints.read(name, part.source.source_id) for part in parts):
         return TaskStatus(name, tuple(_not_begun(part, HeldTables(part.source.source_id, {}, 0)) for part in parts))

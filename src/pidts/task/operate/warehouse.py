@@ -42,7 +42,7 @@ def change_tables(session: TargetSession) -> ChangeRecord:
 
 
 def server_state_of(session: TargetSession, config: TaskConfig) -> ServerState | None:
-    """Returns how far the catalog of a server is behind the warehouse; None if the task publishes to none."""
+    """Returns how far the catalog of a server is behind the warehouse; None if the task publishes to no server."""
     server = config.target.server_catalog
     if server is None:
         return None

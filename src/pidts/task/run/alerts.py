@@ -1,9 +1,10 @@
 """Reports the conditions of a run to an operator, by a program or an address.
 
 A condition (a table halts, the lag is too large, ...) is *open* from the first snapshot of the progress that shows it
-until snapshots have not shown it for a while. It is reported twice: `firing` and `resolved`. Conditions that begin or
-end within a minute after a document are reported together in the next document. While the receiver does not answer,
-conditions collect in the waiting document. A condition that ends before it was reported is not reported at all.
+until snapshots have not shown it for a while. It is reported twice: as `firing` when it begins, and as `resolved` when
+it is over. An alert is one JSON document for the receiver. Conditions that begin or end within a minute after a
+document are reported together in the next document. While the receiver does not answer, conditions collect in the
+waiting document. A condition that ends before it was reported is not reported at all.
 
 A small file beside the relay has the open and the reported conditions. A process may die at these points:
 

@@ -81,7 +81,7 @@ _log = structlog.get_logger(__name__)
 
 _REPORT_SECONDS, _IDLE_SECONDS = 0.2, 0.5
 _REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
-"""If there was no batch for the first of these times, the run looks for changes only once in the second of them."""
+"""After `_REST_AFTER_SECONDS` without a batch, the run looks for changes only every `_RESTING_SECONDS`."""
 _PURGE_SECONDS = 10.0
 """The interval at which relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
@@ -400,7 +400,7 @@ class Attempts:
                     publications.finish(self._stop)
                     to_server.finish(self._stop)
                 with suppress(Transient):
-                    # While the task is stopped, other tasks purge the relay by this mark.
+                    # While the task is stopped, other tasks purge no log that this mark still needs.
                     mark.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
@@ -470,7 +470,8 @@ class Attempts:
     def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:
         """Begins the task.
 
-        The task's mark prevents other tasks from purging the relay before this task's place is known.
+        Before that, it sets the task's mark in the relay. So no other task purges the relay before this task's place is
+        known.
         """
         mark.begin()
         own = self._config.source.source_id

@@ -55,7 +55,7 @@ class ConfigReload:
         return tuple(self._decided.values())
 
     def moved(self, source: SourceSpec) -> TaskConfig:
-        """Records that a part continues at another of its servers, and returns its configuration.
+        """Records that a part now reads another server of its source, and returns the part's configuration.
 
         The configuration includes changes of the file that another part's thread has accepted meanwhile.
         """

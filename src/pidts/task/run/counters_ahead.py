@@ -1,8 +1,9 @@
-"""Keeps the counters of a PostgreSQL target above the rows' numbers while a task runs, if the task file asks for it.
+"""Keeps the sequences of a PostgreSQL target above the rows' AUTO_INCREMENT values, if the task file asks for it.
 
-Rows from the log come with their numbers, and a sequence does not follow these numbers. If an application writes to the
-target without a cutover, its first INSERT would fail. A counter only increases (except for the moment that
-`target/postgres/counters.py` describes), and setting it may be repeated, so nothing has to be repaired after a crash.
+Rows from the log come with their AUTO_INCREMENT values, and a sequence does not follow these values. If an application
+wrote to the target without a cutover, its first INSERT would fail. So a thread sets the sequences while the task runs.
+A sequence only increases (except for the moment that `target/postgres/counters.py` describes), and setting it may be
+repeated, so nothing has to be repaired after a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PAUSE_SECONDS = 10.0
 
 
 class CountersAhead:
-    """Sets the counters of one source's tables, in a separate thread, until it is closed."""
+    """Sets the sequences of one source's tables, in a separate thread, until it is closed."""
 
     def __init__(self, config: TaskConfig) -> None:
         self._config = config
@@ -51,9 +52,9 @@ class CountersAhead:
 
 
 def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.Event, failed: set[TableName]) -> None:
-    """Sets the counters that are below the rows' numbers, in tables of the part whose copy is done.
+    """Sets the sequences that are below the rows' AUTO_INCREMENT values, for the part's tables whose copy is done.
 
-    The tables whose counters cannot be set are added to `failed`; there is one warning for each of them.
+    The tables whose sequences cannot be set are added to `failed`; there is one warning for each of these tables.
     """
     source = config.source.source_id
     rows = tuple(session.meta.checkpoints.read(config.name, source))

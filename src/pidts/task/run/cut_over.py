@@ -63,7 +63,7 @@ class CutoverWatch:
     def __init__(
         self, config: TaskConfig, target: Target, also: Callable[[TargetSession], None] = lambda _: None
     ) -> None:
-        """`also` makes another query on the same connection, at the same interval."""
+        """`also` makes a further query on the same connection, at the same interval."""
         self._config, self._target, self._also = config, target, also
         self._session: TargetSession | None = None
         self._looked = time.monotonic()

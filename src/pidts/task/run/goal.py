@@ -89,7 +89,7 @@ _SETTLED_SECONDS = 1.0
 
 
 class RunCompletion:
-    """Decides when a run that ends by itself is over: all its parts are at their goals at the same time.
+    """Decides when a run that ends by itself is over: when all its parts are at their goals at the same time.
 
     A part at its goal continues to run until all parts are at their goals. For example, two sources have one schema
     change each, and each change waits for the other. The first part waits at its change and has applied everything

@@ -100,7 +100,7 @@ class HaltedTables:
             target.meta.halts.save(self._task, self._source, halt)
 
     def watch_stream(self, stream: TaskStream | ChannelStream, relay: RelayReader, shards: ShardGroups) -> None:
-        """Watches the stream of the attempt: from now on errors may concern rows."""
+        """Watches the stream of the attempt. From now on, an error may mean that the target has refused rows."""
         self._stream, self._relay, self._looked, self._shards = stream, relay, 0.0, shards
         merged = filter(self._rules.routes.may_merge, stream.tables)
         self._agreed = {name: shards.agreed(self._rules.target_name(name)) for name in merged}

@@ -42,10 +42,10 @@ class LockAlerts:
         self._alerts = alerts
 
     def look(self, session: TargetSession, config: TaskConfig, counts: Mapping[TableName, int], *, now: bool) -> None:
-        """Reports new locks; with `now`, even if the last report of other locks was just made.
+        """Reports new locks; with `now`, even if locks have been reported within the last minute.
 
-        `counts` are the numbers of locks. If there are many and their numbers do not change, the ids are read at most
-        once a minute.
+        `counts` has the number of locks of each table. If there are many locks and these numbers stay the same, the ids
+        of the locks are read at most once a minute.
         """
         if config.alerts is None or (not now and time.monotonic() < self._due_at):
             return

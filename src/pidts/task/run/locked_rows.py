@@ -1,4 +1,4 @@
-"""Reads the number of locked rows from the target while the task runs, and reports new ones to an operator."""
+"""Reads the number of locked rows from the target while the task runs, and reports new locked rows to an operator."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _resume_without_source(
 
 
 def resumed_state(stored: Iterable[Checkpoint]) -> PlanState:
-    """Returns the common state of all workers' checkpoints."""
+    """Returns one state for the checkpoints of all workers."""
     _, state, _ = Workers.claimed(tuple(stored))
     return state
 
@@ -192,7 +192,8 @@ def resumed_state(stored: Iterable[Checkpoint]) -> PlanState:
 def terms_of_relay(config: TaskConfig, needs: Lsn, absence: Transient) -> tuple[Mapping[str, tuple[str, str]], Dialect]:
     """Returns the default charsets of the source's databases at a place of the log, and the source's dialect.
 
-    Raises `absence`, the error of the source, if the relay lacks the log up to this place, or these facts.
+    Raises `absence`, the error of the source, if the relay does not have the log up to this place, or does not show the
+    charsets or the dialect.
     """
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         received = relay.received

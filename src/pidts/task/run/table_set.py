@@ -277,7 +277,7 @@ class TableSet:
     ) -> list[Fit]:
         """Returns the fits of these tables.
 
-        The task already has the tables in `known`, and those of its other parts.
+        The task already has the tables in `known`, and the tables of its other parts.
         """
         rules = self._config.rules
         others = shards_of_other_sources(self._target, self._other_parts, rules, tables, asks=False)

@@ -113,9 +113,9 @@ class Tracker:
     ) -> None:
         """Reports the current progress.
 
-        `waits_since` is the commit time of the first transaction that the target lacks: so a source without changes for
+        `waits_since` is the commit time of the first transaction that the target lacks. So a source without changes for
         an hour does not cause a lag of an hour. `delay` is the delay of the last transactions, or of the log that is
-        not in the relay yet. `report` makes the report of the stages, for a lag and a rate.
+        not in the relay yet. `report` returns the report of the stages for a given lag and rate.
         """
         self._waits_since, self._delay = waits_since, delay
         if caught_up:
@@ -248,7 +248,7 @@ class Tracker:
         return max(self._delay, time.time() - behind) if behind else None
 
     def _changed(self, window: float) -> tuple[Changed, ...]:
-        """Returns the changes of each target table, sorted by rows a second."""
+        """Returns the changes of each target table, sorted by rows per second."""
         lately: Counter[str] = Counter()
         for _, counts in self._recent:
             lately.update(counts.by_table)

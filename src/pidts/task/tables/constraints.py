@@ -45,7 +45,7 @@ def merged_targets(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[
 def fitting_key(
     part: TaskConfig, key: ForeignKey, tables: Collection[TableName], merged: Collection[TableName]
 ) -> ForeignKey | Unfit:
-    """Returns the foreign key in the target's form; `tables` are the task's tables of the same source."""
+    """Returns the foreign key with the target's table names; `tables` are the task's tables of the same source."""
     if key.parent not in tables:
         return Unfit(key, f"{key.parent} is not part of the task")
     there = replace(key, table=part.rules.target_name(key.table), parent=part.rules.target_name(key.parent))
@@ -58,7 +58,7 @@ def fitting_key(
 def fitting_check(
     part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName], *, alike: bool
 ) -> Check | None:
-    """Returns the check in the target's form; None if the target cannot have it, or might evaluate it differently.
+    """Returns the check as the target can create it; None if the target cannot, or might evaluate it differently.
 
     `alike`: source and target are both MySQL, or both MariaDB. Servers of the MySQL family understand each other's
     expressions, or refuse them. But MySQL, MariaDB and TiDB use three different libraries for regular expressions.
@@ -76,7 +76,7 @@ def fitting_check(
 def fitting_expression_key(
     part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName], *, alike: bool
 ) -> ExpressionKey | None:
-    """Returns the key in the target's form; None if the target cannot have it, or might evaluate it differently.
+    """Returns the key as the target can create it; None if the target cannot, or might evaluate it differently.
 
     On PostgreSQL the name of a key belongs to the schema, so it also contains the table's name.
     """

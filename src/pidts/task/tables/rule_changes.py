@@ -46,7 +46,7 @@ def lock_open_error(waiting: Iterable[TableName]) -> ConfigError:
 
 
 def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts: Iterable[TaskConfig] = ()) -> None:
-    """Raises if new rows of a table would go to another target table than its rows that are already on the target."""
+    """Raises if the new rules contradict the rows that are already on the target (`rule_conflict`)."""
     task, source_id = config.name, config.source.source_id
     text = target.meta.notes.read(task, OfSource(source_id), RULES)
     before = from_text(text) if text else config.rules
@@ -96,14 +96,14 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
 
 
 def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
-    """Returns the target tables to which, by the target's records, a task has written rows."""
+    """Returns the target tables to which a task has written rows, according to the target's records."""
     return frozenset(name for name, ones in tables_in_targets(target).items() if any(one.task == task for one in ones))
 
 
 def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
     """Returns the fit with advice that does not delete the task's own rows.
 
-    Such rows may also be those of a table that has left the task, or of a dropped shard.
+    The task's own rows include the rows of tables that have left the task, and of dropped shards.
     """
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
@@ -125,10 +125,9 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
 def with_own_rows_only(
     config: TaskConfig, target: TargetSession, fits: Sequence[Fit], tables: Mapping[TableName, Table]
 ) -> list[Fit]:
-    """Returns the fits; the repair of some of them is limited to the rows of their shard.
+    """Returns the fits. A repair is limited to the rows of its shard if the target's key shows which rows these are.
 
-    This is so if the target's key shows which rows these are. With a version column no repair is limited, because
-    removing a row needs the row's version.
+    With a version column no repair is limited, because removing a row needs the row's version.
     """
     rules = replace(config.rules, keyed=keyed_targets(target, config.rules, tables.values()))
     found = []

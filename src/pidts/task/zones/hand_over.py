@@ -146,7 +146,7 @@ class HandOver:
                 raise self._refused(what, "Resolve them (pidts locks list), then repeat the command")
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
-        """Returns the place of a task into the seed. The place does not move before the transaction ends."""
+        """Locks and returns the checkpoint of the task from `zone` to the seed. It stays until the transaction ends."""
         one = self._joined.into_seed[zone]
         rows = seed.meta.checkpoints.lock_shared(one.task, one.source)
         if not rows:

@@ -61,7 +61,7 @@ def _task(config: TaskConfig) -> TaskAt:
 
 
 def _carried_on(config: TaskConfig) -> frozenset[str]:
-    """Returns the zones whose changes the task forwards, by the record on its target."""
+    """Returns the zones whose changes the task forwards, according to the record on its target."""
     with closing(config.target.server.connect()) as target:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):
             return frozenset()

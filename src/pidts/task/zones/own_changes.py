@@ -19,11 +19,11 @@ from pidts.schema import Dialect, classify
 from pidts.task.config.task_file import TaskConfig
 
 _PATIENCE_SECONDS, _START_SECONDS = 60.0, 600.0
-"""How long the command waits for a server that sends nothing new, and for a server that has not sent anything yet.
+"""The limits in seconds: for a server that sends nothing new, and for a server that has not sent anything yet.
 
-The second time is longer: when the first bytes of a log arrive, the replicator may have to compile its decoder, and on
+The second limit is longer: when the first bytes of a log arrive, the replicator may have to compile its decoder, and on
 a busy machine this takes minutes. A server that does not answer is an error of the replicator, for which the command
-waits only the first time.
+waits only `_PATIENCE_SECONDS`.
 """
 
 

@@ -272,7 +272,7 @@ def _same(one: Values | None, other: Values | None) -> bool:
 
 
 def begun_here(zones: Collection[str], source: str, target: str, take: Take, *, sets: bool = False) -> Begun:
-    """Returns the killed commands that may end when only the lock of one task is resolved.
+    """Returns which killed commands are completed when only the lock of one task is resolved.
 
     `zones` are the zones that all feed each other; if there are none, no command can be repeated. `source` and `target`
     are the task's zones. With `sets`, the row gets values that no zone has.

@@ -133,9 +133,9 @@ def _await(
 def _behind(
     direction: Direction, config: TaskConfig, table: TableName, stop: threading.Event, say: Callable[[str], None]
 ) -> str | None:
-    """Waits until a zone has a table's log of another zone up to its present end.
+    """Waits until the direction's target has all changes of a table that its source's log has now.
 
-    Returns the reason if that does not happen.
+    Returns the reason if the target does not get them; otherwise None.
     """
     with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):

@@ -63,7 +63,7 @@ class Steps:
     running: Callable[[], Sequence[str]]
     """Returns the tasks from and to the zone that run now, on any machine."""
     unsent: Callable[[], Counter[TableName] | None]
-    """Returns the zone's changes that other zones do not have; None if its log is gone."""
+    """Returns, for each table, how many of the zone's changes the other zones lack; None if the zone's log is gone."""
     forget: Callable[[RecordedTask], None]
     """Removes the checkpoints of a task on its target: its run commits nothing any more, and the next start begins
     anew.
@@ -75,7 +75,7 @@ class Steps:
     copy: Callable[[], None]
     """Runs the seed's task until the zone has all rows."""
     written: Callable[[], Counter[TableName]]
-    """Returns the changes of programs in the zone since the recorded end of its log."""
+    """Returns, for each table, how many changes programs have made in the zone since the recorded end of its log."""
     note_place: Callable[[], None]
     """Records in the zone the end of the log up to which `unsent` has counted."""
     begin_out: Callable[[], None]

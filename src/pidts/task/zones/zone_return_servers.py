@@ -54,7 +54,7 @@ class ReturningZone:
     stop: threading.Event
     say: Callable[[str], None]
     token: str = field(default_factory=lambda: token_hex(16), init=False)
-    """The text that lets the run of the filling task find rows in the zone."""
+    """The text by which the run of the filling task knows that it may find rows in the zone."""
     _since: Position | None = field(default=None, init=False)
     _until: Position | None = field(default=None, init=False)
     _seed: Direction = field(init=False)
@@ -93,7 +93,7 @@ class ReturningZone:
 
     @property
     def _out(self) -> TaskConfig:
-        """Returns a task out of the zone, which reads the zone's log."""
+        """Returns a task that reads the zone's log."""
         return next(config for one, config in self.directions.items() if one.source == self.zone)
 
     def recorded(self) -> list[RecordedTask]:
@@ -133,9 +133,10 @@ class ReturningZone:
         return sorted(found)
 
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
-        """Returns the changes of the zone's programs after the checkpoints of the tasks out of it; None if not known.
+        """Returns, for each table, how many changes programs made after the checkpoints of the tasks out of the zone.
 
-        If an earlier run has removed the records of such tasks, it has recorded the place up to which it has counted.
+        The result is None if this is not known. If an earlier run of the command has removed the records of these
+        tasks, it has recorded the place up to which it has counted.
         """
         self._since = end = self._end()
         starts = {one.task: self._read_up_to(one) for one in tasks if one.zone == self.zone}
@@ -168,7 +169,7 @@ class ReturningZone:
         return total
 
     def _locked_elsewhere(self, tasks: Sequence[RecordedTask]) -> Counter[TableName]:
-        """Returns the zone's changes that other zones have locked: they are removed with the records of the tasks."""
+        """Returns, for each table, how many of the zone's changes the locks of other zones hold. They will be lost."""
         found: Counter[TableName] = Counter()
         for one in (one for one in tasks if one.zone == self.zone):
             with closing(self._servers()[one.target_zone].target.server.connect()) as session:
@@ -246,7 +247,7 @@ class ReturningZone:
             session.commit()
 
     def written(self) -> Counter[TableName]:
-        """Returns the changes of programs in the zone after the recorded place."""
+        """Returns, for each table, how many changes programs have made in the zone after the recorded place."""
         assert self._since is not None, "its place was noted"  # noqa: S101
         self._until = self._end()
         return own_changes(self._out, self._since, self._until, self.stop)
