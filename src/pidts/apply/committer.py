@@ -150,7 +150,7 @@ class Committer:
                 _log.debug("the checkpoint is read again before a batch", worker=worker, cause=error.what)
                 refused = left
             except Halted:
-                if self._connected().trips > trips:  # else it is not known whether the row is as it was left
+                if self._connected().trips > trips:  # else somebody may have changed the row
                     raise
                 refused = None
             self._drop()
@@ -205,10 +205,10 @@ class Committer:
         return session.meta.checkpoints.lock(self._task, self._source, worker)
 
     def _may_advance(self, left: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> bool:
-        """Whether the batch may be written without reading the checkpoint row, if the row is as it was left.
+        """Whether the batch may be written without reading the checkpoint row, provided that nobody has changed it.
 
         False if rows may be locked: the target has to be asked for them before anything is written, and the checkpoint
-        is read in the same round trip. Also False if the texts of the former row and the new one are large
+        is read in the same round trip. Also False if the texts of the former row and the new row are large
         (`_MOST_TO_ADVANCE`).
         """
         if not self._advances or self.rules.looks_for_locks or left.lsn != expected:

@@ -326,14 +326,14 @@ class RowLockRecord(Protocol):
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns the entries of other tasks for these keys.
 
-        Entries that the target has kept for days may be removed.
+        The target may have removed entries that are some days old.
         """
 
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns the entries of all tasks for these keys."""
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks may have made an entry for the table whose time is `since` or later, or is not known."""
+        """Whether tasks may have made entries for the table, with an unknown time, or a time of `since` or later."""
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
         """Removes the entries of all tasks for these keys."""
@@ -388,7 +388,7 @@ class Meta(Protocol):
 
     @property
     def cutovers(self) -> CutoverRecord:
-        """The state of the switch to this target."""
+        """The cutovers to this target."""
 
     @property
     def range_owners(self) -> RangeOwnerRecord:

@@ -107,7 +107,7 @@ class TargetSession(Protocol):
     def begin(self, origin: str = "") -> None:
         """Opens a transaction in which a statement sees all that was committed before its begin (READ COMMITTED).
 
-        `origin` names the zone from which its rows come, if it is not the source's own zone.
+        `origin` names the zone from which the transaction's rows come, if it is not the source's own zone.
         """
 
     def commit(self) -> None:
@@ -123,8 +123,9 @@ class TargetSession(Protocol):
         """Removes `deletes`, then writes `upserts`. Only a row with the same identity is overwritten.
 
         `expected` is given only if `can_expect` is true: this call or `commit` raises `Halted` if the target has
-        another row. For such a target, only values with the same bytes may be equal. `is_new` is given only if
-        `refuses_known_keys` is true: this call or `commit` raises `Halted` if the target already has one of these rows.
+        another row than `expected` says. For such a target, only values with the same bytes may be equal. `is_new` is
+        given only if `refuses_known_keys` is true: this call or `commit` raises `Halted` if the target already has one
+        of these rows.
         """
 
     def can_expect(self, table: Table) -> bool:

@@ -438,7 +438,7 @@ def _target_tables(
 def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
     """Returns the changes as groups: one for each source table, and one for all tables of a guarded merged table.
 
-    The latter belong together, since a row may move between the members of a merged table.
+    The changes of a merged table belong together, since a row may move between its members.
     """
     together: dict[TableName, list[ChangeBatch]] = {}
     found = []

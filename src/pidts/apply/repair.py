@@ -36,7 +36,9 @@ from pidts.model import Checkpoint, Lsn, Table
 from pidts.reduce import Counts, NetChange
 
 Read = Callable[[pa.Table], tuple[pa.Table, Lsn]]
-"""Reads the source's rows with these keys. Returns them, and a place in the source's log that is not before them."""
+"""Reads the source's rows with these keys. Returns them, and a place in the source's log that is not before any change
+in them.
+"""
 CaughtUp = Callable[[Sequence[Checkpoint], Lsn], bool]
 """Whether it is certain that the log between the checkpoints and a place has no change of the table."""
 

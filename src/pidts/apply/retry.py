@@ -22,7 +22,7 @@ class Retry:
     first: float = 0.05
     longest: float = 5.0
     patience: float = 20.0
-    """The seconds after which no further attempt begins. An attempt that waits for a lock takes long, and the task has
+    """After this many seconds, no further attempt begins. An attempt that waits for a lock takes long, and the task has
     to report meanwhile what it waits for.
     """
 

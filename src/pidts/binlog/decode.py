@@ -173,7 +173,7 @@ class RowDecoder:
 
     @property
     def size(self) -> int:
-        """Returns the bytes of all images that have not been taken."""
+        """Returns the size in bytes of all images that have not been taken."""
         return sum(rows.size for rows in self._rows.values())
 
     def _steps_of(self, event: Event) -> Iterator[None]:

@@ -134,20 +134,20 @@ class Event:
     log_pos: int
     """The field in the header, unchanged: the low 32 bits of the byte after the event."""
     offset: int
-    """The place of its first byte in the source's log file."""
+    """The place of the event's first byte in the source's log file."""
     log_index: int
-    """The number of that file."""
+    """The number of the event's log file."""
     body: memoryview
     """The bytes after the header, without the checksum."""
 
     @property
     def end(self) -> int:
-        """Returns the byte after it."""
+        """Returns the byte after the event."""
         return self.offset + self.size
 
     @property
     def may_be_ignored(self) -> bool:
-        """Whether a reader may continue without handling it."""
+        """Whether a reader may continue without handling the event."""
         return self.type in BOOKKEEPING or bool(self.flags & FLAG_IGNORABLE)
 
     @property

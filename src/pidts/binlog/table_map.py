@@ -27,7 +27,7 @@ class TableMap:
 
     @classmethod
     def parse(cls, body: bytes | memoryview, *, mariadb: bool = False) -> TableMap:
-        """Parses the event's body; MariaDB and MySQL count columns differently in the charsets."""
+        """Parses the event's body; MariaDB and MySQL count columns differently in the list of charsets."""
         cursor = Cursor(body, "a TABLE_MAP event")
         table_id = cursor.uint(6)
         cursor.take(2)
@@ -41,7 +41,7 @@ class TableMap:
 
     @property
     def may_be_sequence(self) -> bool:
-        """Whether it has the columns of MariaDB's SEQUENCE objects.
+        """Whether the table has the columns of MariaDB's SEQUENCE objects.
 
         A table may have the same columns, for example a copy of a sequence.
         """

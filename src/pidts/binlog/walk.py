@@ -134,7 +134,7 @@ def iter_raw(buffer: bytes | memoryview) -> Iterator[memoryview]:
 
 
 def event_at(view: memoryview, at: int) -> memoryview:
-    """Returns the event that begins at a byte, with the size in its header."""
+    """Returns the event that begins at a byte; its header says how long the event is."""
     if at + HEADER_SIZE > len(view):
         raise DecodeError("truncated", f"the last event has {len(view) - at} bytes, not even a header")
     size = int.from_bytes(view[at + 9 : at + 13], "little")
@@ -181,7 +181,7 @@ def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield data[:end] if end < len(data) else data
         rest = data[end:]
     if rest:
-        yield rest  # The code that divides it into events raises the error.
+        yield rest  # code that divides the rest into events raises the error
 
 
 def _end_of_events(data: bytes) -> int:

@@ -16,7 +16,7 @@ from pidts.model import Lsn, TableName
 from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entries, encode_name
 
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
-"""The smallest size of a record, which has neither a GTID nor tables."""
+"""The size of the smallest record, which has neither a GTID nor tables."""
 
 _FEW = 64
 """For a `Run` of up to this many transactions, the encoder writes the ranges of consecutive GTIDs into an array that it

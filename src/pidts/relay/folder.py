@@ -35,7 +35,7 @@ class Segment:
 
     number: int
     start: Lsn
-    """The Lsn after which its entries begin."""
+    """The Lsn after which the segment's entries begin."""
     log_bytes: int
     index_bytes: int
 

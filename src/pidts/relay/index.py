@@ -81,7 +81,7 @@ class GtidsLearned:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Neighbouring entries in encoded form, and the state after the last one."""
+    """Neighbouring entries in encoded form, and the places in the log and the segment after the last one."""
 
     frames: memoryview
     lsn: Lsn

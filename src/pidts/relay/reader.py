@@ -61,7 +61,7 @@ class EndedStretch:
 
     origin: Origin
     end: Lsn
-    """The last place that was received from it."""
+    """The last place that was received from this server."""
 
 
 class RelayReader:

@@ -41,7 +41,7 @@ system's clock ticks only every 10 ms.
 
 
 class IndexFiles:
-    """The index files of one relay. One thread may use it."""
+    """The index files of one relay. Only one thread may use them."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder

@@ -171,7 +171,10 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the segment that becomes the last one; None (nothing is cut) if none begins at or before the place."""
+    """Returns the segment that becomes the last one.
+
+    If no segment begins at or before the place, returns None, and nothing is cut.
+    """
     headers = list(_sound_headers(folder))
     before = [header.segment for header in headers if header.start < after]
     if before:

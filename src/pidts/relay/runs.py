@@ -47,7 +47,7 @@ class Joined:
     first: bytes
     """The payload of the first record."""
     key: LsnKey
-    """The key of the last record."""
+    """The Lsn of the last record, as a sort key."""
     behind: int
     """The byte of the index where the next record begins."""
     count: int

@@ -22,9 +22,9 @@ class SegmentSurvey:
 
     number: int
     start: Lsn
-    """The Lsn after which its entries begin."""
+    """The Lsn after which the segment's entries begin."""
     end: Lsn
-    """The end of its last entry; `start` while it is empty."""
+    """The end of the segment's last entry; `start` while the segment is empty."""
     position: Position | None
     """The place `end` as file and offset in the source's log."""
     entries: int

@@ -158,7 +158,7 @@ class DdlRunner:
                 ended = self._journaled(session, change, lsn)
         if ended is Outcome.ALREADY and change.others:
             # The commit of an earlier attempt may have succeeded without an answer. Members that have arrived since
-            # then are not in its record.
+            # then are not in that commit's record.
             session.begin()
             if left := self._lock_epochs(session, change):
                 return left

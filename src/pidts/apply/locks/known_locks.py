@@ -42,7 +42,7 @@ def key_forms(session: TargetSession, table: Table, keys: pa.Table, start: str) 
 
 
 class KnownLocks:
-    """Looks up locks in the record, each once for a batch."""
+    """Looks up locks in the target's record, each at most once per batch."""
 
     def __init__(self, session: TargetSession, task: str, source: str, table: Table, *, any_: bool) -> None:
         self._session, self._task, self._source, self._table = session, task, source, table

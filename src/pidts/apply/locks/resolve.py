@@ -88,7 +88,7 @@ class Begun:
     """
 
     winner: str = ""
-    """The zone whose row wins by this command."""
+    """The zone whose row this command writes to all zones."""
     zones: Collection[str] | None = None
     """The zones between which commands can be repeated; None: this command may not end a command that cannot be
     repeated.
@@ -114,7 +114,7 @@ class Outlook:
 
     lock: RowLock
     table: Table
-    """The table under the structure with which the row is written."""
+    """The table with the structure under which the row is written."""
     expected: Values | None
     """The row before the first held change, in the columns that the source's log has; None: there was none."""
     actual: Values | None

@@ -128,7 +128,7 @@ class _Places:
         self.kept = np.ones(len(op), np.bool_)
 
     def follow(self, events: Numbers) -> None:
-        """Changes the operations and before images of one key's changes by the two rules above."""
+        """Changes the operations and before images of one key's changes by the two rules of this module."""
         holders, here = self._at_start(events)
         for event in map(int, events):
             if self.op[event] == Op.DELETE:

@@ -104,7 +104,7 @@ class ImageCompletion:
         at its new key. `is_ahead`: the table is being copied, and this function says at which keys the target may have
         another row than the source had before the batch. `is_foreign`: says at which keys the target's row may have
         wrong unique values (`pidts.apply.unread.foreign`), so that it must not be written. `is_loaded`: the target
-        table was empty before the copy, so all those rows were loaded from the source.
+        table was empty before the copy, so all its rows were loaded from the source.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
@@ -220,7 +220,8 @@ class ImageCompletion:
     def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
         """Leaves out changes that lack a column. If a change's Lsn is in `came`, the rows at its two keys are deleted.
 
-        The target may have another row or another state of this row at such a key, and a later change would use it:
+        At such a key, the target may have a different row, or this row with other values, and a later change would use
+        it:
 
             the copy loads (3, u=3, a=0) and is interrupted   UPDATE 3 SET a = 1 is left out, since 3 is read again
             the copy is settled up to 2                       UPDATE 3 SET id = 1 must not take a = 0 from the target

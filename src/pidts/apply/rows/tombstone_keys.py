@@ -20,7 +20,7 @@ _LONGEST = 180
 def key_texts(keys: pa.Table) -> list[str]:
     """Returns one text per key: its values one after the other, or their digest if they are long or cannot be printed.
 
-    The bar at the end keeps trailing spaces significant, which collations would ignore.
+    A bar after the last value keeps the value's trailing spaces, which collations would ignore.
     """
     if not keys.num_rows:
         return []

@@ -215,7 +215,7 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """Returns the bytes of the images so far."""
+        """Returns the size in bytes of all images so far."""
         return int(self.state[at.SIZE // 8])
 
     def add_size(self, size: int) -> None:
@@ -277,7 +277,7 @@ def _aligned(size: int) -> int:
 
 
 def _bytes(cell: int, rows: int) -> int:
-    """Returns the bytes of a column's values, or of their ends."""
+    """Returns how many bytes a column's values, or their ends, take."""
     if cell == at.PASSED_OVER:
         return 0
     return cell * rows if cell else _END * (rows + 1)

@@ -18,7 +18,7 @@ _INSERT, _UPDATE, _DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
 
 @inline
 def _has_nulls(nulls: int, width: int) -> bool:
-    """Whether one of these bits is set."""
+    """Whether at least one of the `width` bits at the address `nulls` is set."""
     for number in range(width >> 3):
         if load8(nulls + number):
             return True

@@ -27,7 +27,7 @@ They point to the list of steps that read some columns, and to the list of steps
 """
 LOOKING, PASSING = 0, 8
 LEAD, STEP_KIND, STEP_SIZE, STEP_COLUMN = range(0, 32, 8)
-"""A step skips this many bytes, and then does what its kind says."""
+"""A step skips `LEAD` bytes, and then does what its kind says."""
 STEP = 32
 LOOK, PASS, PASS_BEHIND_SIZE = range(3)
 
@@ -91,7 +91,7 @@ TABLE = 160
 DATA, BEGIN, FIRST, OP, PRESENT, BITMAPS, READ_BY = range(0, 56, 8)
 EVENT = 56
 
-# A call's input, its progress, and what it lacks.
+# A call's input, its progress, and what it needs to continue.
 AT = 0
 """The offset of the next row in the images; for rows that are read again, the offset of their event."""
 DONE = 8

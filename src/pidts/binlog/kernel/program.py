@@ -53,7 +53,7 @@ def cell_size(kind: ColumnType) -> int:
 def instruction(column: Column, wire: Wire) -> Instruction | None:
     """Returns the instruction for a column in the form that it has in the log. `columns.reader` has accepted this form.
 
-    None: only plain code reads it.
+    None: only plain code reads the column.
     """
     kind = column.type.kind
     if wire.type in _COMPRESSED:

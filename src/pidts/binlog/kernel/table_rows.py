@@ -53,7 +53,7 @@ class CompiledRows:
 
     @property
     def size(self) -> int:
-        """Returns the bytes of the images so far."""
+        """Returns the size in bytes of all images so far."""
         return self.memory.size + (0 if self.plain is None else self.plain.size)
 
     def bind(self, table_map: TableMap) -> CompiledBinding:

@@ -26,7 +26,7 @@ _FEW = 64
 
 
 def text(table: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) -> pa.Array:
-    """Returns a column whose buffers have bytes in its charset."""
+    """Returns a text column in UTF-8; `buffers` have its bytes in the column's charset."""
     charset = (column.type.charset or "utf8mb4") if column.type.is_text else "utf8mb4"
     raw = pa.Array.from_buffers(pa.binary(), rows, buffers)
     if charset == UNKNOWN_CHARSET:

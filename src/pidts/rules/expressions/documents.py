@@ -39,7 +39,7 @@ Step = str | int
 
 
 class _Number(str):
-    """A number of a document, with the digits that it has there."""
+    """A number in a document, with the digits that the document has."""
 
     __slots__ = ()
 

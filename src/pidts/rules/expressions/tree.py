@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 BARE_CLOCK = frozenset({"CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "UTC_TIMESTAMP", "CURRENT_DATE"})
-"""Functions for the time of a change that need no parentheses."""
+"""Functions that return the time of a change, and that need no parentheses."""
 CLOCK = BARE_CLOCK | {"NOW", "CURDATE"}
-"""All functions for the time of a change."""
+"""All functions that return the time of a change, or its date."""
 DAYS = frozenset({"CURDATE", "CURRENT_DATE"})
 """The functions for the time of a change that return a date."""
 
