@@ -35,7 +35,7 @@ class _Head:
 def begin_of(server: SourceConfig, start: Point | None) -> Position:
     """Returns the place at which reading has to begin for a range after `start`.
 
-    This is the beginning of a file, or `start` itself if `start` is a position.
+    The place is the beginning of a file, or `start` itself if `start` is a position.
     """
     if isinstance(start, Position):
         return start

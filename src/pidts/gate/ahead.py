@@ -49,5 +49,5 @@ class Ahead:
         return made if made is not None and begun[0] == place and made.records.context is context else None
 
     def close(self) -> None:
-        """Ends the thread, after the stretch that it is making."""
+        """Waits for the stretch that the thread is making, and ends the thread."""
         self._thread.shutdown(cancel_futures=True)

@@ -261,7 +261,7 @@ class ChannelCommitter:
     ) -> None:
         """Commits one piece after the other, in a thread with its own connection.
 
-        After an error, it takes the remaining pieces from the queue and does nothing with them.
+        After an error, the thread takes the remaining pieces from the queue and does nothing with them.
         """
         try:
             while (rows := work.get()) is not None:

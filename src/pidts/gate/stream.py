@@ -158,7 +158,7 @@ class ChannelStream:
 
     @property
     def commit_time(self) -> CommitTime:
-        """The time of all commits of this run."""
+        """The time that all commits of this run have taken."""
         return self._committer.times.reading()
 
     @property

@@ -72,7 +72,7 @@ def _in_zone(moments: pa.Array, zone: str) -> pa.Array:
 def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
     """Prints floats.
 
-    Arrow's shortest text equals the server's text, unless it has an exponent, or too many digits for a FLOAT.
+    Arrow's shortest text of a number is the server's text, unless it has an exponent, or too many digits for a FLOAT.
     """
     if kind.scale is not None:
         return _mapped(data, np.ones(len(data), bool), lambda value: f"{value:.{kind.scale}f}")
@@ -117,7 +117,7 @@ def _rounded(value: float, most: int) -> tuple[str, int]:
 
 
 def _digits(text: str) -> tuple[str, int]:
-    """Returns the significant digits of a number's text, and the number of them before the decimal point."""
+    """Returns the significant digits of a number's text, and how many of them are before the decimal point."""
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = whole + fraction

@@ -130,7 +130,7 @@ class Server:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # This is done even if Ctrl-C was pressed during the wait.
+            # The process is killed even if Ctrl-C was pressed during the wait.
             self._process.kill()
             self._process.wait()
             self._process = None

@@ -105,7 +105,8 @@ class DropKey:
 class DropConstraint:
     """Drops a constraint. Only the server knows its kind.
 
-    If it is a unique key, it is dropped from the structure. Checks and foreign keys are not part of a structure.
+    If the constraint is a unique key, it is dropped from the structure. Checks and foreign keys are not part of a
+    structure.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Decodes texts that a statement writes as bytes.
 
-Most of them are labels of enum and set (`enum(0x41, x'42', b'01000011')`).
+Most of these texts are labels of enum and set (`enum(0x41, x'42', b'01000011')`).
 
 The bytes are text in the column's charset, which is known only after the whole clause, or the whole table, is parsed.
 Until then each byte is represented by one lone surrogate, which no text of a statement can contain.

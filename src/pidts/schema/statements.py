@@ -115,7 +115,7 @@ class CreateDatabase:
 class AlterDatabase:
     """Sets the default charset for future tables; `default` means the server's charset.
 
-    If both values are None, nothing changes.
+    If `charset` and `collation` are both None, nothing changes.
     """
 
     name: str

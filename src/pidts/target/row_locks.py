@@ -160,7 +160,7 @@ class RowLockRecord:
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
         """Returns the locks with these ids that still exist.
 
-        Until the transaction ends, no other session resolves them.
+        Until the transaction ends, no other session resolves these locks.
         """
         return self._some(task, source, table, ids, " FOR UPDATE")
 
@@ -352,8 +352,8 @@ class RowLockRecord:
     def _keep_structures(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Inserts the structures of these locks, except structures that are already recorded.
 
-        Two workers may do this at the same time, each under a lock of its own. No structure is removed while the task
-        exists, since another worker may be about to use it.
+        Two workers may insert one structure at the same time, each under a lock of its own. No structure is removed
+        while the task exists, since another worker may be about to use it.
         """
         named: dict[str, tuple[RowLock, Table]] = {}
         for one in {(id(one.table), id(one.now)): one for one in reversed(locks)}.values():

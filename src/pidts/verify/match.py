@@ -76,7 +76,7 @@ class Matcher:
             found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         again, _ = self.pairs(keys, target)
         for key in again[1:][again[1:] == again[:-1]].tolist():
-            # If the target's table has no unique key over these columns, it may have several rows with one key.
+            # If the target's table has no unique key over the key's columns, it may have several rows with one key.
             found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         return found
 

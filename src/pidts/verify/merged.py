@@ -74,7 +74,7 @@ class MergedSource:
         return [self.groups[name].table for name in sorted(self.groups)]
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the table's structure, after reading which members it has now; None if there is no such table."""
+        """Reads which members the table has now, and returns its structure; None if there is no such table."""
         self.groups = self._read()
         group = self.groups.get(name)
         return None if group is None else group.table

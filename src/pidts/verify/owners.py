@@ -3,8 +3,8 @@
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not arrive
                                                           part = '2': t_2 was dropped, and has left its rows
 
-If two tables have equal values in these columns, or have different extracted columns, the columns do not distinguish
-them.
+If two tables have equal values in the extracted columns, or have different extracted columns, these columns do not
+distinguish the tables.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedSize:
-    """The size of a table by its server's estimate."""
+    """The size of a table as its server estimates it."""
 
     rows: int = 0
     row_bytes: int = 0

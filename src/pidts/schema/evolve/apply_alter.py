@@ -314,7 +314,8 @@ def _changes_nothing(
 ) -> bool:
     """Whether the CONVERT has no effect.
 
-    If it rewrites no column, MySQL before 5.7 ignores it, and does not change the table's default charset either.
+    If a CONVERT rewrites no column, MySQL before 5.7 ignores it, and does not change the table's default charset
+    either.
     """
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False

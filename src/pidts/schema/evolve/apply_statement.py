@@ -115,8 +115,8 @@ def _alter(
     before = _known(name, structures)
     inherited = schema_charsets.get(name.schema, server_charset(dialect))
     after = altered(before, statement.actions, dialect, inherited)
-    # This counts as a change even if the structures are equal: `DROP a, ADD a int` empties a column without changing
-    # the structure.
+    # An ALTER TABLE counts as a change even if the structures are equal: `DROP a, ADD a int` empties a column without
+    # changing the structure.
     changes: Changes = {after.name: after} if after.name == name else {name: None, after.name: after}
     for action in statement.actions:
         if isinstance(action, PartitionRows) and action.other is not None:

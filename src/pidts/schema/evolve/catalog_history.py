@@ -362,8 +362,8 @@ class History:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # If nothing is left that becomes known again, the place of the catalogue is reached. The catalogue includes the
-        # effects of all statements that could not be parsed.
+        # If no further change makes something known again, the log has reached the place of the catalogue. The
+        # catalogue includes the effects of all statements that could not be parsed.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 

@@ -55,7 +55,7 @@ def folder_of(location: str) -> str:
 def roots_of(connection: CatalogConnection, name: str) -> list[str]:
     """Returns the folders of all published tables of one kind; each meta schema has its own.
 
-    The first one is for tables that are published from now on, the other one was used before the warehouse had the
+    The first folder is for tables that are published from now on. A second folder was used before the warehouse had the
     setting `files`.
 
     Several warehouses may have the same `files`. In a store, each has folders of its own: a publication removes the

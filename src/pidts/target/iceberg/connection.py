@@ -213,7 +213,7 @@ class CatalogConnection:
         _take(self._locks[key], fcntl.LOCK_SH if shared else fcntl.LOCK_EX, name)
 
     def show(self, *name: object) -> None:
-        """Takes a named lock until the session ends, unless another session has it; `is_shown` tells others of it."""
+        """Takes a named lock until the session ends, unless another session has it; `is_shown` finds the lock."""
         descriptor = self._open_lock(name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -353,7 +353,7 @@ def _stored(table: OpenTable, name: str) -> pa.Array:
 
 
 def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
-    """Returns the default of a new column for the existing rows. The current time is the source's time, in UTC.
+    """Returns the default of a new column for the existing rows. The current time becomes the source's time, in UTC.
 
     The function refuses a default whose value only the source knows. For example, the default of a TIMESTAMP depends on
     a session's time zone.

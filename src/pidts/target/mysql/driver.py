@@ -183,8 +183,8 @@ def watch(connection: Connection[Any]) -> None:
 def _without_rows(own: Any) -> Done | None:
     """Reads the answer to a statement without rows, which is one short packet.
 
-    The driver takes five times as long for it, and a small batch has several such answers. Returns None, and reads
-    nothing, if the next packet is of another kind, or has not arrived completely: then the driver has to read it.
+    The driver takes five times as long for this answer, and a small batch has several such answers. Returns None, and
+    reads nothing, if the next packet is of another kind, or has not arrived completely: then the driver has to read it.
     """
     if own._current_timeout != own._read_timeout:  # noqa: SLF001 - the driver sets it when it reads
         return None

@@ -129,7 +129,7 @@ def statements(
 ) -> Iterator[tuple[bytes, int, int]]:
     """Yields statements over consecutive rows, each with its range of rows; a row's text ends in `cut` bytes.
 
-    These bytes are the separator, which a statement's last row does not have.
+    The last `cut` bytes are the separator, which a statement's last row does not have.
     """
     if len(rows) == 0:
         return

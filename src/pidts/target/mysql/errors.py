@@ -145,7 +145,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
 def _is_gone(number: int, text: str, table: str) -> bool:
     """Whether the server lacks this table or its database.
 
-    If a trigger of the table lacks another table, it is False.
+    If a trigger of the table lacks another table, the result is False.
     """
     mine, said = table.casefold(), text.casefold()
     if number == _NO_SUCH_DATABASE:

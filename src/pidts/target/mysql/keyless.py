@@ -1,7 +1,7 @@
 """Removes rows of a table without a key: as many copies of each row as the source has removed.
 
-A row is found by the exact values of all its columns, often without an index. These steps avoid that the whole table is
-read once for each row:
+A row is found by the exact values of all its columns, often without an index. These steps keep the server from reading
+the whole table once for each row:
 
 1. One statement counts the copies that the target has of many rows.
 2. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is

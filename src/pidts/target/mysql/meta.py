@@ -22,7 +22,7 @@ _ADVANCE = (
     "AND gtid = %s AND log_position = %s AND copy_progress = %s AND epoch = %s"
 )
 _DEMAND_ONE = b"SELECT IF(ROW_COUNT() = 1, 1, (SELECT 1 UNION ALL SELECT 2)) INTO @pidts_found"
-"""This statement fails if the statement before it has not found exactly one row; it has no result."""
+"""This statement fails if the previous statement has not found exactly one row. It returns no rows."""
 
 _MARK = "id int NOT NULL PRIMARY KEY, number bigint NOT NULL"
 DdlLock = Callable[[str, str], AbstractContextManager[None]]
@@ -129,7 +129,7 @@ class MySqlCheckpoints(CheckpointRecord):
 
         Returns False, and queues nothing, on TiDB: the caller then locks, reads and saves the row.
         """
-        if self._connection.server.tidb:  # it computes subqueries first, also the one that fails
+        if self._connection.server.tidb:  # TiDB computes subqueries first, also the one that fails
             return False
         exchange = self._connection.exchange
         exchange.later(exchange.text(self._connection.named(_ADVANCE), self._advancing(left, new)))

@@ -55,7 +55,7 @@ class MyTable:
         return next((column for column in self.table.columns if column.name.lower() == wanted), None)
 
     def misfits(self, table: Table) -> list[str]:
-        """Returns the reasons why rows of `table` cannot be written here."""
+        """Returns the reasons why rows of `table` cannot be written to the target's table."""
         if self.is_view:
             return ["it is not a table"]
         found = []

@@ -82,8 +82,8 @@ def render(
 def _emptied(name: TableName, found: PgTable | None) -> str:
     """Returns the statement that empties a table.
 
-    PostgreSQL refuses TRUNCATE for a table that a foreign key references, so this is a DELETE. It refuses `ONLY` for a
-    partitioned table.
+    PostgreSQL refuses TRUNCATE for a table that a foreign key references, so the statement is a DELETE. PostgreSQL also
+    refuses `ONLY` for a partitioned table.
     """
     if found is not None and found.referenced:
         return f"DELETE FROM {qualified(name)}"
@@ -170,7 +170,7 @@ class _Alter:
     def _is_rekeyed(self) -> bool:
         """Whether the target's primary key has to be dropped.
 
-        This is so if the rows' identity changes, or if the columns of the primary key are no longer a unique key of the
+        The key has to be dropped if the rows' identity changes, or if its columns are no longer a unique key of the
         source.
 
         If PiDTS did not create the table, its primary key may match a unique key of the source that does not identify

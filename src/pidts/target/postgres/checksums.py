@@ -80,7 +80,7 @@ def _hash(text: str) -> str:
 def _moment(text: str, digits: int) -> str:
     """Returns the text of a moment with as many digits as the source shows.
 
-    If the target's value has more digits or an era, these stay, so that it differs from every value of the source.
+    If the target's value has more digits or an era, they stay, so that its text differs from every value of the source.
     """
     if not digits:
         return text

@@ -42,7 +42,7 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
 def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
     """Returns statements that remove a constraint, if it exists.
 
-    A constraint of another kind may have the same name.
+    A constraint of another kind with the same name stays.
     """
     if kind is ConstraintKind.COUNTER:
         return counters.drops(session, table, name)

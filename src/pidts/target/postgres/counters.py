@@ -106,7 +106,7 @@ def _sequences(session: PostgresSession, name: TableName) -> list[Sequence]:
 
 
 def uncounted(session: PostgresSession, table: Table) -> list[str]:
-    """Returns the columns that have a counter on the source, and neither a sequence nor a default here."""
+    """Returns the columns that have a counter on the source, and neither a sequence nor a default on the target."""
     shape = session.schema.shape(table.name)
     if shape is None:
         return []

@@ -1,4 +1,4 @@
-"""Finds rows for which a schema change would have another effect here than on the source.
+"""Finds rows for which a schema change would have another effect on the target than on the source.
 
 Before anything is changed, PostgreSQL searches for such rows by the conditions that `doubts` yields.
 """

@@ -148,8 +148,8 @@ class Exchange:
     def _mend(self) -> None:
         """Removes prepared statements after an error: the driver believes they exist, but the server skipped them.
 
-        The driver forgets them when it sees DEALLOCATE ALL, but only if it has not seen the same text before. So the
-        text has another number each time.
+        The driver forgets prepared statements when it sees DEALLOCATE ALL, but only if it has not seen the same text
+        before. So the text has another number each time.
         """
         if self._broken and self._connection.info.transaction_status in _SOUND:
             self._connection.execute(f"DEALLOCATE ALL /* {self.trips} */".encode())

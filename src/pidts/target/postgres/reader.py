@@ -112,8 +112,8 @@ def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> H
     """Returns the error for the first row with an infinite date or time; None if there is none.
 
     After a failed query the server answers no query in the same transaction, so this function ends the transaction
-    first. The function then begins another transaction and makes it fail, since the caller does not know that its
-    transaction has ended: its next writes must not be committed without its earlier ones.
+    first. Then it begins another transaction and makes it fail. Otherwise the caller, which does not know that its
+    transaction has ended, would commit its next writes without the earlier ones.
     """
     with mapped(str(table.name)):
         connection.execute("ROLLBACK")

@@ -102,7 +102,10 @@ class PgTable:
         )
 
     def misfits(self, table: Table) -> list[str]:
-        """Returns the reasons why rows of `table` cannot be written here. Generated columns are not considered."""
+        """Returns the reasons why rows of `table` cannot be written to the target's table.
+
+        Generated columns are not considered.
+        """
         if self.relation not in ("r", "p"):
             return ["it is not a table"]
         found = [] if self.persistent else ["it is UNLOGGED: a server crash would empty it, but not the checkpoint"]
@@ -138,7 +141,7 @@ class PgTable:
         return found
 
     def _is_loose(self, column: Column) -> bool:
-        """Whether two rows of the source could have one key here."""
+        """Whether two keys of the source could be equal on the target."""
         target = self.column(column.name)
         if target is None or not column.type.is_text:
             return False

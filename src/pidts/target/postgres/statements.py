@@ -13,8 +13,8 @@ converted to the target's type. NULL equals NULL; text is compared by its bytes,
 unique. Rows that become equal by the conversion (two zero dates that are NULL here) are counted together. The rows are
 found by a hash of all columns, or by an index if one begins with a selective column.
 
-**In safe mode** rows that have a unique value of a new row, but another key, are removed first. This is done for each
-unique index of plain columns that the source has, too. NULLs are equal only if the index treats them as equal.
+**In safe mode** rows that have a unique value of a new row, but another key, are removed first. The rows are found by
+each unique index of plain columns that the source has, too. NULLs are equal only if the index treats them as equal.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Statements:
     def update(self, columns: Sequence[str]) -> str:
         """Returns the statement that sets some columns of existing rows.
 
-        Its parameters are the key, then the columns.
+        The statement's parameters are the key, then the columns.
         """
         keys, changed = ([self.forms[name] for name in names] for names in (self.table.identity, columns))
         sets = ", ".join(f"{identifier(each.column.name)} = {_value(each)}" for each in changed)
@@ -104,7 +104,7 @@ class Statements:
         return bool(self.table.identity and self.settable) and all(map(_is_exact, written))
 
     def expecting_none(self) -> str:
-        """Returns the statement that fails if a row has one of these keys. Its parameters are the keys, and 0 rows."""
+        """Returns the statement that fails if a row has one of these keys. Its parameters are the keys and 0."""
         return _counted(self.delete, len(self.table.identity))
 
     def remove(self) -> str:
@@ -117,7 +117,8 @@ class Statements:
     def change(self, columns: Sequence[str]) -> str:
         """Returns the statement that sets some columns.
 
-        Its parameters are all written columns with the values before, then the new values, then the number of rows.
+        The statement's parameters are all written columns with the values before, then the new values, then the number
+        of rows.
         """
         before, changed = ([self.forms[name] for name in names] for names in (self.written, columns))
         sets = ", ".join(

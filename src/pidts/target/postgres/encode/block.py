@@ -1,6 +1,6 @@
 """Makes rows in the format of COPY BINARY: a count of fields, then each field after its length.
 
-Compiled code makes them, see `block_kernel`; `PIDTS_KERNEL=python` chooses `plain`, which is slow and has the same
+Compiled code makes the rows, see `block_kernel`; `PIDTS_KERNEL=python` chooses `plain`, which is slow and has the same
 result.
 """
 

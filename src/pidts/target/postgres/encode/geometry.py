@@ -21,7 +21,7 @@ class UnfitGeometryError(Halted):
     """The error for a value that PostGIS cannot store."""
 
     place: int = 0
-    """The index of its row among the rows that are written."""
+    """The index of the value's row among the rows that are written."""
 
 
 def _unfit(column: str, place: int, what: str) -> UnfitGeometryError:
