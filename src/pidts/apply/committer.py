@@ -5,7 +5,7 @@ COMMIT. These cases cover a break at each point:
 
 1. Before the row is locked: nothing happened.
 2. Between lock and COMMIT, by an error: the transaction is rolled back here. By a lost connection or a dead process:
-   the server rolls back. Until the server has rolled back, the row stays locked, so the next attempt waits in step 1
+   the server rolls back. Until the server has rolled back, the row stays locked, so the next attempt waits for the lock
    and sees the old checkpoint.
 3. While COMMIT is under way, and its answer is lost: the target has the whole transaction or nothing of it. The next
    attempt, here or in another process, locks the row, and gets the lock when the old transaction has ended. Then it

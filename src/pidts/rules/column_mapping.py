@@ -1,6 +1,6 @@
 r"""Changes values between source and target: DM's old column mappings, for tables that are merged.
 
-- `add prefix`, `add suffix`: puts the argument before or after a text.
+- `add prefix`, `add suffix`: the argument is put before or after a text.
 - `partition id`: an integer (or a text of digits) below 2**44 becomes one that is unique among all merged tables:
 
       bit 63   0

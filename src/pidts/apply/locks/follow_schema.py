@@ -9,8 +9,8 @@ A held change keeps the structure that it has in the log. It is converted, colum
     widens a column              has the same value
     adds or drops keys           is as it was
 
-Every other schema change waits until the rows are resolved. Another key, another name, or a type that changes values
-would turn a held row into another row, and only the source's server can tell into which.
+Every other schema change waits until the rows are resolved. A new key, a new name, or a type that changes values would
+turn a held row into a different row, and only the source's server can tell into which.
 
 Before the target's table is altered, the structure after the change is recorded in each lock. If a crash comes between
 the two, the change is made again. Until then the table may lack some of the recorded columns; the columns that it has

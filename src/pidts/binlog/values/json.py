@@ -2,7 +2,7 @@
 
 A document is a type byte and a value. Objects and arrays begin with the number of members, their size in bytes, and a
 table of entries. An entry has a small value itself. For a larger value, it has the place, counted from the container's
-first byte. The "large" forms have four bytes for each number for which the small forms have two.
+first byte. The "large" forms use four bytes where the small forms use two.
 """
 
 from __future__ import annotations
