@@ -19,7 +19,7 @@ These cases cover a break at each point:
 2. While COMMIT is under way, or after it and before its result is known: the target has all rows of the chunk, or none.
    In both cases the chunk is read again. If the target has its rows already, they are reduced together with the log of
    their window.
-3. A run that was replaced continues with rows in memory: before it loads them, it locks the checkpoints. It finds
+3. A run that was replaced may still have rows in memory: before it loads them, it locks the checkpoints. It finds
    another epoch, or checkpoints after `low`, and loads nothing.
 
 Rows of a table without a key cause no conflict when they are loaded twice. So if a batch asks for such a table, only

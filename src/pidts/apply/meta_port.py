@@ -191,7 +191,7 @@ class MoveRecord(Protocol):
         """Removes the entries of keys that this member does not have any more."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Renames members, all at once. If an earlier member had one of the new names, its entries stay."""
+        """Renames members, all at once. Entries of an earlier member with one of the new names stay."""
 
     def target_tables(self, task: str, source: str) -> list[TableName]:
         """Returns the merged tables that have entries, by their names on the target."""
@@ -216,7 +216,7 @@ class RereadRecord(Protocol):
         """Removes the keys up to a place in the log."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Renames tables, all at once. If an earlier table had one of the new names, its keys are removed."""
+        """Renames tables, all at once. Keys of an earlier table with one of the new names are removed."""
 
 
 class CutoverRecord(Protocol):
