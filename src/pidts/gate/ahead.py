@@ -2,7 +2,8 @@
 
 Records get their numbers later. So records that are made ahead do not depend on the last commit: they are the same
 after a crash or a repeated attempt. Records that were made for another place, or with other structures, are discarded.
-An error is not raised here: the caller makes the records again in its own thread, and the error is raised there.
+An error in this thread is not raised: the caller makes the records again in its own thread, and the error is raised
+there.
 """
 
 from __future__ import annotations

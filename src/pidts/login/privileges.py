@@ -83,8 +83,8 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 def account_of(ask: Ask, user: str, host: str = "") -> str:
     """Returns the account for a GRANT: the user's only account.
 
-    If the user has several accounts, it is the account that a login from this machine uses, provided that the server's
-    `host` is this machine. Otherwise it is the user's account for any host (`%`).
+    If the user has several accounts, the result is the account that a login from this machine uses, provided that the
+    server's `host` is this machine. Otherwise the result is the user's account for any host (`%`).
     """
     hosts = hosts_of(ask, user)
     here = [name for name in _HERE if name in hosts] if host in _HERE else []

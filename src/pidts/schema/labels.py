@@ -42,7 +42,7 @@ def bytes_as_label(data: bytes) -> str:
 
 
 def text_of(data: bytes, charset: str) -> str | None:
-    """Returns the text of these bytes in a charset; None if they are no text in it, or if the charset is unknown.
+    """Returns the text of these bytes in a charset; None if they are not a text in it, or if it is unknown.
 
     If there are too few bytes for a character, zeros are put before them, as servers do.
     """
@@ -73,7 +73,7 @@ def _is_bytes(label: str) -> bool:
 def _decoded(label: str, charset: str, dialect: Dialect) -> str:
     """Decodes a label as the server's catalogue shows it.
 
-    If the label has bytes that are no text, MySQL's catalogue shows only the part before them. The catalogues of
+    If the label has bytes that are not text, MySQL's catalogue shows only the part before them. The catalogues of
     MariaDB and MySQL 5 show question marks for these bytes.
     """
     data = bytes(ord(sign) - _FIRST for sign in label)

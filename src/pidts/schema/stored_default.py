@@ -2,8 +2,9 @@
 
 Servers accept many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
 `a`. Another server may read a literal in another way, so a structure has the value in the form that catalogues show. If
-MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal in different ways, its value is unknown here. Examples are
-`DEFAULT 1` of an enum with a label `1`, or digits of a second that one server rounds and another server cuts off.
+MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal in different ways, this module treats its value as unknown.
+Examples are `DEFAULT 1` of an enum with a label `1`, or digits of a second that one server rounds and another server
+cuts off.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def stored_default(default: str | None, kind: ColumnType) -> str | None:
 def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
     """Returns the default of a TIMESTAMP column in UTC; `zone` is the time zone of the session that has declared it.
 
-    The offset of a named zone is unknown here. With such a zone, the default becomes an expression.
+    The function does not know the offset of a named zone. With such a zone, the default becomes an expression.
     """
     parsed = parse_default(default)
     if default is None or parsed is None or isinstance(parsed, Now | Expression) or is_utc(zone):

@@ -52,7 +52,7 @@ class CheckpointRecord:
         return _checkpoint(rows[0])
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:  # noqa: ARG002 - no row is advanced
-        """Returns False: here no row is advanced, so the caller locks the row, reads it and saves it."""
+        """Returns False: this class cannot advance a row, so the caller locks the row, reads it and saves it."""
         return False
 
     def save(self, checkpoint: Checkpoint) -> None:

@@ -56,7 +56,7 @@ class Cells:
         self._begin()
 
     def take_all(self, reader: Arrived) -> bool:
-        """Adds every complete row that has arrived; returns True if the next packet is no ordinary row."""
+        """Adds every complete row that has arrived; returns True if the next packet is not an ordinary row."""
         here = reader.here
         begin = address(here)
         state = self._state

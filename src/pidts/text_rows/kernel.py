@@ -31,7 +31,7 @@ _BAD = -(1 << 40)
 
 @jit
 def take(state: int) -> int:
-    """Reads rows up to the first packet that is incomplete, or that is no ordinary row."""
+    """Reads rows up to the first packet that is incomplete, or that is not an ordinary row."""
     begin, end = load64(state + AT), load64(state + END)
     while end - begin >= 4:
         size = load32(begin) & _LONGEST_PACKET
@@ -213,7 +213,7 @@ def _two(begin: int) -> int:
 
 @inline
 def _day(begin: int) -> int:
-    """Reads a day such as `2024-02-29`, which may be no real date."""
+    """Reads a day such as `2024-02-29`, which need not be a real date."""
     year, month, day = _two(begin) * 100 + _two(begin + 2), _two(begin + 5), _two(begin + 8)
     if load8(begin + 4) != 45 or load8(begin + 7) != 45:
         return _BAD

@@ -1,12 +1,12 @@
 """Compares tables without a key as multisets, in which only whole rows can be distinguished.
 
 First each server computes a checksum of its side. If one of the servers cannot do this, both sides are read part by
-part, and the checksums are computed here. If these differ, both sides are read once more, and the copies of each
-distinct row are counted. A row whose change is still pending differs now and is equal later. So a row counts as
-different only if several readings find the same two unequal numbers of copies. In each reading, the source is read
-first, then the target catches up, and then the target is read. A row that was equal in the first reading and is unequal
-later was written meanwhile, and does not count. If the log had no change of the table during a reading, all differences
-of this reading count.
+part, and PiDTS computes the checksums. If these differ, both sides are read once more, and the copies of each distinct
+row are counted. A row whose change is still pending differs now and is equal later. So a row counts as different only
+if several readings find the same two unequal numbers of copies. In each reading, the source is read first, then the
+target catches up, and then the target is read. A row that was equal in the first reading and is unequal later was
+written meanwhile, and does not count. If the log had no change of the table during a reading, all differences of this
+reading count.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class History:
     unclear: tuple[str, ...] = ()
     """Statements that could not be parsed. Their effect on tables that were not known at that time is also unknown."""
     complete: bool = True
-    """Whether a table that is missing here certainly does not exist; False if no complete catalogue was read."""
+    """Whether a table that this history lacks certainly does not exist; False if no complete catalogue was read."""
     turns: tuple[KnownAgain, ...] = ()
     sequences: frozenset[TableName] = frozenset()
     """MariaDB's SEQUENCE objects, as far as a catalogue or a statement has shown them."""

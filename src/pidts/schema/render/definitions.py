@@ -97,7 +97,7 @@ def computed_clause(column: Column, computed: Computed, collations: Container[st
 def default_sql(kind: ColumnType, default: str) -> str:
     """Returns a default for MySQL.
 
-    MySQL needs parentheses around a default that is no literal, and around every default of a TEXT or BLOB type.
+    MySQL needs parentheses around a default that is not a literal, and around every default of a TEXT or BLOB type.
     """
     if default.startswith("(") or default.lower().startswith("current_timestamp"):
         return default

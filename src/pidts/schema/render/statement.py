@@ -36,9 +36,9 @@ def render_statement(
 ) -> str:
     """Returns the statement's text; empty if no part of it concerns structures.
 
-    `before` is the structure before an ALTER TABLE. With it, IF EXISTS is decided here, since not every server has this
-    clause. `after` is the structure after an ALTER TABLE. Columns are rendered from it, with everything that they
-    inherit. CREATE OR REPLACE TABLE and RENAME TABLE IF EXISTS are not translated; only MariaDB accepts them.
+    `before` is the structure before an ALTER TABLE. With it, the function decides IF EXISTS itself, since not every
+    server has this clause. `after` is the structure after an ALTER TABLE. Columns are rendered from it, with everything
+    that they inherit. CREATE OR REPLACE TABLE and RENAME TABLE IF EXISTS are not translated; only MariaDB accepts them.
     `computed` are the columns, in lower case, that the server computes itself; they are rendered as generated columns.
     """
     match statement:

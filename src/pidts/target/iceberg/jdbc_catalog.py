@@ -246,7 +246,7 @@ class MySqlCatalog(JdbcCatalog):
 
 @dataclass(frozen=True, slots=True)
 class _OfMySql:
-    """A connection to MySQL with the methods of one to PostgreSQL."""
+    """A connection to MySQL with the methods of a connection to PostgreSQL."""
 
     link: Link
 

@@ -336,7 +336,7 @@ class OpenTable:
         wanted = self._encoded(change.table, change.deletes)
         left: Counter[tuple[Any, ...]] = Counter()
         for row, times in zip(tuples(wanted), change.times.to_pylist(), strict=True):
-            left[row] += times  # rows that differ on the source may be equal here, since some dates become NULL
+            left[row] += times  # rows that differ on the source may be equal in the files, since some dates become NULL
         for where, places in list(self._found(wanted)):
             rows = self._reader(where)(wanted.column_names, places)
             taken = []

@@ -103,7 +103,7 @@ class IcebergSchema:
         return self.structure(name)
 
     def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - generated columns are plain ones here
-        """Returns nothing: no column is computed here."""
+        """Returns nothing: a warehouse computes no columns."""
         return []
 
     def fingerprint(self, name: TableName) -> str | None:

@@ -109,7 +109,7 @@ class IcebergSession(CatalogConnection):
     def clear(self, name: TableName) -> None:
         """Removes all rows.
 
-        If the database is not locked yet, these are the rows that exist when the transaction ends.
+        If the database is not locked yet, all rows that exist when the transaction ends are removed.
         """
         self.demand_open()
         (self._writable(name) if self.owns_database else self._loaded(name)).clear()

@@ -34,7 +34,7 @@ class MySqlTarget:
     max_packet: int = 0
     """The most bytes of a statement; 0: as many as the server accepts."""
     zone: str = ""
-    """The zone whose changes the task writes here; empty if the task is not between zones."""
+    """The zone whose changes the task writes to this target; empty if the task is not between zones."""
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
@@ -54,7 +54,7 @@ class MySqlTarget:
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
-                # A peer that is no MySQL may never answer, so the login has a limit. After the login, statements may
+                # A peer that is not MySQL may never answer, so the login has a limit. After the login, statements may
                 # take long.
                 read_timeout=self.connect_timeout,
                 # LOCAL_FILES lets `driver.load` answer LOAD DATA LOCAL with a text of ours. The driver's own answer,

@@ -5,8 +5,8 @@ lose the values of columns that only the target has. And two new rows that are e
 collation would silently become one.
 
 The server compares the values, so two values that are equal by a collation are the same value. A NULL in a unique key
-is equal to nothing. Keys over expressions, and over columns that only the target computes, are left out, because their
-values are unknown here. A collision in one of them stops the task, as it does outside of safe mode.
+is equal to nothing. Keys over expressions, and over columns that only the target computes, are left out, because PiDTS
+does not know their values. A collision in one of them stops the task, as it does outside of safe mode.
 """
 
 from __future__ import annotations

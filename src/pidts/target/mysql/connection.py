@@ -192,7 +192,7 @@ class MySqlConnection:
         return self.run(sql, values)[0]
 
     def shown(self, sql: str) -> list[tuple[str, ...]]:
-        """Returns the texts of a SHOW statement; bytes that are no text, as in a default, become escapes."""
+        """Returns the texts of a SHOW statement; bytes that are not text, as in a default, become escapes."""
         statement = self.exchange.text(sql, ())
         with as_bytes(self.driver):
             rows = self.exchange.now(statement).rows

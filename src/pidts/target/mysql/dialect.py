@@ -113,7 +113,7 @@ def create(table: Table, server: TargetServer) -> Rendered:
 
 
 def column_types(table: Table, server: TargetServer) -> tuple[str, ...]:
-    """Returns the columns' types; the type of a text includes the collation that it gets here."""
+    """Returns the columns' types; the type of a text includes the collation that it gets on this server."""
     made, _ = adapted(table, server)
     return tuple(type_text(column.type, server.collations) for column in made.columns)
 

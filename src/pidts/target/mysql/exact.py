@@ -17,7 +17,7 @@ from pidts.target.mysql.shape import MyTable
 
 _NULL = pa.scalar(b"NULL", pa.large_binary())
 _ADDRESSES = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
-"""Types that are no text, although their values are written as text."""
+"""Types that are not text types, although their values are written as text."""
 
 
 def rows_exactly(columns: Iterable[Column], found: MyTable, rows: pa.Table) -> pa.Array:

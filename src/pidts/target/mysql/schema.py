@@ -122,8 +122,8 @@ def computed_here(
     """Returns the names, in lower case, of new generated columns that this server may compute.
 
     If source and target are not of the same kind, only expressions that every server computes in the same way count.
-    Each column that an expression reads must have the same type here and on the source. It must not be a TIMESTAMP,
-    whose value depends on the session's time zone.
+    Each column that an expression reads must have the same type on the target and on the source. It must not be a
+    TIMESTAMP, whose value depends on the session's time zone.
     """
     if found is None or not server.has_generated:
         return frozenset()

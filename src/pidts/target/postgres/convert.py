@@ -66,7 +66,7 @@ def _chosen(old: Column, new: Column, name: str) -> str | None:
 
 
 def _bits(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion from or to BIT, which is a boolean here if it has one bit; None if there is none."""
+    """Returns the conversion from or to BIT; None if there is none. BIT(1) is a boolean on PostgreSQL."""
     a, b = old.type.kind, new.type.kind
     had, has = old.type.length or 1, new.type.length or 1
     number = f"{name}::integer" if had == 1 else f"{name}::bigint"

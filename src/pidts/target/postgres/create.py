@@ -119,8 +119,8 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
         ]
     columns = ", ".join(map(identifier, key.columns))
     unique = "UNIQUE " if key.unique else ""
-    # An index name belongs to a schema here, but to a table on the source, and does not change when the table is
-    # renamed. So the server chooses a free name.
+    # An index name belongs to a schema on PostgreSQL, but to a table on the source, and does not change when the table
+    # is renamed. So the server chooses a free name.
     sql = f"CREATE {unique}INDEX ON {qualified(table.name)} ({columns})"
     return [sql], _caseless(table, key) if key.unique else []
 

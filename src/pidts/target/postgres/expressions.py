@@ -35,8 +35,9 @@ _NUMBERS = _WHOLE | {Kind.FLOAT, Kind.DOUBLE}
 _MOST_SIGNED, _MOST_UNSIGNED = 2**63 - 1, 2**64 - 1
 """The source computes whole numbers in 64 bits."""
 _MOST_DECIMAL, _MOST_SCALE = 10**35 - 1, 18
-"""Up to this many digits, the source multiplies decimal numbers without rounding: a product has nine words of nine
-digits.
+"""The source computes decimal numbers exactly up to this value, with up to this many digits after the point.
+
+A product has nine words of nine digits.
 """
 _TEXTS = frozenset({Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
@@ -181,8 +182,8 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
     """Returns the value in the form in which a column of this type stores it."""
     if any(table.column(_name(table, one)).generated for one in columns_of(node)):
         raise NotSupportedError("a generated column")
-    # For a date that does not exist, DATE() returns that date on the source. Here, the result is NULL, since the column
-    # is NULL.
+    # For a date that does not exist, DATE() returns that date on the source. On PostgreSQL the result is NULL, since
+    # the column is NULL.
     is_day = isinstance(node, FunctionCall) and node.name == "DATE" and isinstance(node.args[0], ColumnRef)
     if not (is_day or _is_certain(table, node)):
         raise NotSupportedError("a date")

@@ -10,8 +10,8 @@ them. If the number differs, this is an error, and the server executes no later 
 
 **Without a key** a row is found by all its columns, and the requested number of copies is removed. Both sides are
 converted to the target's type. NULL equals NULL; text is compared by its bytes, JSON by its text as jsonb, which is
-unique. Rows that become equal by the conversion (two zero dates that are NULL here) are counted together. The rows are
-found by a hash of all columns, or by an index if one begins with a selective column.
+unique. Rows that become equal by the conversion (two zero dates that are NULL on PostgreSQL) are counted together. The
+rows are found by a hash of all columns, or by an index if one begins with a selective column.
 
 **In safe mode** rows that have a unique value of a new row, but another key, are removed first. The rows are found by
 each unique index of plain columns that the source has, too. NULLs are equal only if the index treats them as equal.

@@ -33,7 +33,7 @@ def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
 def _describe(field: Fixed, data: pa.Array, written: Wire) -> tuple[int, object]:
     """Describes one column to the kernel.
 
-    Returns the bytes of all values, and the buffers made here, which have to stay until they are copied.
+    Returns the bytes of all values, and the new buffers, which have to stay until they are copied.
     """
     marked = data if isinstance(written, np.ndarray) else written
     if marked.null_count:
