@@ -1,4 +1,4 @@
-"""Texts about waiting tables: names, place, time, the size of the backlog, and how many tables are not named."""
+"""Texts about waiting tables: their names, where and since when they wait, and the size of their backlog."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pidts.task.operate.orders import BlockedChange
 
 SHOWN = 5
-"""The largest number of similar things that a text names."""
+"""The largest number of tables, shards or other items of one list that a text names."""
 
 T = TypeVar("T")
 
 
 def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], int]:
-    """Returns the first things, which are shown, and the number of the things that are not shown."""
+    """Returns the first items of a list, or with `whole` all items, and the number of the items that are left out."""
     shown = things if whole else things[:SHOWN]
     return shown, len(things) - len(shown)
 
@@ -59,7 +59,7 @@ def since(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Returns a time, and how long ago it was."""
+    """Returns a text with a time and how long ago it was."""
     minutes = max(0, int(time.time() - seconds)) // 60
     age = f"{minutes // 60} h {minutes % 60} min ago" if minutes >= 60 else f"{minutes} min ago"
     return f"{time_text(seconds)} ({age})"

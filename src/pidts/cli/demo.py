@@ -65,7 +65,7 @@ class DemoResult:
     summary: Progress
     report: Report
     answers: Answers | None = None
-    """The answers of the source and of a reader of the warehouse; None if the target is a server."""
+    """The answers of source and warehouse to the question of `demo_question`; None if the target is a server."""
 
 
 def kind_of(target: str) -> Kind:
@@ -177,7 +177,7 @@ def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfi
 
 
 class _DemoControl:
-    """Controls the demo's run: alters a table halfway, stops the writes, and ends the run when the target has them all.
+    """Controls the demo's run: alters a table at half time, stops the writes, and ends the run when all have arrived.
 
     `seconds` are counted from the moment when the first rows can be applied, so the start of Spark does not count.
     """

@@ -100,7 +100,7 @@ class _Alike:
 
     @property
     def others(self) -> list[str]:
-        """The other tables with the same target table, which are copied in another way than these tables."""
+        """Further tables that have the same target table as these tables, but are copied in a different way."""
         own = self.shards[0][0]
         here = {f"{table.source}" if source == own else f"{source}: {table.source}" for source, table in self.shards}
         return [name for name in self.first.merged if name not in here]

@@ -62,7 +62,7 @@ def verify(
 
 
 def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
-    """Sends an alert to the task's receiver if source and target differ, and its end if they are equal again."""
+    """Sends an alert to the task's receiver if source and target differ, and a second one if they are equal again."""
     if config.alerts is None:
         return
     from pidts.task.operate.alert_conditions import AlertKey, Condition

@@ -37,11 +37,11 @@ _OLD_SECONDS = 24 * 3600
 """A ddl command that was finished longer ago than this is not listed any more."""
 _WITH_SERVICE = "(with a service: pidts start, not pidts run)"
 _MOVES_ROWS = frozenset({"ddl-moves-rows"})
-"""Halts at statements that move rows without writing them to the log."""
+"""Codes of halts at statements that move rows without writing them to the log."""
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
-"""Halts at rows of the target that another program has written: nothing has to be corrected on the source."""
+"""Codes of halts at rows that another program has written on the target, so the source needs no correction."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
-"""Halts after which an operator can change the target's table, but only the source has the new values."""
+"""Codes of halts after which an operator can change the target's table, but only the source has the new values."""
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:
@@ -132,7 +132,7 @@ def show_ddl_list(
     as_json: bool,
     whole: bool = False,
 ) -> None:
-    """Prints the list of `pidts ddl list`; with `whole`, all shards of a lock and not only the first."""
+    """Prints the list of `pidts ddl list`; with `whole`, all shards of a lock and not only the first ones."""
     if as_json:
         print(json.dumps({"task": name, **_list_json(standing, locks, held)}, ensure_ascii=False))
         return

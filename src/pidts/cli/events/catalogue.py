@@ -35,14 +35,15 @@ class ServerCatalogue:
     tables: AllowList
 
     def at(self, place: Position, lsn: Lsn, dialect: Dialect) -> tuple[History, Dialect]:
-        """Returns the structures after the transaction from `place` to `lsn`, and the server's dialect."""
+        """Returns the structures after the transaction that spans `place` to `lsn`, and the server's dialect."""
         current = Catalogue.read(self.server, self.tables)
         blocks, number = self.log.again(place), lsn.change_no
         if isinstance(self.log, ServerInput):
             changes = [change for change in current.changes_ahead(blocks, number) if change.lsn > lsn]
             return current.before(changes, number, dialect), current.reading.dialect
         changes = [change for change in current.changes_of_copy(blocks, number) if change.lsn > lsn]
-        # The files may come from another server, so their log does not say when this server's catalogue was read.
+        # The files may come from another server. Then their log does not contain the moment at which this catalogue was
+        # read.
         return current.reading.history.before(changes, dialect), current.reading.dialect
 
 

@@ -40,7 +40,7 @@ _WRAP = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change event; a row has the structure with which it was decoded."""
+    """A change event. For a row, `table` is the structure with which the row was decoded."""
 
     event: DataChange | SchemaEvent
     table: Table | None = None
@@ -112,8 +112,8 @@ def _decoded(
                 commit=commit,
             )
         except DecodeError as error:
-            # The structure is not that of the time when the log had these rows: they can be read, but not the columns'
-            # names.
+            # The structure is older or newer than these rows: they can be decoded, but the names of their columns are
+            # not known.
             schema, _, name = error.where.table.partition(".")
             if error.code != "structure-mismatch" or not structures.contradict(TableName(schema, name)):
                 raise

@@ -35,7 +35,7 @@ def _load() -> None:
     del pidts
     _load_kernels()
     gc.collect()
-    gc.freeze()  # otherwise the collector would write to shared pages, and the kernel would copy them
+    gc.freeze()  # otherwise garbage collection would write to shared pages, and the kernel would copy them
 
 
 def _load_kernels() -> None:
