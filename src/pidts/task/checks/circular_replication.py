@@ -1,8 +1,8 @@
 """Finds tasks that carry this task's changes back to its source.
 
-An example: task `ab` carries shop.orders from A to B, and task `ba` carries it from B to A. A changes a row twice. Task
-`ab` carries the first value to B, and task `ba` carries it back to A, where it overwrites the second value. Task `ba`
-loses writes of B in the same way.
+An example: task `ab` carries shop.orders from server A to server B, and task `ba` carries it from B to A. A program
+changes a row on A twice. Task `ab` carries the first value to B, and task `ba` carries it back to A, where it
+overwrites the second value. Task `ba` loses writes of B in the same way.
 
 This task's source shows such a task: another task that writes to the source keeps its checkpoint, its tables and its
 routes there in its meta schema, and records the identity of the server that it reads. If that server is this task's
@@ -10,11 +10,12 @@ target, the routes of both tasks show the tables whose changes go in a circle. A
 schema does not find the task.
 
 A ring of three tasks, A to B to C to A, is found because each task also records whose changes other tasks carry to its
-source: B's task records on C that it also carries tables of A. B's task knows this if the task from A had begun before
-B's task started; B's task looks again at each start.
+source: the task from B to C records on C that it also carries tables of A. It knows this if the task from A to B had
+begun before it started, and it looks again at each start.
 
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
-task checks again after it has recorded its own source: the later task then finds the earlier one.
+task checks again after it has recorded its own source: the task that checks later then finds the record of the other
+one.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> 
 
 
 def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
-    """Yields a finding for each of these names that a table from elsewhere already has in the metastore."""
+    """Yields a finding for each of these names if the metastore has a table of this name with files elsewhere."""
     from pidts.spark.metastore import metastore
     from pidts.target.hive.places import folder_of, is_in
 

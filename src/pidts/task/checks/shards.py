@@ -76,7 +76,7 @@ class _Group:
     counted: Sequence[KeyRange]
     mode: str
     resumed: frozenset[str]
-    """Those of the shards' sources with which the task has begun."""
+    """The sources of these shards with which the task has begun."""
     diverged: str = ""
     """A message about shards that the task already carries and that differ from their merged table."""
 

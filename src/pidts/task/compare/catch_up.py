@@ -144,7 +144,7 @@ class TaskCatchUp:
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
         """Whether the relay's index proves that the log has no change of a table between two Lsns.
 
-        Waits a moment for the relay.
+        If the relay has not received the log up to `upto`, waits a moment for it.
         """
         if after >= upto:
             return True

@@ -160,7 +160,9 @@ class _Comparison:
     """Rows, as their last records have them, that are not compared yet."""
     waiting_bytes: int = 0
     groups: dict[tuple[TableName, int, Columns], Group] = field(default_factory=dict)
-    """The groups so far, keyed by the table, the number of later schema changes, and the record's columns."""
+    """The groups so far, keyed by the table, the number of its schema changes after the record, and the record's
+    columns.
+    """
     doubtful: dict[tuple[TableName, Columns], dict[KeyText, Fact]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -434,7 +436,7 @@ class _NumberCheck:
     """Finds missing numbers of records, from `transfer_checkpoint` back to the oldest record."""
 
     def __init__(self, upto: int, first: int | None) -> None:
-        """`first` is the first id that the channel has given; None if it is not known (channels of early versions)."""
+        """`first` is the first id that the channel has given; None if an early version has begun the channel."""
         self._upto, self._given_from = upto, first
         self.last = upto + 1
         self._tid: int | None = None

@@ -44,7 +44,7 @@ def compare_task(
     say: Callable[[str], None] = lambda _: None,
     elsewhere: Elsewhere | None = None,
 ) -> Report:
-    """Compares every table of all sources that `takes` selects."""
+    """Compares every table that `takes` selects, on all sources."""
     callbacks = callbacks or Callbacks()
     with opened_comparison(parts, takes or (lambda _: True), stop=callbacks.stop, say=say) as comparison:
         return comparison.run(examples=examples, memory=memory, callbacks=callbacks, elsewhere=elsewhere)

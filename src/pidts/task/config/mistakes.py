@@ -59,7 +59,7 @@ def all_mistakes(read: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
 
 
 def _together(errors: Sequence[ConfigError]) -> ConfigError:
-    """Returns one error with all mistakes by line. A mistake that several instances find is named once."""
+    """Returns one error with all mistakes, sorted by line. A mistake that several instances find is named once."""
     alone = list({str(error): error for error in errors}.values())
     if len(alone) == 1:
         return alone[0]

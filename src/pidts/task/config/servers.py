@@ -336,7 +336,7 @@ def _publish_to(target: Section, kind: str) -> PublishTo | None:
 
 
 def _rest_catalog(section: Section) -> PublishTo:
-    """Returns a REST catalog: without `user`, the password is a token."""
+    """Returns a REST catalog. Without `user`, its password is a token."""
     uri, token_uri = section.text("uri"), section.text("token-uri", "")
     for key, value in (("uri", uri), ("token-uri", token_uri)):
         if value and not _HTTP.fullmatch(value):
@@ -477,7 +477,8 @@ def _literal_password(section: Section) -> str:
 def _looks_encrypted(written: str) -> bool:
     """Whether a text has the form of dmctl's passwords.
 
-    Base64 of sixteen random bytes, an @, and more. Passwords from a file or the environment are not tested.
+    They are the Base64 text of sixteen random bytes, an @, and more bytes. Passwords from a file or the environment are
+    not tested.
     """
     try:
         data = base64.b64decode(written, validate=True)

@@ -91,7 +91,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     merged = merged_targets(parts, tables)
     found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
     besides = [(part, one) for part, one in besides if not _is_there(part, one, target)]
-    # MySQL may have a foreign key and a check of one name, MariaDB and PostgreSQL may not.
+    # MySQL may have a foreign key and a check of the same name, MariaDB and PostgreSQL may not.
     there = _flavor(target)
     taken = {(key.table, key.name) for key in found if there != "mysql" and isinstance(key, ForeignKey)}
     made: list[Check | ExpressionKey] = []

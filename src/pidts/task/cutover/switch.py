@@ -100,7 +100,7 @@ class Different(Exception):
 
 
 class Switch:
-    """The cutover of one task; `target` is a separate connection."""
+    """The cutover of one task; `target` is a connection that only the cutover uses."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Measures a run: how far it lags, what its stages wait for, and where its standby servers are."""
+"""Measures a run: how far it lags, what its stages wait for, and how far its standbys have replicated."""

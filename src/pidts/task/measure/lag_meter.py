@@ -1,4 +1,4 @@
-"""Measures how far the target is behind one source, from the ring of arrivals in the relay.
+"""Measures how far the target is behind one source, from the ring buffer of arrivals in the relay.
 
 The lag of a transaction begins with its commit on the source and ends when the target has it. The ring has the time
 when the transaction came into the relay, and the time of its commit, both by this machine's clock. If the ring does not

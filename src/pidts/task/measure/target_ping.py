@@ -13,7 +13,7 @@ _REMEMBERED = 5
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """The shortest of the last answers. Longer answers have also waited for something other than the network."""
+    """The fastest of the last answers. Slower answers have also waited for something other than the network."""
 
     seconds: float
     clock_ahead: float
@@ -35,5 +35,5 @@ class TargetPing:
 
     @property
     def best(self) -> Ping | None:
-        """Returns the shortest of the last answers; None before the first."""
+        """Returns the fastest of the last answers; None before the first."""
         return min(self._last, key=lambda one: one.seconds, default=None)

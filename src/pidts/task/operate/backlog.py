@@ -75,7 +75,7 @@ class HeldTables:
 
 
 def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]]) -> list[Backlog | None]:
-    """Returns the backlog of each entry: its tables, and the Lsn at which they stop.
+    """Returns the backlog of each entry of `places`: of these tables, after the Lsn at which they stop.
 
     A backlog is None if the relay is on another machine, or cannot be read. All backlogs are counted in one pass
     through the index, because a target table may have hundreds of shards.

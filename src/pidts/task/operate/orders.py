@@ -178,7 +178,7 @@ class TaskOrders:
     def require_effect(self, at: BlockedChange, kind: OrderKind) -> None:
         """Raises if no run would carry out the ddl command for this schema change.
 
-        The command would stay recorded, and a later run would use it for the other shards' change.
+        Otherwise the command would stay recorded, and a later run would use it for the other shards' change.
         """
         if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Shows on the target that a run of a task works, on any machine.
+"""Shows on the target that a run of a task is active, on whichever machine.
 
 A run has a named lock of the target's server, on the connection by which it checks whether the task is being cut over.
 The lock ends with the connection, so it soon disappears if the machine dies. The lock prevents nothing: the
@@ -24,7 +24,7 @@ _LOOK = (
 
 
 def show_presence(session: TargetSession, task: str, source: str) -> None:
-    """Shows that a run of the task works, as long as the session lives."""
+    """Shows that a run of the task is active, as long as the session lives."""
     digest = _digest(session, task, source)
     if isinstance(session, PostgresSession):
         session.rows(_TAKE, (_number(digest),))
@@ -38,7 +38,7 @@ def show_presence(session: TargetSession, task: str, source: str) -> None:
 
 
 def is_present(session: TargetSession, task: str, source: str) -> bool:
-    """Whether another session shows that a run of the task works."""
+    """Whether another session shows that a run of the task is active."""
     digest = _digest(session, task, source)
     if isinstance(session, PostgresSession):
         return bool(session.rows(_LOOK, (_number(digest),)))

@@ -109,7 +109,7 @@ class TaskLocks:
         return outlook(self._target, self._task, one.source, one.lock, take, values)
 
     def outlooks(self, chosen: Iterable[Chosen], take: Take, values: Mapping[str, str | None]) -> Iterator[Outlook]:
-        """Yields the effects of `resolve`, including the rows that wait for these rows and are resolved with them."""
+        """Yields the effects of `resolve`, also on the rows that wait for these rows and are resolved with them."""
         for one in chosen:
             for part, awaited in self._steps(one):
                 locks = [each.lock for each in self.rows(part)]

@@ -186,7 +186,7 @@ def _lock(target: TableName, waiting: list[BlockedChange], refused: Mapping[str,
 
 
 def _arrival_order(one: BlockedChange) -> tuple[bool, float, str, Lsn]:
-    """Returns the sort key of arrivals. A joining table that has no columns on the target yet sorts last.
+    """Returns the sort key of arrivals. A joining table sorts last if the target lacks columns for its rows.
 
     No schema change is run for such a table, so it is never the owner.
     """

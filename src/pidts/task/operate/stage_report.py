@@ -68,7 +68,7 @@ class RunMeasures:
     now_at: tuple[str, float] = ("", 0.0)
     """The present step, and its duration so far."""
     round_trip_seconds: float | None = None
-    """The time of the target's shortest answer."""
+    """The duration of the target's fastest answer."""
     clock_ahead_seconds: float | None = None
     """The seconds by which the target's clock is ahead of this machine's."""
 

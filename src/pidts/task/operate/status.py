@@ -49,8 +49,8 @@ class SourceStatus:
     moved_at: float = 0.0
     """The time of the last checkpoint of this part, in seconds since 1970."""
     silent_since: float = 0.0
-    """The time since which no replicator on this machine receives the log; 0 if a replicator does, or if another
-    machine has the relay.
+    """The time at which a silent replicator on this machine last wrote its status; 0 if the replicator is not silent,
+    or if another machine has the relay.
     """
     lack: NotReceiving | None = None
     """The cause that prevents the replicator from receiving the log, as it reports itself; None if it reports none."""

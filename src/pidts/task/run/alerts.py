@@ -44,10 +44,12 @@ from pidts.task.run.cut_over import CutOver
 
 _BUNDLE_SECONDS = 60.0
 _CALM_SECONDS = 30.0
-"""A condition is over if no snapshot has shown it for this time. A new attempt does not show it for a moment."""
+"""A condition is over if no snapshot has shown it for this time. When a new attempt begins, the snapshots do not show
+it for a moment.
+"""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 120.0
 _TRIES = 36
-"""The number of tries. Together they take about an hour."""
+"""The number of tries to deliver a document. Together they take about an hour."""
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _SHOWN = 20

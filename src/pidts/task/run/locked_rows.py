@@ -16,7 +16,7 @@ _LOOK_SECONDS = 5.0
 
 
 class LockedRows:
-    """The locked rows of one source of a task, by target table.
+    """The numbers of locked rows of one source of a task, by target table.
 
     They are read every few seconds, and when the run ends. A task that locks no rows, and found no locked rows when its
     attempt began, makes no queries.
@@ -29,7 +29,7 @@ class LockedRows:
         self._alerts = LockAlerts(alerts)
 
     def begin_attempt(self, config: TaskConfig) -> Mapping[TableName, int]:
-        """Returns the counts of this moment; the task file may have changed."""
+        """Returns the counts of this moment, and uses `config` from now on, since the task file may have changed."""
         self._config = config
         self._all_alerts.use(config.alerts)
         return self._read()

@@ -46,12 +46,12 @@ class StructureReading:
     position: Position
     structures: Mapping[TableName, Table]
     shadows: Mapping[TableName, Shadow]
-    """Tables of online schema changes that were under way. What these changes did before is not known."""
+    """Tables of online schema changes that were under way. What these changes did before the reading is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedSchemaChange:
-    """A schema change in the part of the log in which structures are read."""
+    """A schema change that was logged between the wanted Lsn and the reading of the structures."""
 
     lsn: Lsn
     tables: frozenset[TableName]

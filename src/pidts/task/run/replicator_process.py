@@ -252,7 +252,7 @@ class ReplicatorProcess:
             return None
 
     def _is_served(self) -> bool:
-        """Whether the process that has the relay's lock works."""
+        """Whether the process that has the relay's lock writes its status regularly."""
         status = read_status(self.config.relay, self.config.source.source_id)
         return status is not None and not is_silent(status)
 

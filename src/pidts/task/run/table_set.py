@@ -107,7 +107,7 @@ class _Change:
 
 
 class TableSet:
-    """Decides about the tables at a start of a task that has begun before."""
+    """Decides which tables join, leave or are copied again at a start of a task that has begun before."""
 
     def __init__(
         self,

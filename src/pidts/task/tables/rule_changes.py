@@ -125,7 +125,7 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
 def with_own_rows_only(
     config: TaskConfig, target: TargetSession, fits: Sequence[Fit], tables: Mapping[TableName, Table]
 ) -> list[Fit]:
-    """Returns the fits. A repair is limited to the rows of its shard if the target's key shows which rows these are.
+    """Returns the fits. A shard's repair is limited to the shard's own rows if the target's key shows which these are.
 
     With a version column no repair is limited, because removing a row needs the row's version.
     """

@@ -66,8 +66,7 @@ class TaskInto:
     """The source-id."""
     connect: Callable[[], TargetSession]
     await_all: Callable[[TableName], None]
-    """Waits until the target has the present log of a table in the zone; raises `PrecheckFailed` if that does not
-    happen.
+    """Waits until the target has all changes of a table that the zone's log has now; raises `PrecheckFailed` otherwise.
     """
 
 
