@@ -60,7 +60,7 @@ class DecodeRange:
     or to no transaction if it is rolled back.
     """
     history: History = _NOTHING
-    """The history of the tables that have rows in this range."""
+    """The structures of the tables that have rows in this range."""
     has_statements: bool = False
     commit: Transaction | None = None
     """The commit, if the stretch is a prepared XA transaction."""

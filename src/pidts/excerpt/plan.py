@@ -195,7 +195,7 @@ class StreamPlan:
     def _within(self, state: _State, found: list[PlacedTransaction], rows: int) -> int:
         """Returns how many of the first transactions together have at most `rows` rows; at least 1.
 
-        This decodes the rows in order to count them, since the relay's index counts only row events.
+        The method decodes the rows in order to count them, since the relay's index counts only row events.
         """
         cutter = LogCutter(self._view.wanted, 4 << 20)
         stretches = [*(stretch for piece in found for stretch in cutter.take(piece)), *cutter.close()]

@@ -74,7 +74,7 @@ class LogRange:
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change of a transaction in the range is in the range.
+        """Whether the change at `lsn` is in the range, given that its transaction is.
 
         The start or the end of the range may be the Lsn of one row, inside a transaction.
         """

@@ -39,7 +39,7 @@ class Ahead:
         self._begun = place, self._thread.submit(make)
 
     def take(self, place: Lsn, context: JobContext) -> Made | None:
-        """Returns the stretch after a place. Returns it only once; None if none was made for this place and context."""
+        """Returns the made stretch after a place, but only once; None if none was made for this place and context."""
         begun, self._begun = self._begun, None
         if begun is None:
             return None

@@ -267,7 +267,7 @@ class ChannelStream:
         self._commit(plan, records, began)
 
     def _made_ahead(self, state: PlanState, context: JobContext) -> Made | None:
-        """Returns the stretch after a state; None if there are no rows yet. A separate thread calls it."""
+        """Returns the stretch after a state; None if there are no rows yet. A separate thread calls this."""
         relay = self._relay_ahead
         entries = partial(relay.entries, joined=True, most=self._limits.joined)
         stretch = next_stretch(entries(state.lsn), state.lsn, self._meaning, self._limits)

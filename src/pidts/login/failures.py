@@ -10,7 +10,7 @@ from pidts.model import PrecheckFailed, Where
 from pidts.model.errors import NOWHERE
 
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""Errors that mean a broken connection, and no refusal by the server."""
+"""Errors that mean a broken connection, and not a refusal by the server."""
 _DAMAGED = ("BAD_RECORD_MAC",)
 """OpenSSL's name for bytes that were damaged on the network. No peer sends such bytes, so a retry may help."""
 _HOST_DIFFERS = frozenset({62, 64})

@@ -71,7 +71,7 @@ def mysql97() -> Program:
     libraries = sorted(root.glob("usr/lib/*-linux-gnu"))
     if not (server.exists() and loaders and libraries):
         raise missing(f"MySQL 9.7 (in {root})", "./test unpacks it")
-    # Its plugins and messages are found relative to --basedir, so the folder may be anywhere.
+    # The server finds its plugins and messages relative to --basedir, so the folder may be anywhere.
     return Program((str(loaders[0]), "--library-path", str(libraries[0]), str(server), "--no-defaults"), root / "usr")
 
 

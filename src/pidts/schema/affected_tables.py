@@ -39,7 +39,7 @@ def split(text: str, dialect: Dialect) -> list[str]:
     for token in tokens(text, dialect):
         ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
         if ends and start is not None:
-            # The delimiters of a comment with code, `/*!40101 ... */`, are no tokens. So each statement is cut out of
+            # The delimiters of a comment with code, `/*!40101 ... */`, are not tokens. So each statement is cut out of
             # the text, and not joined from its tokens.
             parts.append(text[start : token.start])
         if ends:

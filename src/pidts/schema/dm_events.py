@@ -11,8 +11,8 @@ constraint`. DM has some names that it assigns to no clause, such as `add column
 addition to DM's kind (`alter table`), so that filters with this name take effect.
 
 For a column's new definition (MODIFY, CHANGE), the kind depends on the structure before the statement. It is the first
-kind in this list that applies: for example, a column that is renamed and made smaller has only the kind for smaller
-columns.
+kind that applies in the list below: for example, a column that is renamed and made smaller has only the kind for
+smaller columns.
 
 1. A change of the values that the column may have: `precision decrease`, `value range decrease`, or else `modify
    column`.

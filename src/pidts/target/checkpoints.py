@@ -126,8 +126,8 @@ def claimed_rows(
     """Returns the rows of the next epoch, and whether they must replace the stored rows.
 
     Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
-    as altered until the caller saves a new place. Without the mark, if the run ended after the claim and before that,
-    the altered place would look like a place that a task has written.
+    as altered until the caller saves a new place. Without the mark, if the run ended between the claim and the next
+    save, the altered place would look like a place that a task has written.
 
     With another number of workers, keys are assigned to other workers than before. This is safe only if all workers are
     at the same place: otherwise the changes of some keys would be written twice or not at all.

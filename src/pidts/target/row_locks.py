@@ -306,7 +306,7 @@ class RowLockRecord:
         return bool(int(recent)) or int(count) >= _MOST_LOOKED_THROUGH
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Removes the early removals that any task has noted for these keys."""
+        """Deletes the records of early removals that any task has noted for these keys."""
         if not self._has_notes():
             return
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):

@@ -68,7 +68,8 @@ class Callbacks:
 Elsewhere = Callable[[TableName, str, Callable[[], None]], CompareSpans | None]
 """Returns the function by which other processes compare the spans of a table, or None if they cannot do that.
 
-It gets the table's name and signature (`SourceSide.signature`), and a function that raises if the comparison is to end.
+The arguments are the table's name and signature (`SourceSide.signature`), and a function that raises if the comparison
+is to end.
 """
 
 

@@ -54,7 +54,7 @@ class KnownAgain:
 class History:
     """The structures of all tables, as far as they are known at one place of the log.
 
-    The first history is a catalogue that was read at that place.
+    The first history is a catalogue that was read at the history's place.
     """
 
     tables: Mapping[TableName, Table] = field(default_factory=dict)
@@ -125,8 +125,8 @@ class History:
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
         """Returns the history at an earlier place.
 
-        `changes` are the schema changes between that place and this catalogue, in the order of the log. If they are
-        applied to the result one by one with `after`, the result becomes this catalogue again.
+        `changes` are the schema changes between the earlier place and this catalogue, in the order of the log. If they
+        are applied to the result one by one with `after`, the result becomes this catalogue again.
         """
         first: dict[TableName, str] = {}
         last: dict[TableName, Lsn] = {}

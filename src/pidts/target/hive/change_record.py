@@ -51,7 +51,7 @@ class Chosen:
     table: TableName
     name: str
     columns: tuple[tuple[str, str], ...]
-    """Names and types of the columns. All of these files have the same ones."""
+    """Names and types of the columns. All of these files have the same columns."""
     files: tuple[str, ...] = field(repr=False)
 
 

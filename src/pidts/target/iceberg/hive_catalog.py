@@ -4,7 +4,7 @@ A metastore changes one table at a time, so readers may see some tables of a pub
 new states come first and removals last, so a table that was renamed has both names for a moment.
 
 Each change names the metadata file that it expects (`expected_parameter_key`). Hive 2.3.10, 3.1.4, 4 and later refuse
-the change if the table has another one by then; earlier versions ignore this.
+the change if the table has another metadata file by then; earlier versions ignore this.
 
 The columns that the metastore shows are those of the table's creation, or later ones: a metastore may refuse to change
 them. Readers of Iceberg tables take the columns from the metadata file.
@@ -177,7 +177,7 @@ def _replace(client: Any, table: Any, move: Move) -> None:
 def _remove(client: Any, table: Any, move: Move) -> None:
     """Removes a table; its files stay. Before that, it gets a name that only this removal uses.
 
-    Because of this name, a removal that the metastore completes late never removes a new table of the old name.
+    Because of the new name, a removal that the metastore completes late never removes a new table of the old name.
     """
     before = _location(table)
     table.tableName = _aside(before)

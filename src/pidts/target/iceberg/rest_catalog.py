@@ -5,9 +5,10 @@ metadata file of the warehouse: it gets the schemas, snapshots, references and p
 snapshots that the warehouse has expired. A property names the metadata file of the warehouse. A tag that belongs to
 this file alone marks the file's current snapshot.
 
-A commit demands this tag, the current snapshot, the current schema and the table's identity, and removes the tag. So it
-fails if another program has changed the table, or if it is a commit of a killed publisher that the server completes
-late. (A table without rows has no tag: there, a late commit fails only if the schema has changed.)
+A commit demands the tag of the former metadata file, the current snapshot, the current schema and the table's identity,
+and removes the tag. So it fails if another program has changed the table, or if it is a commit of a killed publisher
+that the server completes late. (A table without rows has no tag: there, a late commit fails only if the schema has
+changed.)
 
 A new table is registered from a copy of the metadata file, which already has the property and the tag. The copy names
 no earlier metadata files: servers may remove the earlier files that a table names, and the warehouse needs its own

@@ -49,8 +49,8 @@ class ServerCatalog(Protocol):
     def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
         """Makes the moves; returns the tables that were left as they are, each with the reason.
 
-        A table is changed only if the server has it in the state that `step` names, in one action of the server. If the
-        method raises, some moves may have been made, and the server may still make others.
+        A table is changed by one action of the server, and only if the server has it in the state that `step` names. If
+        the method raises, some moves may have been made, and the server may still make others.
         """
         ...
 

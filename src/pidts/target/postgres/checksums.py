@@ -90,7 +90,7 @@ def _moment(text: str, digits: int) -> str:
 
 
 def _clock(name: str, digits: int) -> str:
-    """Returns a text like `-838:59:59.000000`. If the target's value has more digits, they stay, so that it differs."""
+    """Returns a text like `-838:59:59.000000`. More digits of the target's value stay, so that the text differs."""
     micros = f"abs(extract(epoch from {name}) * 1000000)::bigint"
     hours = f"({micros} / 3600000000)::text"
     parts = (

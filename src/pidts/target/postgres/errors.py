@@ -26,7 +26,10 @@ _DENIED = (
 
 
 class Refused(Halted):
-    """The error for a statement that PostgreSQL has refused. Callers may extend its message, by the server's code."""
+    """The error for a statement that PostgreSQL has refused.
+
+    Callers may extend the message, depending on the server's error code.
+    """
 
     sqlstate = ""
 

@@ -217,7 +217,7 @@ class Writer:
         return rows.filter(pc.invert(known))
 
     def _is_plain(self, table: Table) -> bool:
-        """Whether nothing on the target can notice how a row is written, and no other table has its rows."""
+        """Whether nothing on the target can notice how a row is written, and no table inherits from this table."""
         ((is_plain,),) = self._exchange.now(_IS_PLAIN, (qualified(table.name),), table=str(table.name)).rows
         return bool(is_plain)
 
