@@ -77,7 +77,7 @@ class IcebergCheckpoints(CheckpointRecord):
         super().__init__(connection.run)
         self._connection = connection
         self.saved: Checkpoint | None = None
-        """The checkpoint that the open transaction last saved: the snapshots of its tables name it."""
+        """The checkpoint that the open transaction saved last. The snapshots of the transaction name it."""
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
         """Waits for a schema change, and for workers that have locks; then claims the task."""

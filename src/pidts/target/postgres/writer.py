@@ -87,8 +87,8 @@ class Writer:
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
         self._plain: dict[TableName, bool] = {}
-        """For each table, whether nothing on the target can notice how rows are written. Each net change
-        that relies on it checks it again.
+        """For each table, whether nothing on the target can notice how rows are written. Each net change that relies on
+        the answer asks the server again.
         """
 
     def write(self, change: NetChange) -> None:
