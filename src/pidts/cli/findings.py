@@ -23,7 +23,7 @@ _MEMBERS = 8
 def exit_code(report: Report) -> int:
     """Returns 0 for equal sides, 5 if only locked rows and halted or waiting tables differ, else 4.
 
-    If there is no table to compare, nothing is known to be equal: the code is also 4.
+    If there is no table to compare, nothing is known to be equal, so the code is 4, too.
     """
     if not report.tables:
         return DIFFERENT

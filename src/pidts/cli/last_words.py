@@ -30,7 +30,7 @@ def print_summary(text: str) -> None:
 
 
 def _discard(descriptor: int) -> None:
-    """Redirects stdout or stderr to `/dev/null`: the interpreter flushes both at its end, and would fail otherwise."""
+    """Redirects stdout or stderr to `/dev/null`. The interpreter flushes both at its end, and would fail otherwise."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

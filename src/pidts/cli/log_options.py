@@ -102,7 +102,8 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
     debug = debug or options.level == "debug"
     usual = "debug" if debug else "warning" if quiet and options.file is None else "info"
     level = getattr(logging, (options.level if options.level and not debug else usual).upper())
-    # When a connection breaks, the error is reported; psycopg would also warn about the pipeline that is left.
+    # When a connection breaks, the error is reported; psycopg would also warn about statements that are still in a
+    # pipeline.
     logging.getLogger("psycopg").setLevel(logging.DEBUG if debug else logging.ERROR)
     # py4j logs each call into a JVM that died; the command reports `spark-died`.
     logging.getLogger("py4j").setLevel(logging.DEBUG if debug else logging.CRITICAL)
@@ -132,7 +133,7 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
 
 @contextmanager
 def _appended(path: Path) -> Iterator[TextIO]:
-    """Opens the file so that only this user can read it: log lines may name rows."""
+    """Opens the file so that only this user can read it, since log lines may name rows."""
     opener = partial(os.open, mode=0o600)
     with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=opener) as file:
         yield file

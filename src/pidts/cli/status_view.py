@@ -211,7 +211,7 @@ def _differing(rows: int) -> str:
 
 
 def _list(label: str, lines: Sequence[str]) -> None:
-    """Prints the first lines: there may be thousands, and all are in the JSON."""
+    """Prints only the first lines, since there may be thousands; the JSON has all of them."""
     for line in lines[:_SHOWN]:
         print(f"  {label:<10} {line}")
     if len(lines) > _SHOWN:
@@ -219,7 +219,7 @@ def _list(label: str, lines: Sequence[str]) -> None:
 
 
 def _is_untouched(table: TableProgress) -> bool:
-    """Whether no row is copied yet: such tables are shown last."""
+    """Whether no row is copied yet; tables without copied rows are shown last."""
     return table.copied == 0
 
 

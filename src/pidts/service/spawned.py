@@ -37,7 +37,7 @@ _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
 """The seconds for which the start of a task waits for the spawner's answer. A fork takes only some milliseconds."""
 _BETWEEN_SECONDS: Final = 60.0
-"""The shortest time between the starts of two spawners: the cause that has ended one may also end the next."""
+"""The shortest time between the starts of two spawners, since the cause that has ended one may also end the next."""
 _LONGEST_LOAD: Final = 1800.0
 """The longest time in which a spawner loads the program.
 

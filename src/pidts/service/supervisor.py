@@ -175,7 +175,7 @@ class Supervisor:
             return summary(self._tasks[name], time.monotonic())
 
     def replace(self, name: str, text: str) -> dict[str, Any]:
-        """Replaces the task file of a task. A running task applies the same edits as when somebody edits its file."""
+        """Replaces the task file of a task. A running task applies this like an edit of its file."""
         with self._lock:
             task = self._named(name)
             if task.folder.is_elsewhere:

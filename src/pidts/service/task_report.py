@@ -100,7 +100,7 @@ def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Ca
             "progress": progress_json(progress),
             "metrics": metrics_json(progress),
         }
-        with suppress(OSError):  # a full disk: the task continues, and the next report is tried
+        with suppress(OSError):  # if the disk is full, the task continues, and the next report is tried
             folder.write("progress", value)
 
     def follow() -> None:

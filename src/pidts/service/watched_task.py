@@ -28,7 +28,7 @@ _TOO_LONG: Final = 30.0
 
 @dataclass(slots=True)
 class WatchedTask:
-    """One task. This class is not thread-safe: the supervisor has its own lock during each call."""
+    """One task. This class is not thread-safe, so the supervisor holds its own lock during each call."""
 
     folder: TaskFolder
     wanted: WantedState

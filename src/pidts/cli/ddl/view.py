@@ -93,7 +93,7 @@ def _commands(halt: Halt, task: str, source: str) -> list[str]:
 def _prefilled(halt: Halt, at: str) -> str:
     """Returns the arguments that follow `ddl replace TASK`: the statements as one shell argument, and the place.
 
-    If only the source's statement is known, `--yes` is missing: the operator has to edit the statement first.
+    If only the source's statement is known, `--yes` is left out, since the operator has to edit the statement first.
     """
     statements = shlex.quote("; ".join(halt.instead or (halt.statement,)))
     return f"{statements} {at} --yes" if halt.instead else f"{statements} {at}"

@@ -161,7 +161,7 @@ class TransactionEvents:
         return self._begin + (low - self._begin) % _WRAP
 
     def _without_place(self, raw: bytes) -> bytes:
-        """Returns the event with 0 as its place in the log: the rows that now follow it may be far from that place."""
+        """Returns the event with 0 as its place in the log, since the rows after it may be far from that place."""
         moved = raw[:13] + bytes(4) + raw[17:]
         if not self.format.checksum:
             return moved

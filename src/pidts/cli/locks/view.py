@@ -40,7 +40,7 @@ class TaskLockedRows:
         return sum(len(one.ids) for one in self.chosen)
 
     def print_json(self, **more: object) -> None:
-        """Prints a JSON document without its end of line, row by row: there may be a million rows."""
+        """Prints a JSON document without its end of line, row by row, since there may be a million rows."""
         tables = [
             {"source": one.source, "table": str(one.table), "locked_rows": len(one.ids), "oldest": first.lock.since}
             for one in self.chosen

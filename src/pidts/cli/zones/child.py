@@ -19,7 +19,7 @@ it, so loading could wait for ever in the child.
 def start_run(
     command: Sequence[str], *, output: int | IO[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a run in a session of its own: Ctrl-C reaches only the command, and the command ends the run.
+    """Starts a run in a session of its own, so that Ctrl-C reaches only the command, which then ends the run.
 
     The thread that calls this function must not end before the run: for the kernel, this thread is the parent.
     """

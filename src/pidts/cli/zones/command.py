@@ -59,7 +59,7 @@ def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = Fal
 
 
 def say(text: str) -> None:
-    """Prints the progress of a command to stderr: stdout is for its result."""
+    """Prints the progress of a command to stderr, since stdout is for its result."""
     print(text, file=sys.stderr, flush=True)
 
 
