@@ -114,7 +114,7 @@ def grants_of(
 
 @contextmanager
 def _hinted(option: str) -> Iterator[None]:
-    """Suggests another account if the connection fails: the task's own account may not exist yet."""
+    """Suggests another account if the connection fails, since the task's own account may not exist yet."""
     try:
         yield
     except PrecheckFailed as error:

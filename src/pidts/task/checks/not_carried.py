@@ -58,7 +58,8 @@ def not_carried_findings(
 ) -> list[Finding]:
     """Returns a passed finding for each table that has more than rows, and one for the schemas.
 
-    For a datacenter there is no such finding, since it only has records of changes: no application can switch to it.
+    For a datacenter there is no such finding, since it only has records of changes, and no application can switch to
+    it.
     """
     if part.target.is_datacenter:
         return []

@@ -242,7 +242,7 @@ class _Previewer:
     def _rules_of(self, name: TableName) -> tuple[RulePreview, ...]:
         """Returns the rules that concern a table.
 
-        Of the routes, it returns only the one that is used: routes for tables have priority.
+        Of the routes, it returns only the one that is used; routes for tables have priority.
         """
         rules, sensitive = self._config.rules, self._config.allow.case_sensitive
         routed = str(rules.routes.destination(name).rule or "") if name in self._target_names else None

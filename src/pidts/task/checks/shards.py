@@ -45,8 +45,8 @@ class KeyRange:
     def overlaps(self, other: KeyRange) -> bool:
         """Whether the ranges overlap, and equal numbers would be one row on the target.
 
-        Two tables that the task already carries do not count as overlapping: the check is for tables that join the
-        task.
+        Two tables that the task already carries do not count as overlapping, since the check is for tables that join
+        the task.
         """
         is_news = not (self.shard.begun and other.shard.begun)
         is_apart = self.shard.discriminators != other.shard.discriminators

@@ -253,7 +253,8 @@ def _fit(
         except PidtsError as error:
             findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
         known = target.meta.structures.load(config.name, OfSource(config.source.source_id))
-        # If the task already writes to a table's target table, the table may be renamed: the log shows this later.
+        # If the task already writes to a table's target table, the table may be a known table that was renamed. The log
+        # shows this later.
         target_table = {target_name(config.rules, name) for name in known}
         new = [table for table in new if copies and target_name(config.rules, table.name) not in target_table]
     missing = 0

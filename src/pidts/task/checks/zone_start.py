@@ -45,7 +45,7 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
 
 
 def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
-    """Whether the task may begin with a copy although its target has rows: `pidts zones return` has allowed it."""
+    """Whether `pidts zones return` has allowed the task to begin with a copy although its target has rows."""
     from pidts.target.mysql import MySqlSession
 
     if not (config.is_between_zones and isinstance(target, MySqlSession)):
@@ -56,7 +56,7 @@ def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
 
 
 def demand_returned(config: TaskConfig, source: Session) -> None:
-    """Halts a task that would read a zone whose return was interrupted: programs may have written to this zone."""
+    """Halts a task that would read a zone whose return was interrupted, since programs may have written to it."""
     ask = partial(query, source)
     if not config.is_between_zones or config.target.meta_schema not in meta_schemas(ask):
         return

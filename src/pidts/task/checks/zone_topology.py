@@ -118,7 +118,7 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
 def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
     """Returns findings about tasks that have a different rule than this task for a row that several zones write.
 
-    The findings pass: when an operator changes the rule, one of the tasks has to start first with the new rule.
+    The findings pass, because one of the tasks has to start first with the new rule when an operator changes the rule.
     """
     mine = conflict_rule(config)
     return [

@@ -1,9 +1,9 @@
 """Waits until the task's checkpoints and the relay's index show that the target has a table's log up to an Lsn.
 
 A task's checkpoint moves only when one of the task's tables changes. So the checkpoint may be before an Lsn although
-the target has every change of a table up to this Lsn. The relay's index shows this: between the two places, only other
-tables have changes. The comparison does not wait for a table that is halted or waits for other shards: the target's
-record of halts shows this.
+the target has every change of a table up to this Lsn. The relay's index shows this if only other tables have changes
+between the two places. The comparison does not wait for a table that is halted or waits for other shards, as the
+target's record of halts shows.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ class TaskCatchUp:
         return self._config.relay / self._config.source.source_id
 
     def settled(self) -> Lsn:
-        """Returns an Lsn: later reads get all changes before it.
+        """Returns an Lsn such that later reads get all changes before it.
 
-        On MariaDB they get the rows exactly as they are at this Lsn, until `place` is called.
+        On MariaDB, later reads get the rows exactly as they are at this Lsn, until `place` is called.
         """
         self._leave_snapshot()
         return Lsn.at(settled(self._source, self._server), self.change_no)
 
     def place(self) -> Lsn:
-        """Returns the end of the log, and ends the snapshot: each later read gets the rows as they are when it runs."""
+        """Returns the end of the log. Ends the snapshot, so each later read gets the rows as they are when it runs."""
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 

@@ -11,7 +11,8 @@ any target: it waits until the datacenter has the log up to the place at which t
 that were written meanwhile. These records are also read only once, in their order. If a schema change is among them,
 the comparison begins anew.
 
-Memory is bounded: pages of records, some thousand doubtful rows, and the digests of keys in `KeyStore`.
+Memory is bounded, since it holds only pages of records, some thousand doubtful rows, and the digests of keys in
+`KeyStore`.
 """
 
 from __future__ import annotations
@@ -469,7 +470,7 @@ class _NumberCheck:
 
 
 def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[Values]:
-    """Yields the rows, each completed by its key: an image with only some columns may lack the key."""
+    """Yields the rows, each completed by its key, since an image with only some columns may lack the key."""
     identity = texts.identity
     for fact in facts:
         if fact.row is not None:
@@ -513,8 +514,8 @@ def _id(record: Record) -> int:
 def _mark(age: int, instance: str) -> int:
     """Returns a number that is equal for images that can be compared with each other.
 
-    These are images with the same structure from one server. Images from two servers are not compared: after a failover
-    without GTIDs, records may repeat.
+    These are images with the same structure from one server. Images from two servers are not compared, since records
+    may repeat after a failover without GTIDs.
     """
     digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

@@ -51,7 +51,7 @@ class KeyStore:
         return found
 
     def put(self, found: Mapping[bytes, Found]) -> None:
-        """Stores for each key a digest and its mark: the row must have this digest after the row's previous record.
+        """Stores for each key the digest, with its mark, that the row must have after the row's previous record.
 
         The keys are sorted, so each page of the file is written only once.
         """

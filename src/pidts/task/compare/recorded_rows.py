@@ -65,7 +65,7 @@ class SourceTexts:
         return [str(self.table.name)]
 
     def owners(self, table: Table) -> RowOwners:  # noqa: ARG002 - the protocol needs it
-        """Returns a rule without extracted columns, which are not needed: each record names its table."""
+        """Returns a rule without extracted columns, which are not needed, since each record names its table."""
         return RowOwners.of([{}])
 
     def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - the protocol needs it
@@ -104,7 +104,7 @@ class RecordedTexts:
     """Reads the new records, and returns for each of these keys the successive rows that these records show."""
     facts: Mapping[KeyText, Fact]
     unknown: set[KeyText] = field(default_factory=set)
-    """Keys whose rows cannot be made from the records: an image that lacked columns has given a row this key.
+    """Keys whose rows cannot be made from the records, because an image that lacked columns has given a row this key.
     """
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
@@ -139,7 +139,7 @@ class OneSource:
     catch_up: TaskCatchUp
 
     def settled(self, table: TableName) -> Mark:  # noqa: ARG002 - the protocol needs it
-        """Returns a place in the log: rows that are read from now on contain all changes before it."""
+        """Returns a place in the log such that rows that are read from now on contain all changes before it."""
         return (self.catch_up.settled(),)
 
     def place(self, table: TableName) -> Mark:  # noqa: ARG002 - the protocol needs it

@@ -151,7 +151,7 @@ class TargetRows:
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
-            # Empty extracted texts sort first: this may return the key `after` again, but it never skips a key.
+            # Empty extracted texts sort first, so this may return the key `after` again, but it never skips a key.
             whole = None if after is None else [*after, *[""] * (len(table.identity) - len(after))]
             found = self._session.read_rows(_identity_alone(table), after=self._values(table, whole), limit=rows)
         return found.select(list(table.identity)), last_key(found, table)

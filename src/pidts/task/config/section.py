@@ -22,7 +22,7 @@ _SAYS_NOTHING: tuple[object, ...] = ("", None, [], {})
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
-"""A variable that a service sets for itself and its processes: their environment is not that of the user."""
+"""A variable that a service sets for itself and its processes. Their environment is not that of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def _described(item: Item) -> str:
-    """Returns the kind of a value, without the value: it may be a secret at the wrong place."""
+    """Returns the kind of a value, without the value, which may be a secret at the wrong place."""
     kinds: list[tuple[type, str]] = [
         (dict, "keys and values"),
         (list, "a list"),

@@ -47,7 +47,7 @@ _THRIFT = re.compile(r"thrift://[A-Za-z0-9._\[\]:-]+:\d{1,5}", re.ASCII)
 _HTTP = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[^?#\s]*)?", re.ASCII)
 _ENCRYPTED_AT = 16
 _LEAST_PACKET = 64 << 10
-"""The least allowed packet: with less, hardly a row would fit into a statement."""
+"""The least allowed packet. In a smaller packet, hardly a row would fit into a statement."""
 _FIRST_EVENT = 4
 """The position of a log file's first event, after the magic number."""
 
@@ -586,8 +586,8 @@ _REFUSED = {
 def read_variables(server: Section, *, mysql: bool) -> tuple[tuple[str, str], ...]:
     """Returns the variables of `session` to set in each connection to the target, after the product's own.
 
-    PiDTS sets some variables itself, so that values arrive unchanged: the file's values for these have no effect, which
-    is noted. Some other variables would change the results that PiDTS reads from the target: these are refused.
+    PiDTS sets some variables itself, so that values arrive unchanged. The file's values for these have no effect, and a
+    note says so. Some other variables would change the results that PiDTS reads from the target. These are refused.
     """
     session = server.section("session")
     if session.names and not mysql:

@@ -88,7 +88,7 @@ class TaskConfig:
     limits: Limits
     """The limits of a batch, and of the rows that the copy reads for it."""
     safe_mode: bool
-    """Whether safe mode is on: rows that collide with a written row are removed, even rows with another key."""
+    """Whether safe mode is on, which removes rows that collide with a written row, even rows with another key."""
     safe_start: bool
     """Whether changes that the target may have had before the first start are written in safe mode in any case."""
     version_column: str
@@ -142,7 +142,7 @@ class TaskConfig:
 
     @property
     def is_between_zones(self) -> bool:
-        """Whether the target may also be a zone: changes can come back only from a server with a log."""
+        """Whether the target may also be a zone, that is, a server from whose log changes can come back."""
         return bool(self.zones.name) and self.target.type == "mysql"
 
     @property

@@ -33,7 +33,7 @@ def is_running(part: TaskConfig, target: TargetSession) -> bool:
 
 
 def _is_received_here(part: TaskConfig) -> bool:
-    """Whether a replicator on this machine receives the part's log: it does so only for a run."""
+    """Whether a replicator on this machine receives the part's log, which it does only for a run."""
     with suppress(OSError, ValueError):
         status = read_status(part.relay, part.source.source_id)
         if status is None or is_silent(status):

@@ -26,8 +26,8 @@ This list has the crash points, with the state at each. The record is a row of t
    command tells the user to switch. So no write of the application is before that place, and the way back can read the
    application's first write, whatever schema changes come later. A second command changes nothing and prints the same.
 
-An error or Ctrl-C between 1 and 6 undoes what was done: the source is writable again, and the task, which was not
-stopped, goes on.
+After an error or Ctrl-C between 1 and 6, the command undoes what it has done: the source is writable again, and the
+task, which was not stopped, goes on.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Switch:
         status = load_status(self._target, self._parts)
         _demand_ready(status, self._parts[0])
         self._done(StepName.TABLES, _tables_step(status).about)
-        # The source is still in use here: this may take long, and programs can still write.
+        # The source is still in use here. So this may take long, but programs can still write.
         self._drain()
         self._done(StepName.LAG, "the target has what the source had a moment ago")
         record = record or Cutover(began_at=time.time())

@@ -19,7 +19,7 @@ from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
 _WINDOW_SECONDS = 5.0
 _COUNTED = 2000
-"""The largest number of entries that are counted: a large backlog would cost too much time."""
+"""The largest number of entries that are counted, since a large backlog would cost too much time."""
 
 
 class MeasuredStream(Protocol):

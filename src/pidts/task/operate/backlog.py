@@ -19,7 +19,7 @@ from pidts.relay.survey import measure
 from pidts.task.config.task_file import TaskConfig
 
 _COUNT_SECONDS = 2.0
-"""The time after which counting stops: for an operator, a quick answer is worth more than an exact number."""
+"""The time after which counting stops, since a quick answer is worth more to an operator than an exact number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

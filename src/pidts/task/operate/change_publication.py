@@ -18,12 +18,12 @@ it does with files of an interrupted transaction.
 
 A metastore may complete the last call of a killed process after the next process has begun. One call adds a column to
 the table and to all its partitions. It names the columns that it replaces, so it changes nothing if it comes too late
-(`pidts.task.operate.publication`). A partition is added only if it does not exist: the next publication, which makes
-the same file, has already added it. If the partition was removed meanwhile because of its age, a later publication
-removes it again.
+(`pidts.task.operate.publication`). A late call adds a partition only if it does not exist. The next publication makes
+the same file, so it has already added the partition. If the partition was removed meanwhile because of its age, a later
+publication removes it again.
 
-If the change table already has a column of the same name and another type, the new column gets another name,
-`price__bigint`: earlier files are not changed. A column that was dropped stays.
+If the change table already has a column of the same name and another type, the new column gets another name, such as
+`price__bigint`, since earlier files are not changed. A column that was dropped stays.
 
 A partition older than `pidts.hive.keep-changes` is removed from the metastore. Its folder is removed a day later, since
 readers may still use it. After an interruption, the next publication removes the partition or the folder.
@@ -186,8 +186,8 @@ class ChangePublisher:
             return False
         if _TABLE in there.properties:
             return there.properties[_TABLE] == str(name)
-        # A version without this property made the change table. Of the target tables with this name for their change
-        # table, only the one that the change table belongs to has an Lsn in the record.
+        # An earlier version, which did not write this property, has made the change table. Several target tables may
+        # have this name for their change table. Only the target table that it belongs to has an Lsn in the record.
         return bool(self._record.of(self._task).get(name, ChangeTable()).lsn)
 
 

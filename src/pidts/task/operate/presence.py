@@ -32,7 +32,7 @@ def show_presence(session: TargetSession, task: str, source: str) -> None:
         try:
             session.rows("SELECT GET_LOCK(%s, 0)", (_name(digest),))
         except Halted:
-            return  # a server without named locks, such as some clusters: other machines do not see the run
+            return  # without named locks, as in some clusters, other machines do not see the run
     elif isinstance(session, CatalogConnection):
         session.show("run", task, source)
 
@@ -52,7 +52,7 @@ def is_present(session: TargetSession, task: str, source: str) -> bool:
 
 
 def _digest(session: TargetSession, task: str, source: str) -> bytes:
-    """Returns a digest of the task and its meta schema: tasks of one name may have different meta schemas."""
+    """Returns a digest of the task and its meta schema, since tasks of one name may have different meta schemas."""
     schema = session.meta_schema if isinstance(session, MySqlSession | PostgresSession) else ""
     return sha256(f"run\0{schema}\0{task}\0{source}".encode()).digest()
 

@@ -74,7 +74,7 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
         raise
     except PidtsError as error:
         end = RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}", epochs)
-        with suppress(OSError):  # a full disk: only this record is missing then
+        with suppress(OSError):  # if the disk is full, only this record is missing
             _write(path, end)
         raise
 

@@ -112,7 +112,7 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
         unbar(*place)
         return ""
     if not barred(*place).startswith(_SURPLUS):
-        with suppress(PidtsError):  # a full disk: the next comparison tries again, but the warning is shown now
+        with suppress(PidtsError):  # if the disk is full, the next comparison tries again, but the warning is shown now
             bar(*place, f"{_SURPLUS} that the source {now} lacked")
     return (
         f"{address_of(standby)} has transactions that the source {now} lacks: it has {there}, the source has {here}. "

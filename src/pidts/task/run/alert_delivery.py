@@ -43,7 +43,7 @@ def _started(command: tuple[str, ...], body: bytes) -> str:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Treats a redirect as an error: the redirected request would not contain the alert."""
+    """Treats a redirect as an error, since the redirected request would not contain the alert."""
 
     def redirect_request(self, *_: object) -> None:
         """Returns no request."""

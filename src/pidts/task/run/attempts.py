@@ -256,8 +256,8 @@ class Attempts:
         """Prepares an attempt that copies the tables of a schema change again.
 
         A ddl command then replaces the schema change by statements that create its columns. The copy is recorded before
-        the ddl command: after a crash between the two, the schema change is found again. The copy cannot end before the
-        schema change, because all copied rows are read after it.
+        the ddl command, so the schema change is found again after a crash between the two. The copy cannot end before
+        the schema change, because all copied rows are read after it.
         """
         self._copied_for.add(halt.lsn)
         self._replaces = halt
@@ -404,7 +404,7 @@ class Attempts:
                     mark.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
-        """Returns a session with the source, or the error if it is absent: then the relay's log is still applied."""
+        """Returns a session with the source, or the error if it is absent. The relay's log is then still applied."""
         self._absence = None
         try:
             return sessions.enter_context(closing(connect(self._config.source.server)))

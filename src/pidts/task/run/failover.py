@@ -70,8 +70,8 @@ class Failover:
     def _answers(self, config: TaskConfig) -> bool:
         """Whether the source answers.
 
-        Only a lost connection counts as no answer: an operator has to act on any other error. A server with too many
-        connections is alive, and another server may have the same problem.
+        Only a lost connection counts as no answer, since an operator has to act on any other error. A server with too
+        many connections is alive, and another server may have the same problem.
         """
         try:
             state_of(config.source.server)
@@ -107,7 +107,7 @@ class Failover:
             )
 
     def _say(self, text: str) -> None:
-        """Shows a text once: a standby that cannot take over is checked again and again."""
+        """Shows a text once, since a standby that cannot take over is checked again and again."""
         if text not in self._said:
             self._said.add(text)
             _log.warning(text)

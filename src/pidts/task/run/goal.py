@@ -37,7 +37,8 @@ _BELIEVED_SECONDS = 2.0
 def end_of_log(config: TaskConfig, relay: RelayReader) -> Lsn | None:
     """Returns the end of the source's log; None if the source does not have the relay's log.
 
-    If a relay server receives the log, this function asks that server: only its account may read the source's log.
+    If a relay server receives the log, this function asks it, since only the relay server's account may read the
+    source's log.
     """
     if config.relay_from is None:
         return end_of_same_log(config.source.server, relay)

@@ -13,7 +13,8 @@ one table. Crash points:
 
 An operator who has removed the cause removes the halt from the record (`pidts ddl retry`), and the next attempt
 includes the table. A new run would also include it. The table is also included if the target's table did not fit its
-rows and was changed for other shards: a shard whose change was skipped continues when the other shards' change has run.
+rows and was changed for other shards. For example, a shard whose change was skipped continues when the other shards'
+change has run.
 
 Schema changes halt in separate threads, see `pidts.ddl.ddl_threads`.
 """
@@ -106,7 +107,7 @@ class HaltedTables:
         self._agreed = {name: shards.agreed(self._rules.target_name(name)) for name in merged}
 
     def forget(self) -> None:
-        """Forgets the halts: the task's rules have changed, and the target may accept what it has refused."""
+        """Forgets the halts, since the task's rules have changed, and the target may accept what it has refused."""
         self._halted.clear()
 
     def can_leave_out(self, error: Halted) -> bool:

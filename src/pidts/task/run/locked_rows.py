@@ -59,7 +59,7 @@ def has_locked_rows(config: TaskConfig, tables: Iterable[TableName]) -> bool:
 
 
 def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables: Iterable[Table]) -> None:
-    """Raises if rows are locked in tables where versions decide: a run without `conflict: version` has locked them.
+    """Raises if rows are locked in tables where versions decide. A run without `conflict: version` has locked them.
 
     A locked row keeps its values, and resolving it would ignore versions that have arrived since it was locked.
     """

@@ -17,7 +17,7 @@ from pidts.source import Session, binary_logs, connect, event_at, gtids_before, 
 from pidts.task.config.task_file import TaskConfig
 
 _PURGED = frozenset({"position-lost", "relay-purged"})
-"""Codes of errors after which the task cannot continue from its checkpoint: the log after it is gone."""
+"""Codes of errors after which the task cannot continue from its checkpoint, since the log after it is gone."""
 _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
 """Codes of errors that mean one of three: the log is lost, a wrong server answers, or the relay's folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
@@ -31,7 +31,7 @@ class LogLoss:
 
     reason: str
     keeps_relay: bool = False
-    """Whether the relay can continue: its log is sound, and only begins too late for this task."""
+    """Whether the relay can continue, since its log is sound and only begins too late for this task."""
 
 
 def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:

@@ -6,7 +6,7 @@ the last sound entry, and the source sends its log from there. If the relay is d
 or the memory is probably faulty, and a person has to check them.
 
 The relay is not cut if the source cannot send the log again. This is so if the source has purged the log, or if another
-server has replaced the source: in its log, the same changes have other positions.
+server has replaced the source, since the same changes have other positions in that server's log.
 """
 
 from __future__ import annotations
@@ -125,6 +125,6 @@ class RelayRefetch:
 
 
 def _was_cut(reader: RelayReader) -> bool:
-    """Whether another task has just had the relay cut back: events may have been replaced while they were read."""
+    """Whether another task has just had the relay cut back. Then events may have been replaced while being read."""
     known = read_refetches(reader.folder)
     return any(time.time() - one.asked_at < _JUST for one in (known.pending, *known.done) if one is not None)

@@ -309,7 +309,7 @@ def log_to_stderr() -> None:
 def fork_replicators() -> Forker:
     """Forks the process from which replicators will be forked; this process must not have threads yet.
 
-    The replicators share the modules that are loaded now: load the modules that they need before this call.
+    The replicators share the modules that are loaded now, so load the modules that they need before this call.
     """
     return fork_forker("pidts-forker", lambda forker, arguments: main([*arguments, "--parent", str(forker)]))
 

@@ -88,9 +88,10 @@ def begin_task(
 ) -> StartState:
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
-    `on_claim` receives the epoch twice, before and after the claim: the claim may be committed although its answer is
-    lost, and the start may fail after the claim. Tables of `other_parts` may have the same target tables. `source` is
-    the error of a source that cannot be reached; then only a task that has begun continues, with the relay's log.
+    `on_claim` receives the epoch twice, before and after the claim, since the claim may be committed although its
+    answer is lost, and the start may fail after the claim. Tables of `other_parts` may have the same target tables.
+    `source` is the error of a source that cannot be reached; then only a task that has begun continues, with the
+    relay's log.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
@@ -153,7 +154,7 @@ def _resume_without_source(
 
     Raises `absence`, the error of the source, if the start cannot do without the source.
 
-    Tables join the task when the source is back: then the attempt ends, and another one begins with the source.
+    Tables join the task when the source is back. The attempt then ends, and another one begins with the source.
     """
     source_id = config.source.source_id
     if not stored or wanted != StartRequest():

@@ -416,7 +416,7 @@ class TableSet:
 
 
 def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
-    """Halts if a table that joins has rows in the target's zone: a copy would overwrite or remove them.
+    """Halts if a table that joins has rows in the target's zone, since a copy would overwrite or remove them.
 
     A table of the task may join anew because another table has taken its name. For example, if only `shop` is followed,
     no statement gives the structure of `shop.t` after
@@ -439,7 +439,7 @@ def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved:
     state = PlanState.from_checkpoint(row.lsn, row.copy)
     begun = state.joined({name: one for name, one in copy.items() if one is not None})
     left = {name: one for name, one in begun.copy.items() if copy.get(name, one) is not None}
-    # A waiting table that is copied again still waits: the schema change for which it waits has not been made.
+    # A waiting table that is copied again still waits, since the schema change for which it waits has not been made.
     begun, place = replace(begun, copy=left, held=_held(state, moved)), copied_at(row.copy)
     place = place and replace(place, held=_held(place, moved))
     return replace(row, copy=begun.copy_json(run_of(row.copy), dealing_of(row.copy), place))

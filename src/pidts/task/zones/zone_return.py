@@ -65,7 +65,7 @@ class Steps:
     unsent: Callable[[], Counter[TableName] | None]
     """Returns, for each table, how many of the zone's changes the other zones lack; None if the zone's log is gone."""
     forget: Callable[[RecordedTask], None]
-    """Removes the checkpoints of a task on its target: its run commits nothing any more, and the next start begins
+    """Removes the checkpoints of a task on its target. Then its run commits nothing any more, and its next start begins
     anew.
     """
     forget_relays: Callable[[], None]

@@ -255,8 +255,8 @@ class ReturningZone:
     def begin_out(self) -> None:
         """Lets the tasks out of the zone begin where `written` has ended, so that later changes are carried.
 
-        The structures are read without locks. They do not change: the log has no change of a program up to here, and
-        the task that fills the zone has ended.
+        The structures are read without locks. They do not change, since the log has no change of a program up to here,
+        and the task that fills the zone has ended.
         """
         assert self._until is not None, "the log was looked at"  # noqa: S101
         for one, config in self.directions.items():
@@ -300,7 +300,7 @@ def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
     """Returns the place of the log up to which a task has applied all changes of all tables; None if it is not known.
 
     If a table waits or is halted, this is the table's place, which is earlier than that of the other tables. While a
-    table is still being copied, the place is not known: the log does not have the rows that are copied.
+    table is still being copied, the place is not known, since the log does not have the rows that are copied.
     """
     if any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in checkpoints):
         return None
