@@ -1,4 +1,4 @@
-"""Starts comparisons, repairs, checks and previews of tasks, which may take long, and stores their results.
+"""Starts operations on tasks that may take long (comparisons, repairs, checks, previews), and stores their results.
 
 Each run is a process of its own with a folder of its own: run.json has the request, report.json the command's output. A
 run continues when its service ends. The next service cannot get the exit code of a process that it has not started, so

@@ -7,7 +7,7 @@ that was created or emptied within the records is compared whole. In any other t
 counted, not compared.
 
 Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about them as for
-any target: it waits until the datacenter has the log up to the place at which the source was read, and uses the records
+any target. It waits until the datacenter has the log up to the place at which the source was read, and uses the records
 that were written meanwhile. These records are also read only once, in their order. If a schema change is among them,
 the comparison begins anew.
 

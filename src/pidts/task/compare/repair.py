@@ -1,8 +1,8 @@
 """Repairs the differences that a comparison finds: writes them to the target while the task runs, or prints the SQL.
 
-Extra rows of merged tables are removed only on request, since the rows of a shard that was dropped or emptied stay on
-the target on purpose, even if only one shard is left. If extracted columns show the shard of a row, rows of existing
-shards and rows of no shard are counted separately.
+Extra rows of merged tables are removed only on request. The rows of a shard that was dropped or emptied stay on the
+target on purpose, even if only one shard is left. If extracted columns show the shard of a row, rows of existing shards
+and rows of no shard are counted separately.
 """
 
 from __future__ import annotations

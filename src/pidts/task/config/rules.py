@@ -1,8 +1,8 @@
 """Reads the rules of a task file in DM's form: maps of named rules, and the names that an instance uses.
 
-As in DM, it is an error if an instance names a rule twice, or if no instance names a rule: if a route has no effect,
-rows go to a table that the author did not mean, and no message says so. An instance can name only one block-allow-list,
-so unused lists are only noted.
+As in DM, it is an error if an instance names a rule twice, or if no instance names a rule. If an unused route were no
+error, rows would go to a table that the author did not mean, and no message would say so. An instance can name only one
+block-allow-list, so unused lists are only noted.
 
 The event filters of a source's own file come after the task's event filters.
 """

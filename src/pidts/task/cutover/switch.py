@@ -8,15 +8,15 @@ This list has the crash points, with the state at each. The record is a row of t
    is written before they are changed, and is never overwritten with the values of a source that is already read-only.
    The same command continues. `--undo` restores the former values.
 3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
-   changed since: the log's ends and the epochs of the checkpoints are the same, so no source was written to, and no run
-   began. After an undo, the comparison begins anew.
+   changed since. If the ends of the logs and the epochs of the checkpoints are the same, no source was written to, and
+   no run began. After an undo, the comparison begins anew.
 4. While counters are set: as at 2. A counter only increases, and each is checked again. The record names a new sequence
    before it is created, so `--undo` finds it.
 5. While foreign keys, checks and keys are created: the record names each before it is created, so `--undo` finds all of
    them. The target's catalogue shows which statements are still needed.
-6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes, as was proved just
-   before: no source has changed a table of the task since the place up to which the target was compared. Only `--undo`
-   leads back. The same command continues here.
+6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes. This was proved
+   just before: no source has changed a table of the task since the place up to which the target was compared. Only
+   `--undo` leads back. The same command continues here.
 7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.
 8. While columns, FULLTEXT and SPATIAL keys and partitions get the definitions that the source has (see
    `target/mysql/cutover/`), and automatic timestamps are created. The record names each of these timestamps before it

@@ -2,9 +2,9 @@
 
 Crash points of the first start: each table is created separately. Then one transaction writes the owner, the structures
 and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. If the task's checkpoint is missing,
-a restart does all of this again, finds that its own task is the owner, and removes from the record the tables that were
-dropped meanwhile. If the checkpoint exists, another first start gives up before it writes anything. So structures of
-one run are never combined with the checkpoint of another run.
+a restart does all of this again. It finds that its own task is the owner, and removes from the record the tables that
+were dropped meanwhile. If the checkpoint exists, another first start gives up before it writes anything. So structures
+of one run are never combined with the checkpoint of another run.
 
 Later starts remove the structures of tables that the rules now leave out, in one transaction after the claim. A crash
 before this transaction does no harm: the checkpoint has not moved yet, so no schema change of these tables was skipped.

@@ -6,7 +6,7 @@ the last sound entry, and the source sends its log from there. If the relay is d
 or the memory is probably faulty, and a person has to check them.
 
 The relay is not cut if the source cannot send the log again. This is so if the source has purged the log, or if another
-server has replaced the source, since the same changes have other positions in that server's log.
+server has replaced the source. In that server's log, the same changes have other positions.
 """
 
 from __future__ import annotations

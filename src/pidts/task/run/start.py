@@ -88,10 +88,9 @@ def begin_task(
 ) -> StartState:
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
-    `on_claim` receives the epoch twice, before and after the claim, since the claim may be committed although its
-    answer is lost, and the start may fail after the claim. Tables of `other_parts` may have the same target tables.
-    `source` is the error of a source that cannot be reached; then only a task that has begun continues, with the
-    relay's log.
+    `on_claim` receives the epoch twice, before and after the claim. The claim may be committed although its answer is
+    lost, and the start may fail after the claim. Tables of `other_parts` may have the same target tables. `source` is
+    the error of a source that cannot be reached; then only a task that has begun continues, with the relay's log.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
@@ -252,7 +251,7 @@ def _first_start(
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))
     # Several sources write the same records. And if two first starts of a source run at the same time, the later one
-    # waits until the checkpoint exists: otherwise its structures would be combined with the other start's checkpoint.
+    # waits until the checkpoint exists. Otherwise its structures would be combined with the other start's checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
         return _claim(config, target, first, 1, on_claim)

@@ -2,7 +2,8 @@
 
 A part is one source. It has its own replicator. In its own thread it makes attempts, each from the target's checkpoint,
 as long as another attempt may help. An error of one source does not delay the other sources. An error that ends one
-part for good ends the run: the other parts stop at the end of a transaction, as they do when the user stops the run.
+part for good ends the run. The other parts then stop at the end of a transaction, as they do when the user stops the
+run.
 """
 
 from __future__ import annotations

@@ -72,9 +72,10 @@ def fit_of(
     """Returns the fit of one table.
 
     `copies`: the table's existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired.
-    Otherwise a target table with rows is refused: a row that the source does not have would stay for ever, and may have
-    a unique value that another row needs. If the task already carries one of the `other_shards` with the same target
-    table, the target's rows count as rows of that shard, and a row is removed only if its own source deletes it.
+    Otherwise a target table with rows is refused, since a row that the source does not have would stay for ever. It may
+    also have a unique value that a row of the source needs. If the task already carries one of the `other_shards` with
+    the same target table, the target's rows count as rows of that shard. Then a row is removed only if its own source
+    deletes it.
     """
     try:
         rules.check(table)

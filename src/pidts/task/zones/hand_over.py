@@ -1,6 +1,6 @@
 """Lets direct tasks take over the changes that reach a zone through its seed. All zones stay in use.
 
-A zone that joins a mesh is fed by one zone at first, its *seed*: one task copies the seed's rows and forwards the
+A zone that joins a mesh is fed by one zone at first, its *seed*. One task copies the seed's rows, and forwards the
 changes that other zones' tasks carry to the seed. So all changes reach the new zone in the order of one log. Then a
 task from each other zone takes over. It has to begin exactly where the seed's task ends:
 
