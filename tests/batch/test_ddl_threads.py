@@ -163,6 +163,7 @@ def test_an_order_that_was_given_before_is_known_at_once(world: Callable[..., Wo
 
 def test_an_order_counts_although_an_older_one_meets_the_same_trouble_for_ever(world: Callable[..., World]) -> None:
     one = world(BUSY, BUSY, Changed())
+    until(lambda: one.script.ordered == [None])
     one.give(OrderKind.REPLACE)
     until(lambda: one.script.ordered == [None, OrderKind.REPLACE])
     time.sleep(0.1)

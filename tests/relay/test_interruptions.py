@@ -182,7 +182,7 @@ def test_any_number_of_interruptions(
     assert [entry.transaction for entry in RelayReader(relay, "s").entries()] == [piece.transaction for piece in log]
 
 
-WRITE_FOR_EVER = """
+WRITE_THE_LOG = """
 import sys
 from tests_sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store, with_xa
 from pidts.relay import RelayWriter
@@ -191,34 +191,38 @@ if writer.state is None:
     writer.begin(ORIGIN, START, "")
     writer.start_segment(FORMAT_EVENT)
 log = with_xa(sample_log(1_000))
-print("ready", flush=True)
-store(writer, [piece for piece in log if piece.transaction.lsn > writer.lsn], every=1)
+while todo := [piece for piece in log if piece.transaction.lsn > writer.lsn][:100]:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    store(writer, todo, every=1)
 """
 
 
 def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("sample_log.py"), tmp_path / "tests_sample_log.py")
-    (tmp_path / "write.py").write_text(WRITE_FOR_EVER)
+    (tmp_path / "write.py").write_text(WRITE_THE_LOG)
     log = with_xa(sample_log(1_000))
     raw = [piece.all_raw for piece in log]
     seen: list[bytes] = []
     kills = 0
-    while True:
-        with subprocess.Popen([sys.executable, tmp_path / "write.py", relay], stdout=subprocess.PIPE) as process:
+    while seen != raw:
+        command = [sys.executable, tmp_path / "write.py", relay]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
             assert process.stdout is not None
-            assert any(line == b"ready\n" for line in process.stdout)
-            time.sleep(0.02 * 2**kills)
-            finished = process.poll() is not None
+            for _ in range(2):  # a hundred transactions are written whole, and some of the next hundred
+                if process.stdout.readline() == b"ready\n":
+                    process.stdin.write(b"\n")
+                    process.stdin.flush()
+            time.sleep(0.001 * kills)
             process.send_signal(signal.SIGKILL)
         now = what_is_read(relay)
         assert now == raw[: len(now)]
-        assert len(now) >= len(seen)
+        assert len(now) > len(seen)
         seen = now
-        if finished or now == raw:
-            break
         kills += 1
     assert seen == raw
-    assert kills >= 2
+    assert kills >= 5
 
 
 class FullDisk:
