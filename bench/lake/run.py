@@ -38,7 +38,7 @@ from pidts.apply import TargetSession  # noqa: E402
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName  # noqa: E402
 from pidts.reduce import Counts, NetChange  # noqa: E402
 from pidts.target import IcebergTarget  # noqa: E402
-from pidts.target.iceberg.snapshot import Snapshot  # noqa: E402
+from pidts.target.iceberg.snapshot import MetadataFile  # noqa: E402
 
 TEXT = ColumnType(Kind.VARCHAR, length=200)
 TABLE = Table(
@@ -213,7 +213,7 @@ def fresh(folder: Path, size: int, minutes: int) -> dict[str, Any]:
                 files.append(sum(1 for each in folder.rglob("*") if each.is_file()))
                 location = side.session.tables.location(TABLE.name)  # type: ignore[attr-defined]
                 snapshots.append(len(json.loads(Path(location.removeprefix("file://")).read_text())["snapshots"]))
-                now = Snapshot.read(TABLE.name, location)
+                now = MetadataFile.read(TABLE.name, location)
                 opened.append(len(now.data) + len(now.deletes) + len(now.manifests))
                 counts = f"{opened[-1]} files for a query, {files[-1]} files in all, {snapshots[-1]} snapshots"
                 print(f"minute {number // 60 + 1}: {counts}", flush=True)

@@ -11,7 +11,7 @@ from tests.apply.rows.test_guard import TABLE, Live, delete, insert, row, update
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
-from pidts.model import Checkpoint, Column, Halted, Lsn, OfGroups, Op, Table, TableName, Transient
+from pidts.model import Checkpoint, Column, Halted, Lsn, MergedTablesKey, Op, Table, TableName, Transient
 from pidts.rules import EventFilter, FilterRule, Rules
 
 from .table_history import INT, PLAIN, UNIQUE, Change, batch_of, minimal
@@ -97,7 +97,7 @@ def test_a_new_row_replaces_a_row_that_a_dropped_table_of_its_name_has_left(op: 
     """
     there = StructureSession(replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT))))
     session: Any = there
-    there.load = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", OfGroups()) else {}
+    there.load = lambda task, source: {PLAIN.name: PLAIN} if (task, source) == ("t", MergedTablesKey()) else {}
     filters = Rules(keyed=frozenset({PLAIN.name}) if keyed else frozenset())
     rules = ApplyRules(task="t", source="s", filters=filters, beside=True)
     old = {"id": 2, "a": 7, "b": "x", "u": 2}

@@ -25,7 +25,18 @@ from pidts.batch.copy.staging import staged_chunk, staged_rows
 from pidts.batch.copy.target_statistics import Statistics
 from pidts.batch.decoding import absent
 from pidts.login import Mode, Tls
-from pidts.model import Checkpoint, Fenced, LeftBy, Lsn, OfGroups, OfSource, Position, Table, TableName, Transient
+from pidts.model import (
+    Checkpoint,
+    Fenced,
+    Lsn,
+    MergedTablesKey,
+    Position,
+    RemainingRowsKey,
+    SourceTablesKey,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.plan import ChunkRequest, CopyMode, CopyState, Phase
 from pidts.relay import Origin, RelayWriter
 from pidts.rules import Extract, RouteRule, Routes, Rules
@@ -175,9 +186,9 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
             target.execute(statement)
         target.begin()
         assert target.load(table, table.arrow.empty_table().from_pylist(there, table.arrow))
-        target.meta.structures.save(task, OfSource("s"), Lsn(0, 1, 4), place.context.structures)
-        target.meta.structures.save(task, OfGroups(), Lsn(0, 1, 4), {target_table: table})
-        target.meta.notes.write(task, OfSource("s"), RULES, to_text(rules))
+        target.meta.structures.save(task, SourceTablesKey("s"), Lsn(0, 1, 4), place.context.structures)
+        target.meta.structures.save(task, MergedTablesKey(), Lsn(0, 1, 4), {target_table: table})
+        target.meta.notes.write(task, SourceTablesKey("s"), RULES, to_text(rules))
         target.commit()
 
     def remove(keys: Any) -> None:
@@ -212,10 +223,10 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
     before = there_now()
     too_much = pa.table({"k": list("acef"), "part": ["1"] * 4})
     gone = place.name("t_1x")
-    for record in (OfSource("s"), LeftBy("s"), LeftBy("z"), OfSource("z")):
+    for record in (SourceTablesKey("s"), RemainingRowsKey("s"), RemainingRowsKey("z"), SourceTablesKey("z")):
         with closing(place.context.target.connect()) as target:
             target.begin()
-            target.meta.notes.write(task, OfSource(record.source), RULES, to_text(rules))
+            target.meta.notes.write(task, SourceTablesKey(record.source), RULES, to_text(rules))
             target.meta.structures.save(task, record, Lsn(0, 1, 4), {gone: place.context.structures[one].renamed(gone)})
             target.commit()
         assert extra() == ([], 1), f"rows with the same values are, or were, those of {gone} of {record}"
@@ -228,12 +239,12 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
     assert extra()[0] == list("acef")
     with closing(place.context.target.connect()) as target:
         target.begin()
-        target.meta.structures.save("another", OfGroups(), Lsn(0, 1, 4), {target_table: table})
+        target.meta.structures.save("another", MergedTablesKey(), Lsn(0, 1, 4), {target_table: table})
         target.commit()
     assert extra() == ([], 1), "nobody knows what another task has brought there"
     with closing(place.context.target.connect()) as target:
         target.begin()
-        target.meta.structures.save("another", OfGroups(), Lsn(0, 1, 4), {target_table: None})
+        target.meta.structures.save("another", MergedTablesKey(), Lsn(0, 1, 4), {target_table: None})
         target.commit()
     remove(too_much)
     assert set(before) - set(there_now()) == {("1", key) for key in "acef"}

@@ -27,9 +27,9 @@ from pidts.model import (
     Halted,
     LogEntry,
     Lsn,
-    OfSource,
     OrderKind,
     Shadow,
+    SourceTablesKey,
     TableName,
     Transaction,
     Transient,
@@ -90,7 +90,7 @@ class Driver:
             (row,) = session.meta.checkpoints.claim(
                 "t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
             )
-            known = session.meta.structures.load("t", OfSource("s"))
+            known = session.meta.structures.load("t", SourceTablesKey("s"))
         self.context = replace(self.context, epoch=row.epoch, structures=known)
 
     def shadows(self) -> dict[TableName, Shadow]:

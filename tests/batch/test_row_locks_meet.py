@@ -12,7 +12,7 @@ from tests.apply.table_history import PLAIN, batch_of
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
@@ -234,7 +234,7 @@ def test_the_locks_of_a_table_end_with_its_copy(*, ends: bool) -> None:
         (claimed,) = session.meta.checkpoints.claim("t", "s", 1, start)
         locked(target, PLAIN)
         with pytest.raises(Halted, match="table-is-copied"):
-            resolve(session, "t", "s", PLAIN.name, {"a" * 64}, Take.SOURCE)
+            resolve(session, "t", "s", PLAIN.name, {"a" * 64}, ResolveWith.SOURCE)
     copy = "" if ends else claimed.copy
     after = replace(claimed, lsn=Lsn(0, 1, 400), batch=1, copy=copy)
     rules = ApplyRules(task="t", source="s", has_locks=True)

@@ -16,7 +16,7 @@ from tests.examples import examples
 
 from pidts.binlog import EventType, LogWalker, TransactionScanner, iter_raw
 from pidts.binlog.blocks import ordinary as o
-from pidts.binlog.blocks.scan import BlockScan, Run
+from pidts.binlog.blocks.scan import BlockScan, OrdinaryEvents
 from pidts.model import DecodeError, Lsn, PidtsError, Transaction
 
 
@@ -90,7 +90,7 @@ def take_block(
         at += size
 
 
-def transactions(run: Run) -> list[Transaction]:
+def transactions(run: OrdinaryEvents) -> list[Transaction]:
     found = list(run.transactions())
     numbers = [str(line[o.L_NUMBER]) if run.gtids[place] else "" for place, line in enumerate(run.lines)]
     assert [one.gtid.rpartition(":")[2].rpartition("-")[2] for one in found] == numbers

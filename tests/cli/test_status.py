@@ -16,7 +16,19 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.cli.app import run_command
-from pidts.model import Checkpoint, Column, ColumnType, Halt, Kind, Lsn, OfSource, RowLock, Table, TableName, Transient
+from pidts.model import (
+    Checkpoint,
+    Column,
+    ColumnType,
+    Halt,
+    Kind,
+    Lsn,
+    RowLock,
+    SourceTablesKey,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.plan import CopyState, Held, Phase, PlanState
 from pidts.replicate.status import StatusFile
 from pidts.sandbox import Server
@@ -85,7 +97,9 @@ class World:
 
         def step(session: TargetSession) -> None:
             session.begin()
-            session.meta.structures.save("t", OfSource(source), at(0), {name: Table(name, all_of) for name in tables})
+            session.meta.structures.save(
+                "t", SourceTablesKey(source), at(0), {name: Table(name, all_of) for name in tables}
+            )
             session.commit()
 
         self.record(step)

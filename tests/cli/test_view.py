@@ -12,7 +12,7 @@ from pidts.cli import view
 from pidts.cli.findings import show_report
 from pidts.cli.lag_history import LagHistory
 from pidts.model import Halt, Lsn, Position, TableName
-from pidts.task.operate.progress import Changed, Progress, SourceProgress, TableProgress
+from pidts.task.operate.progress import Progress, SourceProgress, TableChanges, TableProgress
 from pidts.verify import Report, TableReport
 
 COPYING = Progress(
@@ -83,7 +83,7 @@ def test_the_size_of_the_relay_is_reported_where_it_is_known() -> None:
 
 
 def test_the_tables_that_change_most_are_shown_when_all_are_copied() -> None:
-    busy = (Changed("a.busy", 9000, 1500.0), Changed("a.calm", 4, 0.5), Changed("a.idle", 7, 0.0))
+    busy = (TableChanges("a.busy", 9000, 1500.0), TableChanges("a.calm", 4, 0.5), TableChanges("a.idle", 7, 0.0))
     console = Console(width=200)
     for progress, shows in (
         (replace(COPYING, changed=busy, tables=COPYING.tables[2:]), True),

@@ -17,7 +17,7 @@ from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, stor
 
 from pidts.apply.locks.held import held_batch
 from pidts.apply.unread import unpacked
-from pidts.model import Halt, HeldChanges, Lsn, Moment, Op, RowLock, TableName
+from pidts.model import Halt, HeldChanges, Lsn, Op, RowLock, SourceTransaction, TableName
 from pidts.relay import RelayReader, RelayWriter
 from pidts.target import MySqlTarget, PostgresTarget
 
@@ -121,7 +121,7 @@ def test_a_locked_row_and_what_it_holds_are_read_as_they_were_written(file: str)
     )
     (update,) = first.rows.to_pylist()
     assert (update["before"], update["after"]) == ({"id": 1, "s": "a", "u": 1}, {"id": 1, "s": "aa", "u": 1})
-    assert moments == [Moment("0-1-7", 1795000000)] * 2
+    assert moments == [SourceTransaction("0-1-7", 1795000000)] * 2
     assert later.table.arrow.names == ["id", "s", "u", "w"]
     part, delete = later.rows.to_pylist()
     assert (Op(part["op"]), part["partial"], part["after"]["u"]) == (Op.UPDATE, b"\1\5", 7)

@@ -27,7 +27,7 @@ from pidts.excerpt.store import FileStore
 from pidts.model import ConfigError, Halted, Lsn, TableName
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 
 
 @pytest.fixture(params=["compiled", "python"], autouse=True)
@@ -106,7 +106,7 @@ def by_columns(paths: tuple[Path, ...], say: Callable[[str], None], start: Lsn |
             cutter.pass_by(piece)
     found += cutter.close()
     store, view = FileStore(), QueryView(wanted, SCHEMA, "s", 0, typed=None, after=start)
-    stretches = resolved(found, cutter.changes, History(complete=False), wanted.dialect)
+    stretches = resolved(found, cutter.changes, KnownStructures(complete=False), wanted.dialect)
     batches = [batch for stretch in stretches for batch in record_batches(store, stretch, view)]
     rows = [row for batch in batches for row in batch.to_pylist()]
     return [{**row, "new": row["new"] if row["op"] == "ddl" else json.loads(row["new"])} for row in rows]

@@ -15,7 +15,7 @@ from tests.values_target import ValuesTarget
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import AT_ONCE
 from pidts.gate import stretch
-from pidts.gate.ahead import Ahead, Made
+from pidts.gate.ahead import PreparedRecords, RecordPrefetch
 from pidts.gate.records import SchemaRecord, of_schema_change
 from pidts.gate.stretch import Records, TransactionRange
 from pidts.model import Extent, LogEntry, Lsn, Transaction
@@ -37,8 +37,8 @@ def context(tmp_path: Path) -> JobContext:
 
 
 @pytest.fixture
-def ahead() -> Iterator[Ahead]:
-    with closing(Ahead()) as made:
+def ahead() -> Iterator[RecordPrefetch]:
+    with closing(RecordPrefetch()) as made:
         yield made
 
 
@@ -54,21 +54,21 @@ def _records(context: JobContext, *log: LogSlice) -> Records:
     return Records(context, relay, _plan(*log), (entry,), lambda _: "127.0.0.1:1", "+00:00", first)
 
 
-def _made(context: JobContext) -> Made:
-    return Made(TransactionRange(END), _plan(), _records(context))
+def _made(context: JobContext) -> PreparedRecords:
+    return PreparedRecords(TransactionRange(END), _plan(), _records(context))
 
 
-def test_records_for_this_place_are_used_once(ahead: Ahead, context: JobContext) -> None:
+def test_records_for_this_place_are_used_once(ahead: RecordPrefetch, context: JobContext) -> None:
     made = _made(context)
     ahead.begin(PLACE, lambda: made)
     assert ahead.take(PLACE, context) is made
     assert ahead.take(PLACE, context) is None
 
 
-def test_the_commit_waits_for_records_that_are_being_made(ahead: Ahead, context: JobContext) -> None:
+def test_the_commit_waits_for_records_that_are_being_made(ahead: RecordPrefetch, context: JobContext) -> None:
     made, go = _made(context), threading.Event()
 
-    def make() -> Made:
+    def make() -> PreparedRecords:
         assert go.wait(10)
         return made
 
@@ -78,20 +78,20 @@ def test_the_commit_waits_for_records_that_are_being_made(ahead: Ahead, context:
 
 
 @pytest.mark.parametrize("place", [BEGIN, END])
-def test_records_for_another_place_are_discarded(ahead: Ahead, context: JobContext, place: Lsn) -> None:
+def test_records_for_another_place_are_discarded(ahead: RecordPrefetch, context: JobContext, place: Lsn) -> None:
     ahead.begin(PLACE, lambda: _made(context))
     assert ahead.take(place, context) is None
     assert ahead.take(PLACE, context) is None
 
 
-def test_records_made_with_other_structures_are_discarded(ahead: Ahead, context: JobContext) -> None:
+def test_records_made_with_other_structures_are_discarded(ahead: RecordPrefetch, context: JobContext) -> None:
     """Equal contexts may belong to different places of the log: only the same context counts."""
     ahead.begin(PLACE, lambda: _made(context))
     assert ahead.take(PLACE, replace(context)) is None
 
 
-def test_an_error_is_left_to_whoever_makes_the_stretch_again(ahead: Ahead, context: JobContext) -> None:
-    def fails() -> Made:
+def test_an_error_is_left_to_whoever_makes_the_stretch_again(ahead: RecordPrefetch, context: JobContext) -> None:
+    def fails() -> PreparedRecords:
         raise OSError("the relay's disk")
 
     ahead.begin(PLACE, fails)
@@ -101,14 +101,14 @@ def test_an_error_is_left_to_whoever_makes_the_stretch_again(ahead: Ahead, conte
     assert ahead.take(PLACE, context) is made
 
 
-def test_where_nothing_could_be_made_there_is_nothing(ahead: Ahead, context: JobContext) -> None:
+def test_where_nothing_could_be_made_there_is_nothing(ahead: RecordPrefetch, context: JobContext) -> None:
     assert ahead.take(PLACE, context) is None
     ahead.begin(PLACE, lambda: None)
     assert ahead.take(PLACE, context) is None
 
 
 def test_closing_waits_for_what_is_made_now(context: JobContext) -> None:
-    ahead, has_begun, is_made = Ahead(), threading.Event(), threading.Event()
+    ahead, has_begun, is_made = RecordPrefetch(), threading.Event(), threading.Event()
 
     def make() -> None:
         has_begun.set()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidts.gate.replay import Fact, KeyChange, Lineage, Record, documents, follows, row_digest, steps
+from pidts.gate.replay import KeyChange, ReplayedRow, TableNames, TransferRow, documents, follows, row_digest, steps
 from pidts.gate.schema_records import OTHERS
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 
@@ -23,17 +23,17 @@ def _table(name: str, *columns: str, key: str = "id", generated: str = "") -> Ta
     return Table(TableName("d", name), made, (Key("PRIMARY", (key,), unique=True, primary=True),))
 
 
-def _record(optype: str, table: str, **document: Any) -> Record:
-    return Record(1, 1, TableName("d", table), "a:1", optype, json.dumps(document) if document else "")
+def _record(optype: str, table: str, **document: Any) -> TransferRow:
+    return TransferRow(1, 1, TableName("d", table), "a:1", optype, json.dumps(document) if document else "")
 
 
 def _images(**sides: dict[str, str | None]) -> dict[str, Any]:
     return {side.upper(): [{name: value} for name, value in row.items()] for side, row in sides.items()}
 
 
-def _before(table: Table, *records: Record) -> Lineage:
+def _before(table: Table, *records: TransferRow) -> TableNames:
     """Goes back over the records, the last of which is given first."""
-    lineage = Lineage.of([table])
+    lineage = TableNames.of([table])
     for record in records:
         lineage = lineage.before(record)
     return lineage
@@ -89,13 +89,13 @@ def test_a_table_begins_empty_and_what_its_name_meant_before_is_another_table() 
 
 
 def test_an_update_of_a_key_concerns_two_rows() -> None:
-    lineage = Lineage.of([_table("t", "id", "a")])
+    lineage = TableNames.of([_table("t", "id", "a")])
     found = steps(_images(old={"id": "1", "a": "x"}, new={"id": "2", "a": "x"}), lineage.tables[TableName("d", "t")])
     assert found == (KeyChange(("2",), None, {"id": "2", "a": "x"}), KeyChange(("1",), {"id": "1", "a": "x"}, None))
 
 
 def test_an_image_in_part_takes_its_key_from_the_other_one() -> None:
-    followed = Lineage.of([_table("t", "id", "a")]).tables[TableName("d", "t")]
+    followed = TableNames.of([_table("t", "id", "a")]).tables[TableName("d", "t")]
     found = steps(_images(old={"id": "1"}, new={"a": None}), followed)
     assert found == (KeyChange(("1",), {"id": "1"}, {"a": None}),)
     assert steps(_images(old={"a": "1"}), followed) is None
@@ -134,12 +134,12 @@ class Server:
     """Tables with one key and some columns, and the records of their changes."""
 
     tables: dict[str, tuple[list[str], dict[str, dict[str, str | None]]]] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    records: list[TransferRow] = field(default_factory=list)
 
     def log(self, optype: str, table: str, **document: Any) -> None:
         number = len(self.records) + 1
         self.records.append(
-            Record(number, number, TableName("d", table), "a:1", optype, json.dumps(document) if document else "")
+            TransferRow(number, number, TableName("d", table), "a:1", optype, json.dumps(document) if document else "")
         )
 
     def do(self, step: Sequence[Any]) -> None:
@@ -211,8 +211,8 @@ def test_records_that_are_read_backwards_give_the_present_rows(earlier: list[Any
     for step in later:
         server.do(step)
     tables = {name: _table(name, *columns) for name, (columns, _) in server.tables.items()}
-    lineage = Lineage.of(tables.values())
-    found: dict[tuple[str, str | None], Fact] = {}
+    lineage = TableNames.of(tables.values())
+    found: dict[tuple[str, str | None], ReplayedRow] = {}
     expected: dict[tuple[str, str | None], tuple[int, bytes]] = {}
     for record in reversed(server.records):
         if not record.is_row:
@@ -225,7 +225,7 @@ def test_records_that_are_read_backwards_give_the_present_rows(earlier: list[Any
         assert said is not None
         for step in said:
             place = followed.table.name.name, step.key[0]
-            found.setdefault(place, Fact(step.key, step.after))
+            found.setdefault(place, ReplayedRow(step.key, step.after))
             if place in expected and expected[place][0] == followed.age:
                 assert follows(expected[place][1], row_digest(step.after))
             expected[place] = followed.age, row_digest(step.before)

@@ -13,7 +13,7 @@ from tests.conftest import RunSql
 from tests.forked_programs import LoadedPrograms
 from tests.spark.commands import Task
 
-from pidts.model import OfSource, Transient
+from pidts.model import SourceTablesKey, Transient
 from pidts.sandbox import Server
 from pidts.source import connect
 from pidts.target.mysql.meta import MySqlCheckpoints
@@ -48,7 +48,7 @@ class Starts:
     def on_record(self) -> dict[str, list[str]]:
         """Returns the recorded tables and their columns."""
         with closing(self.config.target.server.connect()) as target:
-            known = target.meta.structures.load(self.config.name, OfSource("one"))
+            known = target.meta.structures.load(self.config.name, SourceTablesKey("one"))
         return {name.name: [column.name for column in table.columns] for name, table in known.items()}
 
 

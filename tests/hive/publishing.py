@@ -17,7 +17,7 @@ from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
 
 pytest.importorskip("pyiceberg")
 
-from pidts.model import LoggedChanges, OfSource, TableName
+from pidts.model import LoggedChanges, SourceTablesKey, TableName
 from pidts.spark.metastore import Metastore, metastore
 from pidts.target.hive.change_record import ChangeRecord, ChangeTable
 from pidts.target.hive.places import folder_of
@@ -81,7 +81,7 @@ class World:
         for sql in session.schema.create_statements(self.table).statements:
             session.execute(sql)
         session.begin()
-        session.meta.structures.save("to-hive", OfSource("shop"), start.lsn, {ORDERS: self.table})
+        session.meta.structures.save("to-hive", SourceTablesKey("shop"), start.lsn, {ORDERS: self.table})
         session.commit()
 
     def write(self, *rows: tuple[int, int], logged: Sequence[LoggedChanges] = ()) -> str:

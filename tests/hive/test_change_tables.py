@@ -19,7 +19,7 @@ pytest.importorskip("pyiceberg")
 
 from tests.hive.publishing import ORDERS, World, break_at, remove, store_of_a_file, world_of_a_test
 
-from pidts.model import ChangeBatch, ColumnType, Kind, LoggedChanges, Moment, Op, Table, TableName
+from pidts.model import ChangeBatch, ColumnType, Kind, LoggedChanges, Op, SourceTransaction, Table, TableName
 from pidts.spark.metastore import Metastore
 from pidts.target.hive import places
 from pidts.target.hive.change_record import ChangeRecord, ChangeTable
@@ -52,7 +52,7 @@ def logged(structure: Table, at: int, *changes: Logged, time: int = NOON) -> Log
         pa.array(list(before), row),
         pa.array(list(after), row),
     )
-    return LoggedChanges("to-hive", "shop", batch, [Moment("0-1-7", time)] * len(ops))
+    return LoggedChanges("to-hive", "shop", batch, [SourceTransaction("0-1-7", time)] * len(ops))
 
 
 def inserted(world: World, at: int, *ids: int, time: int = NOON) -> LoggedChanges:

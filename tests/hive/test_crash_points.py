@@ -15,7 +15,7 @@ pytest.importorskip("pyiceberg")
 
 from tests.hive.publishing import ORDERS, TASK, World, break_at, store_of_a_file, world_of_a_test
 
-from pidts.model import OfSource
+from pidts.model import SourceTablesKey
 from pidts.spark.metastore import Metastore, MetastoreTable
 from pidts.target.hive import state
 from pidts.target.hive.record import PublicationRecord
@@ -107,7 +107,7 @@ def test_a_dropped_table_leaves_the_metastore_whatever_is_interrupted(
     world.session.begin()
     world.session.own_database()
     world.session.tables.drop(ORDERS)
-    world.session.meta.structures.save("to-hive", OfSource("shop"), lsn(500), {ORDERS: None})
+    world.session.meta.structures.save("to-hive", SourceTablesKey("shop"), lsn(500), {ORDERS: None})
     world.session.commit()
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
@@ -155,7 +155,7 @@ def test_a_table_that_leaves_the_task_stays_as_it_is(world: World, monkeypatch: 
     first = world.write((1, 1))
     world.publish()
     world.session.begin()
-    world.session.meta.structures.save("to-hive", OfSource("shop"), lsn(500), {ORDERS: None})
+    world.session.meta.structures.save("to-hive", SourceTablesKey("shop"), lsn(500), {ORDERS: None})
     world.session.commit()
     for _ in range(3):
         world.publish()

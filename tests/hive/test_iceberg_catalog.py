@@ -28,7 +28,7 @@ from pidts.target import IcebergTarget
 from pidts.target.iceberg import hive_catalog
 from pidts.target.iceberg.hive_catalog import HiveCatalog
 from pidts.target.iceberg.publication import publish
-from pidts.target.iceberg.server_catalog import Move
+from pidts.target.iceberg.server_catalog import CatalogUpdate
 from pidts.target.iceberg.server_record import ServerRecord
 from pidts.target.iceberg.session import IcebergSession
 
@@ -163,10 +163,10 @@ def test_a_late_call_of_a_killed_publisher_changes_nothing(world: World) -> None
     with world.catalog._client() as client:
         old = hive_catalog._table(client, "shop", "a")
         with pytest.raises(hive_catalog.MetaException):
-            hive_catalog._alter(client, Move(A, second, first), old, first)
+            hive_catalog._alter(client, CatalogUpdate(A, second, first), old, first)
         old.parameters["metadata_location"] = first
         with pytest.raises(hive_catalog.MetaException):
-            hive_catalog._remove(client, old, Move(A, None, first))
+            hive_catalog._remove(client, old, CatalogUpdate(A, None, first))
     assert world.there() == [{"id": 1, "v": 3}]
 
 

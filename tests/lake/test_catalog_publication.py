@@ -40,10 +40,10 @@ from pidts.target.iceberg.hive_catalog import HiveCatalog
 from pidts.target.iceberg.jdbc_catalog import JdbcCatalog, MySqlCatalog, PostgresCatalog
 from pidts.target.iceberg.publication import publish, server_state
 from pidts.target.iceberg.rest_catalog import RestCatalog
-from pidts.target.iceberg.server_catalog import Move, step
+from pidts.target.iceberg.server_catalog import CatalogUpdate, step
 from pidts.target.iceberg.server_record import Entry, ServerRecord
 from pidts.target.iceberg.session import IcebergSession
-from pidts.target.iceberg.snapshot import Snapshot
+from pidts.target.iceberg.snapshot import MetadataFile
 
 A, B = TableName("shop", "a"), TableName("shop", "b")
 KILLED = """
@@ -276,7 +276,7 @@ def test_a_table_of_another_program_is_not_replaced(world: World) -> None:
 
 def test_a_table_that_is_none_of_iceberg_is_not_replaced() -> None:
     """A metastore has tables of Hive, too. They have no metadata file, and neither has a table without a record."""
-    said = step(Move(A, "file:///w/shop/a/metadata/00000001-x.metadata.json"), "")
+    said = step(CatalogUpdate(A, "file:///w/shop/a/metadata/00000001-x.metadata.json"), "")
     assert isinstance(said, str)
     assert "no Iceberg table" in said
 
@@ -348,8 +348,8 @@ def test_a_publication_reads_only_what_has_changed(world: World, monkeypatch: py
     world.publish()
     forget_files(monkeypatch)
     seen: list[TableName] = []
-    real = Snapshot.read
-    monkeypatch.setattr(Snapshot, "read", lambda name, location: [seen.append(name), real(name, location)][1])
+    real = MetadataFile.read
+    monkeypatch.setattr(MetadataFile, "read", lambda name, location: [seen.append(name), real(name, location)][1])
     world.session.begin()
     world.session.write(change(world.tables[A], upserts=[(1, 2)]))
     world.session.commit()

@@ -34,10 +34,10 @@ from pidts.target.iceberg import rest_catalog
 from pidts.target.iceberg import sweep as sweeping
 from pidts.target.iceberg.publication import publish
 from pidts.target.iceberg.rest_catalog import RestCatalog
-from pidts.target.iceberg.server_catalog import Move
+from pidts.target.iceberg.server_catalog import CatalogUpdate
 from pidts.target.iceberg.server_record import ServerRecord
 from pidts.target.iceberg.session import IcebergSession
-from pidts.target.iceberg.snapshot import Snapshot
+from pidts.target.iceberg.snapshot import MetadataFile
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ class World:
             found = self.reader.load_table((name.schema, name.name))
         except NoSuchTableError:
             return None
-        local = Snapshot.read(name, str(found.metadata.properties["pidts.metadata"])).metadata
+        local = MetadataFile.read(name, str(found.metadata.properties["pidts.metadata"])).metadata
         assert found.metadata.snapshots == local.snapshots
         assert found.metadata.schemas == local.schemas
         assert found.metadata.current_schema_id == local.current_schema_id
@@ -238,7 +238,7 @@ def test_a_late_call_of_a_killed_publisher_changes_nothing(world: World, monkeyp
     with world.catalog._client() as client:
         first = client.load_table(("shop", "a"))
         world.rename("v", "w")
-        second = Move(A, world.session.tables.location(A), str(first.metadata.properties["pidts.metadata"]))
+        second = CatalogUpdate(A, world.session.tables.location(A), str(first.metadata.properties["pidts.metadata"]))
         assert world.publish()
         world.rename("w", "x")
         assert world.publish()

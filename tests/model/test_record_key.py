@@ -6,26 +6,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidts.model import DroppedBy, LeftBy, MissedBy, OfGroups, OfSource, RecordKey, record_key, record_text
+from pidts.model import (
+    DroppedColumnsKey,
+    MergedTablesKey,
+    MissedChangesKey,
+    RecordKey,
+    RemainingRowsKey,
+    SourceTablesKey,
+    record_key,
+    record_text,
+)
 
 SOURCES = st.text("ab09.-_@ ", min_size=1)
 KEYS = st.one_of(
-    *(st.builds(kind, SOURCES) for kind in (OfSource, DroppedBy, LeftBy)),
-    st.builds(OfGroups),
-    st.builds(MissedBy, SOURCES, st.integers(0, 12)),
+    *(st.builds(kind, SOURCES) for kind in (SourceTablesKey, DroppedColumnsKey, RemainingRowsKey)),
+    st.builds(MergedTablesKey),
+    st.builds(MissedChangesKey, SOURCES, st.integers(0, 12)),
 )
 
 
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        (OfSource("north"), "north"),
-        (OfGroups(), "*"),
-        (DroppedBy("north"), "* north"),
-        (LeftBy("north"), "*- north"),
-        (MissedBy("north", 0), "*0 north"),
-        (MissedBy("- 1", 12), "*12 - 1"),
-        (DroppedBy("-"), "* -"),
+        (SourceTablesKey("north"), "north"),
+        (MergedTablesKey(), "*"),
+        (DroppedColumnsKey("north"), "* north"),
+        (RemainingRowsKey("north"), "*- north"),
+        (MissedChangesKey("north", 0), "*0 north"),
+        (MissedChangesKey("- 1", 12), "*12 - 1"),
+        (DroppedColumnsKey("-"), "* -"),
     ],
 )
 def test_the_text_stays_what_earlier_versions_wrote(key: RecordKey, text: str) -> None:

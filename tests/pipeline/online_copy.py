@@ -20,7 +20,7 @@ import pyarrow as pa
 from tests.values_target.session import ValuesSession, ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, DdlRunner, SchemaChange
-from pidts.apply.load import Asked, load_chunk, load_whole
+from pidts.apply.load import LoadRequest, load_chunk, load_whole
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.copy.rereads import has_recorded_keys, recorded_keys
@@ -34,9 +34,9 @@ from pidts.model import (
     Halted,
     LogEntry,
     Lsn,
-    OfSource,
     OnDivergence,
     Op,
+    SourceTablesKey,
     Table,
     TableName,
     Transient,
@@ -152,7 +152,7 @@ class Task:
         session = self.target.connect()
         session.begin()
         session.meta.structures.save(
-            "t", OfSource("s"), server.received, {name: server.structures[name] for name in tables}
+            "t", SourceTablesKey("s"), server.received, {name: server.structures[name] for name in tables}
         )
         session.commit()
         session.close()
@@ -175,7 +175,7 @@ class Task:
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         if self.joining:
             claimed = self._join(session, claimed)
-        self.structures = session.meta.structures.load("t", OfSource("s"))
+        self.structures = session.meta.structures.load("t", SourceTablesKey("s"))
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         self.epoch = claimed[0].epoch
@@ -225,7 +225,7 @@ class Task:
         begun = {name: self._begun(tables[name], mode, since) for name, mode in self.joining.items()}
         joined = []
         session.begin()
-        session.meta.structures.save("t", OfSource("s"), since, tables)
+        session.meta.structures.save("t", SourceTablesKey("s"), since, tables)
         for row in claimed:
             state = PlanState.from_checkpoint(row.lsn, row.copy).joined(begun)
             joined.append(replace(row, copy=state.copy_json(run_of(row.copy), copied_at=copied_at(row.copy))))
@@ -432,7 +432,7 @@ class Task:
         reported = json.dumps([str(low), str(self.server.received), len(found)])
         self._go_on()
         rows, half = pa.Table.from_pylist(found, schema=table.arrow), len(found) // 2
-        asked = Asked("t", "s", self.epoch, self.batch, low)
+        asked = LoadRequest("t", "s", self.epoch, self.batch, low)
 
         def attempt() -> str:
             session = self.target.connect()
@@ -484,11 +484,11 @@ class Task:
         return StagedChunk(request, high, count, key, upto, is_last=not is_more, low=low, waiting=count, largest=count)
 
     def _load(self, low: Lsn, table: Table, rows: pa.Table) -> bool:
-        attempt = partial(self._attempt, Asked("t", "s", self.epoch, self.batch, low), table, rows)
+        attempt = partial(self._attempt, LoadRequest("t", "s", self.epoch, self.batch, low), table, rows)
         self.zombies.append(attempt)
         return attempt()
 
-    def _attempt(self, asked: Asked, table: Table, rows: pa.Table) -> bool:
+    def _attempt(self, asked: LoadRequest, table: Table, rows: pa.Table) -> bool:
         session = self.target.connect()
         try:
             return load_chunk(session, asked, table, [rows])

@@ -22,7 +22,7 @@ from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.decoding import copied
 from pidts.batch.workers import Commit, Workers
-from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, OfSource, Op, Table, TableName, Transient
+from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Op, SourceTablesKey, Table, TableName, Transient
 from pidts.plan import CopyState, Limits, Phase, PlanState, StagedChunk, Work, WorkKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.schema import apply as structures_after
@@ -63,7 +63,7 @@ class Pipeline:
         """Runs from the claim until there is nothing left to do. `between` lets the source change meanwhile."""
         session = self.target.connect()
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
-        structures = session.meta.structures.load("t", OfSource("s"))
+        structures = session.meta.structures.load("t", SourceTablesKey("s"))
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         committer = Committer(self.target, "t", "s", claimed[0].epoch, sleep=lambda _: None)
@@ -188,7 +188,7 @@ def prepared(table: Table, *, transactional_ddl: bool) -> tuple[ClockedSource, V
     for statement in session.schema.create_statements(table).statements:
         session.execute(statement)
     session.begin()
-    session.meta.structures.save("t", OfSource("s"), source.received, {NAME: table})
+    session.meta.structures.save("t", SourceTablesKey("s"), source.received, {NAME: table})
     session.commit()
     session.close()
     return source, target

@@ -15,7 +15,7 @@ from tests.examples import examples
 
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.table_owners import RULES
-from pidts.model import LeftBy, OfGroups, OfSource, Op, TableName
+from pidts.model import MergedTablesKey, Op, RemainingRowsKey, SourceTablesKey, TableName
 from pidts.plan import CopyMode, Limits
 from pidts.rules import Extract, RouteRule, Routes, Rules
 from pidts.rules.record import to_text
@@ -151,8 +151,8 @@ def test_rows_that_a_shard_lacks_are_removed_and_those_of_others_stay(
         world.server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, rules=rules
     )
     session.begin()
-    session.meta.notes.write("t", OfSource("s"), RULES, to_text(rules))
-    session.meta.structures.save("t", OfGroups(), world.server.received, {LANDS: rules.target_table(SHARDS[0])})
+    session.meta.notes.write("t", SourceTablesKey("s"), RULES, to_text(rules))
+    session.meta.structures.save("t", MergedTablesKey(), world.server.received, {LANDS: rules.target_table(SHARDS[0])})
     session.commit()
     session.close()
     stored = target.store.tables[LANDS]
@@ -193,7 +193,7 @@ def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
     rules = replace(rules, keyed=keyed_targets(session, rules, SHARDS, {LANDS}))
     task = Task(server, target, {one: CopyMode.OWN}, rules=rules)
     session.begin()
-    session.meta.notes.write("t", OfSource("s"), RULES, to_text(rules))
+    session.meta.notes.write("t", SourceTablesKey("s"), RULES, to_text(rules))
     session.commit()
     stored = target.store.tables[LANDS]
     names = [column.name for column in stored.table.columns]
@@ -205,7 +205,7 @@ def test_rows_that_a_table_of_the_same_values_has_left_meanwhile_stay():
         found = read(*asked)
         assert found.waiting == 1
         session.begin()
-        session.meta.structures.save("t", LeftBy("s"), server.received, {gone: SHARDS[0].renamed(gone)})
+        session.meta.structures.save("t", RemainingRowsKey("s"), server.received, {gone: SHARDS[0].renamed(gone)})
         session.commit()
         return found
 

@@ -24,7 +24,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules
 from pidts.batch import applying
-from pidts.model import Column, ColumnType, Fenced, Key, Kind, OfSource, Op, Table, TableName, Transient
+from pidts.model import Column, ColumnType, Fenced, Key, Kind, Op, SourceTablesKey, Table, TableName, Transient
 from pidts.plan import BatchPlan, CopyMode, Limits
 from pidts.plan.copy import settlement
 
@@ -290,7 +290,7 @@ def test_a_copy_comes_to_its_end_while_two_zones_write_all_the_time(table, mode)
     for statement in session.schema.create_statements(PLAIN).statements:
         session.execute(statement)
     session.begin()
-    session.meta.structures.save("t", OfSource("s"), server.received, {PLAIN.name: PLAIN})
+    session.meta.structures.save("t", SourceTablesKey("s"), server.received, {PLAIN.name: PLAIN})
     session.commit()
     session.close()
     task.run()

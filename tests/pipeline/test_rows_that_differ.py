@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from pidts.apply import ApplyRules
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.apply.unread import unpacked
 from pidts.model import Halted, OnDivergence, RowLock, Table
 
@@ -196,7 +196,7 @@ class Locking(Hostile):
         with closing(self.target.connect()) as session:
             return session.meta.row_locks.read("t", "s", NAME)
 
-    def resolve(self, ids: set[str], take: Take) -> None:
+    def resolve(self, ids: set[str], take: ResolveWith) -> None:
         with closing(self.target.connect()) as session:
             resolve(session, "t", "s", NAME, ids, take)
 
@@ -216,18 +216,18 @@ class LockingModel(Model):
         if self.diverged and self.diverged[-1] == key:
             self.held[key] = [(before, after)]
 
-    def resolve(self, key: Key, take: Take, columns: int) -> bool:
+    def resolve(self, key: Key, take: ResolveWith, columns: int) -> bool:
         """Resolves a lock; returns False if the row's values are not known in all columns."""
         changes, row = self.held[key], self.rows.get(key)
-        if take is Take.SOURCE:
+        if take is ResolveWith.SOURCE:
             first = changes[0][0]
             row = None if first is None else {**(row or {}), **first}
-        for before, after in changes if take is not Take.KEEP else ():
+        for before, after in changes if take is not ResolveWith.KEEP else ():
             if after is None:
                 row = None
             elif before is None:
-                row = after if row is None or take is Take.SOURCE else row
-            elif take is Take.SOURCE:
+                row = after if row is None or take is ResolveWith.SOURCE else row
+            elif take is ResolveWith.SOURCE:
                 row = {**(row or {}), **after}
             elif row is not None:
                 row = {**row, **{n: value for n, value in after.items() if n not in before or value != before[n]}}
@@ -367,7 +367,7 @@ def compared_with_the_model(
         assert len(shown) == len(held)
         assert shown.keys() == model.held.keys()
         for key in chance.sample(sorted(shown, key=repr), chance.randrange(len(shown) + 1)):
-            take = chance.choice(list(Take))
+            take = chance.choice(list(ResolveWith))
             if not model.resolve(key, take, len(table.columns)):
                 with pytest.raises(Halted, match="partial-row-image"):
                     run.resolve({shown[key]}, take)
@@ -379,7 +379,7 @@ def compared_with_the_model(
     run.target.forget()
 
 
-def broken_off(run: Locking, chance: random.Random, ids: set[str], take: Take) -> None:
+def broken_off(run: Locking, chance: random.Random, ids: set[str], take: ResolveWith) -> None:
     """Resolves locks in a process that may die. Another process tries again, with what is left."""
     run.target.store.hook = Crashes([chance.randrange(12)])
     with suppress(CrashError):
@@ -454,7 +454,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
     while locks := run.locks():
         heads = {one.id for one in locks if not one.needs or one.needs not in {other.id for other in locks}}
         assert heads
-        run.resolve(heads, Take.SOURCE)
+        run.resolve(heads, ResolveWith.SOURCE)
     final = {key_of(history, row): row for row in history.states[-1]}
     here = {key_of(history, row): row for row in run.rows()}
     for key in touched:

@@ -19,7 +19,7 @@ from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.structures import StructureCatalogue, history_at, store_catalogue, stored_places
 from pidts.relay.task_marks import TaskMark
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 
 disk = Path(sys.argv[1])
 log = sample_log(400)
@@ -30,7 +30,9 @@ tables = {
     name: Table(name, (Column("id", ColumnType(Kind.INT)),))
     for name in (TableName("shop", f"t{number}") for number in range(30))
 }
-store_catalogue(Folder.of(disk, "s"), StructureCatalogue(START, History(tables, {"shop": ("utf8mb4", "x")}), Dialect()))
+store_catalogue(
+    Folder.of(disk, "s"), StructureCatalogue(START, KnownStructures(tables, {"shop": ("utf8mb4", "x")}), Dialect())
+)
 mark = TaskMark(disk, "s", "shop")
 mark.move(START)
 purged = 0

@@ -9,7 +9,7 @@ import pytest
 
 from pidts.model import Lsn
 from pidts.relay import arrivals
-from pidts.relay.arrivals import Arrivals, ArrivalWriter, arrivals_path
+from pidts.relay.arrivals import ReceiveTimes, ReceiveTimeWriter, arrivals_path
 from pidts.relay.folder import Folder
 
 
@@ -25,7 +25,7 @@ def lsn(offset: int) -> Lsn:
 
 
 def test_the_arrival_of_a_place_is_that_of_the_part_that_covers_it(folder: Folder) -> None:
-    writer, reader = ArrivalWriter(folder), Arrivals(folder)
+    writer, reader = ReceiveTimeWriter(folder), ReceiveTimes(folder)
     assert reader.at(lsn(1)) is None
     for offset, at in ((100, 10.0), (200, 11.0), (300, 12.0)):
         writer.note(lsn(offset), at, at - 0.5)
@@ -44,7 +44,7 @@ def test_the_arrival_of_a_place_is_that_of_the_part_that_covers_it(folder: Folde
 
 
 def test_log_that_arrives_together_has_one_record_with_the_earliest_time(folder: Folder) -> None:
-    writer, reader = ArrivalWriter(folder), Arrivals(folder)
+    writer, reader = ReceiveTimeWriter(folder), ReceiveTimes(folder)
     writer.note(lsn(1), 9.0, 9.0)
     for number in range(10):
         writer.note(lsn(10 + number), 10.0 + number / 10_000, 10.0)
@@ -55,26 +55,26 @@ def test_log_that_arrives_together_has_one_record_with_the_earliest_time(folder:
 
 
 def test_another_writer_continues_and_a_relay_that_was_cut_back_is_followed(folder: Folder) -> None:
-    first, reader = ArrivalWriter(folder), Arrivals(folder)
+    first, reader = ReceiveTimeWriter(folder), ReceiveTimes(folder)
     for offset in (100, 200, 300):
         first.note(lsn(offset), offset / 10, 0.0)
     assert reader.at(lsn(300)) is not None
     first.close()
-    second = ArrivalWriter(folder)
+    second = ReceiveTimeWriter(folder)
     second.note(lsn(150), 99.0, 0.0)
     second.note(lsn(250), 100.0, 0.0)
     found = reader.at(lsn(220))
     assert found is not None
     assert found.at == 100.0
     assert reader.at(lsn(300)) is None, "it has not come again"
-    fresh = Arrivals(folder).at(lsn(220))
+    fresh = ReceiveTimes(folder).at(lsn(220))
     assert fresh is not None
     assert fresh.at == 100.0
 
 
 def test_the_ring_is_overwritten_and_a_slow_reader_recovers(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "_RECORDS", 8)
-    writer, reader = ArrivalWriter(folder), Arrivals(folder)
+    writer, reader = ReceiveTimeWriter(folder), ReceiveTimes(folder)
     writer.note(lsn(1), 1.0, 1.0)
     assert reader.at(lsn(1)) is None
     for number in range(2, 40):
@@ -89,25 +89,25 @@ def test_the_ring_is_overwritten_and_a_slow_reader_recovers(folder: Folder, monk
 
 
 def test_a_torn_record_is_passed_over(folder: Folder) -> None:
-    writer = ArrivalWriter(folder)
+    writer = ReceiveTimeWriter(folder)
     for number in range(1, 5):
         writer.note(lsn(number), float(number), 0.0)
     with arrivals_path(folder).open("r+b") as file:
         file.seek(-2, os.SEEK_END)
         file.write(b"\xff\xff")
-    reader = Arrivals(folder)
+    reader = ReceiveTimes(folder)
     assert reader.at(lsn(3)) is not None
     assert reader.at(lsn(4)) is None
-    again = ArrivalWriter(folder)
+    again = ReceiveTimeWriter(folder)
     again.note(lsn(9), 9.0, 0.0)
     assert reader.at(lsn(9)) is not None
 
 
 def test_a_folder_that_refuses_the_file_costs_only_the_measuring(tmp_path: Path) -> None:
     missing = Folder.of(tmp_path, "nobody")
-    writer = ArrivalWriter(missing)
+    writer = ReceiveTimeWriter(missing)
     writer.note(lsn(1), 1.0, 1.0)
     writer.note(lsn(2), 2.0, 2.0)
     assert writer.arrived(lsn(2)) == 2.0
-    assert Arrivals(missing).at(lsn(2)) is None
+    assert ReceiveTimes(missing).at(lsn(2)) is None
     writer.close()

@@ -17,7 +17,7 @@ from pidts.relay.structures import StructureCatalogue, store_catalogue
 from pidts.relay.task_marks import TaskMark
 from pidts.replicate.status import StatusFile
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 
 from .sample_log import START, sample_log, store
 
@@ -40,7 +40,7 @@ def test_all_of_a_relay_is_for_its_owner(tmp_path: Path, make_writer: Callable[.
     log = sample_log(30)
     store(writer, log)
     TaskMark(relay, "s", "shop").move(START)
-    store_catalogue(Folder.of(relay, "s"), StructureCatalogue(START, History({}, {}), Dialect()))
+    store_catalogue(Folder.of(relay, "s"), StructureCatalogue(START, KnownStructures({}, {}), Dialect()))
     StatusFile(relay / "s" / "status.json", "s").update(error=Transient("x", "y"))
     found = modes(tmp_path / "relay")
     names = {Path(path).name for path in found}

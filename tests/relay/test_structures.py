@@ -34,7 +34,7 @@ from pidts.relay.structures import StructureCatalogue, dialect_at, history_at, s
 from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.sandbox import Server
 from pidts.schema import Dialect, Unknown, classify
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.source import SourceConfig, connect, log_end
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -271,14 +271,16 @@ def test_a_stored_catalogue_is_read_unchanged(tmp_path: Path) -> None:
     table = Table(
         name, (Column("id", ColumnType(Kind.INT)), Column("v", ColumnType(Kind.DECIMAL, precision=9, scale=2)))
     )
-    history = History({name: table}, {"shop": ("utf8mb4", "utf8mb4_bin")}, {TableName("shop", "x"): "ALTER\udcff"})
+    history = KnownStructures(
+        {name: table}, {"shop": ("utf8mb4", "utf8mb4_bin")}, {TableName("shop", "x"): "ALTER\udcff"}
+    )
     for offset in (900, 4):
         store_catalogue(
             folder, StructureCatalogue(Lsn(0, 1, offset), history, Dialect(mariadb=True, version=(10, 11, 6)))
         )
     assert stored_places(folder) == [Lsn(0, 1, 4), Lsn(0, 1, 900)]
     data = json.loads((folder.path / "structures" / f"{Lsn(0, 1, 4)}.json").read_text("utf-8"))
-    assert History.from_json(data["history"]) == history
+    assert KnownStructures.from_json(data["history"]) == history
 
 
 def test_an_empty_relay_has_no_structures_yet(tmp_path: Path) -> None:

@@ -26,7 +26,19 @@ from pidts.batch.pointers import Pointer, pointers
 from pidts.batch.relay_events import ddl_event
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Commit, Workers
-from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, OfSource, Position, Table, TableName
+from pidts.model import (
+    Checkpoint,
+    Column,
+    ColumnType,
+    Halted,
+    Key,
+    Kind,
+    Lsn,
+    Position,
+    SourceTablesKey,
+    Table,
+    TableName,
+)
 from pidts.plan import Limits, next_state, plan_between
 from pidts.relay import RelayReader, purge, segments
 from pidts.replicate import ReplicatorConfig, run_process
@@ -65,7 +77,9 @@ class Task:
             for statement in session.schema.create_statements(table).statements:
                 session.execute(statement)
         session.begin()
-        session.meta.structures.save("t", OfSource("s"), self.first.lsn, {table.name: table for table in self.tables})
+        session.meta.structures.save(
+            "t", SourceTablesKey("s"), self.first.lsn, {table.name: table for table in self.tables}
+        )
         session.commit()
         session.close()
 
@@ -74,7 +88,7 @@ class Task:
         limits = limits or Limits(idle_entries=1)
         session = self.target.connect()
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
-        structures = session.meta.structures.load("t", OfSource("s"))
+        structures = session.meta.structures.load("t", SourceTablesKey("s"))
         session.close()
         workers, state, _ = Workers.claimed(claimed)
         meaning = Meaning(self.allow, Dialect())

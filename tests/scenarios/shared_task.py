@@ -34,7 +34,7 @@ LAUNCH = {"mariadb": sandbox.start_mariadb, "postgres": sandbox.start_postgres}
 _REFERENCES = ("route-rules", "filter-rules", "expression-filters", "column-mapping-rules")
 
 
-class Told(Protocol):
+class ScenarioFolder(Protocol):
     """What the folder of a scenario says."""
 
     @property
@@ -49,7 +49,7 @@ class Told(Protocol):
 
 @dataclass
 class SharedTask:
-    scenarios: Sequence[Told]
+    scenarios: Sequence[ScenarioFolder]
     kind: str
     folder: Path
     servers: ExitStack
@@ -133,7 +133,7 @@ class SharedTask:
         for source, statements in (piece for step in steps for piece in step):
             execute(self.sources[source], statements)
 
-    def _on_target(self, one: Told, file: str) -> None:
+    def _on_target(self, one: ScenarioFolder, file: str) -> None:
         for _, statements in one.steps(file)[0]:
             execute(self.target, statements, DATABASE)
 

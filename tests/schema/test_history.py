@@ -11,7 +11,7 @@ import pytest
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transaction
 from pidts.schema import Dialect
 from pidts.schema.affected_tables import split
-from pidts.schema.evolve.catalog_history import History, refined
+from pidts.schema.evolve.catalog_history import KnownStructures, refined
 
 MYSQL = Dialect.of("8.4.0")
 T, U = TableName("a", "t"), TableName("a", "u")
@@ -27,22 +27,22 @@ def log(*texts: str) -> list[Transaction]:
     return [ddl(text, 100 * number) for number, text in enumerate(texts, 1)]
 
 
-def followed(history: History, changes: Iterable[Transaction], dialect: Dialect = MYSQL) -> History:
+def followed(history: KnownStructures, changes: Iterable[Transaction], dialect: Dialect = MYSQL) -> KnownStructures:
     for change in changes:
         history = history.after(change, dialect)
     return history
 
 
-def columns(history: History, name: TableName) -> list[str] | None:
+def columns(history: KnownStructures, name: TableName) -> list[str] | None:
     table = history.table(name)
     return table and [column.name for column in table.columns]
 
 
-def made(*texts: str, complete: bool = True) -> History:
-    return followed(History(charsets=UTF8, complete=complete), log(*texts))
+def made(*texts: str, complete: bool = True) -> KnownStructures:
+    return followed(KnownStructures(charsets=UTF8, complete=complete), log(*texts))
 
 
-def statement_of(history: History, name: TableName) -> str:
+def statement_of(history: KnownStructures, name: TableName) -> str:
     with pytest.raises(Halted) as caught:
         history.table(name)
     assert (caught.value.code, caught.value.where.table) == ("structure-unknown", str(name))
@@ -147,14 +147,14 @@ def test_a_new_table_inherits_the_charset_that_its_database_has_by_then(texts: l
     "text", ["CREATE TABLE t (id INT, s VARCHAR(9) CHARACTER SET latin1)", "CREATE TABLE t (s TEXT) CHARSET latin1"]
 )
 def test_a_database_nobody_has_named_matters_only_where_it_is_inherited_from(text: str) -> None:
-    table = History(complete=False).after(ddl(text), MYSQL).table(T)
+    table = KnownStructures(complete=False).after(ddl(text), MYSQL).table(T)
     assert table is not None
     assert table.columns[-1].type.charset == "latin1"
-    inherits = History(complete=False).after(ddl("CREATE TABLE t (id INT, s VARCHAR(9))"), MYSQL)
+    inherits = KnownStructures(complete=False).after(ddl("CREATE TABLE t (id INT, s VARCHAR(9))"), MYSQL)
     assert charsets(inherits, T) == {"s": "unknown"}
 
 
-def charsets(history: History, name: TableName) -> dict[str, str | None]:
+def charsets(history: KnownStructures, name: TableName) -> dict[str, str | None]:
     table = history.table(name)
     assert table is not None
     return {column.name: column.type.charset for column in table.columns if column.type.is_text}
@@ -168,8 +168,8 @@ ALL_KINDS = (
 
 def test_in_a_database_of_unknown_charset_only_inherited_charsets_are_unknown() -> None:
     for dialect in (MYSQL, Dialect.of("10.1.48-MariaDB")):
-        history = History(complete=False).after(ddl(ALL_KINDS), dialect)
-        known = History(charsets=UTF8).after(ddl(ALL_KINDS), dialect)
+        history = KnownStructures(complete=False).after(ddl(ALL_KINDS), dialect)
+        known = KnownStructures(charsets=UTF8).after(ddl(ALL_KINDS), dialect)
         assert charsets(history, T) == {"s": "unknown", "t": "unknown", "e": "unknown", "l": "latin1"}
         table, exact = history.tables[T], known.tables[T]
         assert table.keys == exact.keys
@@ -178,7 +178,7 @@ def test_in_a_database_of_unknown_charset_only_inherited_charsets_are_unknown() 
         same = [one for one, other in zip(table.columns, exact.columns, strict=True) if one == other]
         assert [column.name for column in same] == ["id", "at", "d", "l"]
         assert table.column("e").type.labels == ("ü", "b")
-        assert History.from_json(json.loads(json.dumps(history.to_json()))) == history
+        assert KnownStructures.from_json(json.loads(json.dumps(history.to_json()))) == history
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,12 @@ def test_in_a_database_of_unknown_charset_only_inherited_charsets_are_unknown() 
 )
 def test_a_table_of_unknown_charset_is_followed(texts: list[str], expected: dict[str, str]) -> None:
     made_first = "CREATE TABLE t (id INT, s VARCHAR(9))"
-    assert charsets(followed(History(complete=False), log(made_first, *texts)), T) == expected
+    assert charsets(followed(KnownStructures(complete=False), log(made_first, *texts)), T) == expected
 
 
 def test_a_table_whose_labels_depend_on_an_unknown_charset_is_not_known() -> None:
     text = "CREATE TABLE t (e ENUM(0xC3A4))"
-    assert statement_of(History(complete=False).after(ddl(text), MYSQL), T) == text
+    assert statement_of(KnownStructures(complete=False).after(ddl(text), MYSQL), T) == text
 
 
 S, S2 = TableName("a", "s"), TableName("a", "s2")
@@ -238,11 +238,11 @@ MARIADB = Dialect.of("11.8.2-MariaDB")
     ],
 )
 def test_sequences_are_followed(texts: list[str], names: set[TableName]) -> None:
-    history = followed(History(charsets=UTF8), log(*texts), MARIADB)
+    history = followed(KnownStructures(charsets=UTF8), log(*texts), MARIADB)
     assert history.sequences == names
     assert all(history.is_sequence(name) and history.table(name) is None for name in names)
     assert not history.is_sequence(T)
-    assert History.from_json(json.loads(json.dumps(history.to_json()))) == history
+    assert KnownStructures.from_json(json.loads(json.dumps(history.to_json()))) == history
 
 
 def test_rows_that_look_like_a_sequence_are_one_only_where_there_is_certainly_no_table() -> None:
@@ -251,12 +251,12 @@ def test_rows_that_look_like_a_sequence_are_one_only_where_there_is_certainly_no
     assert not history.is_sequence(S)
     assert not history.is_sequence(T, looks_like_one=True)
     assert not replace(history, complete=False).is_sequence(S, looks_like_one=True)
-    files = followed(History(complete=False), log("CREATE SEQUENCE IF NOT EXISTS s"), MARIADB)
+    files = followed(KnownStructures(complete=False), log("CREATE SEQUENCE IF NOT EXISTS s"), MARIADB)
     assert not files.is_sequence(S, looks_like_one=True), "there may be a table of that name"
 
 
 def test_without_a_catalogue_silence_proves_nothing() -> None:
-    nothing = History(complete=False)
+    nothing = KnownStructures(complete=False)
     assert nothing.table(T) is None
     assert columns(nothing.after(ddl("ALTER TABLE t ADD b INT"), MYSQL), T) is None
     assert "IF NOT EXISTS" in statement_of(nothing.after(ddl("CREATE TABLE IF NOT EXISTS t (id INT)"), MYSQL), T)
@@ -282,7 +282,7 @@ def test_a_later_catalogue_shows_the_sequences_of_before(texts: list[str], befor
     then = now.before(changes, MARIADB)
     assert then.sequences == before
     assert followed(then, changes, MARIADB) == now
-    assert History.from_json(json.loads(json.dumps(then.to_json()))) == then
+    assert KnownStructures.from_json(json.loads(json.dumps(then.to_json()))) == then
     assert now.doubting(changes, MARIADB).sequences == followed(now, changes, MARIADB).sequences
 
 
@@ -342,7 +342,7 @@ def test_a_record_survives_json() -> None:
     history = followed(NOW.before(changes, MYSQL), changes[:1])
     assert history.turns
     assert history.unknown
-    assert History.from_json(json.loads(json.dumps(history.to_json()))) == history
+    assert KnownStructures.from_json(json.loads(json.dumps(history.to_json()))) == history
 
 
 def table(*cells: Column, keys: tuple[Key, ...] = ()) -> Table:

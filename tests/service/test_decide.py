@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidts.service.decide import LONGEST_PAUSE, Ended, pause_before, task_stage
-from pidts.service.history import EVERY_SECONDS, History
+from pidts.service.history import EVERY_SECONDS, LagCurve
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_stage_says_what_a_task_does(wish, alive, reported, ended, stage) -> N
 
 
 def test_a_history_has_a_number_for_each_interval() -> None:
-    history = History()
+    history = LagCurve()
     assert history.take(1000.0, 0.5, 10.0)
     assert not history.take(1001.0, 2.0, 20.0)
     assert history.take(1000.0 + EVERY_SECONDS, None, None)
@@ -69,9 +69,9 @@ def test_a_history_has_a_number_for_each_interval() -> None:
 
 
 def test_a_history_continues_where_an_earlier_service_has_ended() -> None:
-    history = History()
+    history = LagCurve()
     history.take(1000.0, 1.0, 1.0)
-    later = History(history.stored(), 1000.0 + 2 * EVERY_SECONDS)
+    later = LagCurve(history.stored(), 1000.0 + 2 * EVERY_SECONDS)
     later.take(1000.0 + 2 * EVERY_SECONDS, 3.0, 3.0)
     assert later.to_json()["lag"] == [1.0, None, 3.0]
     for _ in range(300):
@@ -85,6 +85,6 @@ def test_a_history_continues_where_an_earlier_service_has_ended() -> None:
     [{}, {"slot": "x"}, {"slot": 1, "lag": ["x", None], "rate": []}, {"slot": 10**12, "lag": [1], "rate": [1]}],
 )
 def test_a_broken_history_is_no_obstacle(stored) -> None:
-    history = History(stored, 1000.0)
+    history = LagCurve(stored, 1000.0)
     history.take(1000.0, 1.0, 1.0)
     assert history.to_json()["lag"][-1] == 1.0

@@ -9,14 +9,14 @@ from typing import Any
 import pymysql
 import pytest
 
-from pidts.model import Check, ConstraintKind, ExpressionKey, ForeignKey, TableName
+from pidts.model import CheckConstraint, ConstraintKind, ExpressionKey, ForeignKey, TableName
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget
 from pidts.target.mysql.constraints import drops, missing, statements
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 TABLE = TableName("both_named", "t")
-CHECK = Check("both", TABLE, "`a` > 0")
+CHECK = CheckConstraint("both", TABLE, "`a` > 0")
 KEY = ForeignKey("both", TABLE, ("a",), TABLE, ("id",))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from pidts.model import Check, ConstraintKind, Table, TableName
+from pidts.model import CheckConstraint, ConstraintKind, Table, TableName
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, read_structures
 from pidts.source.left_behind import left_behind
@@ -113,7 +113,7 @@ def test_both_servers_let_in_the_same_rows(source: Server, postgres: Server, run
                 session.execute("DROP SCHEMA IF EXISTS checked CASCADE")
                 for statement in session.schema.create_statements(table).statements:
                     session.execute(statement)
-                check = Check("wanted", table.name, wanted)
+                check = CheckConstraint("wanted", table.name, wanted)
                 for statement in statements(session, check):
                     session.execute(statement)
                 assert statements(session, check) == []

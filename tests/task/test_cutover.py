@@ -25,7 +25,7 @@ from pidts import sandbox
 from pidts.apply import TargetSession
 from pidts.cli.status_view import show_status, status_json
 from pidts.cli.verify import verified
-from pidts.model import Checkpoint, CutoverStage, Fenced, Lsn, OfSource, PrecheckFailed, TableName, Transient
+from pidts.model import Checkpoint, CutoverStage, Fenced, Lsn, PrecheckFailed, SourceTablesKey, TableName, Transient
 from pidts.sandbox import Server
 from pidts.source import connect
 from pidts.source import read_only as source_read_only
@@ -35,7 +35,7 @@ from pidts.target.postgres import PostgresSession
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.steps import Checklist
-from pidts.task.cutover.switch import CutoverOptions, Different, Switch
+from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
 from pidts.task.operate.status import task_status
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.attempts import Attempts
@@ -117,7 +117,7 @@ def begin(config: TaskConfig, run_sql: RunSql, postgres: Server, database: str) 
             for statement in target.schema.create_statements(table).statements:
                 target.execute(statement)
         target.begin()
-        target.meta.structures.save("t", OfSource("one"), Lsn(0, 0, 0), tables)
+        target.meta.structures.save("t", SourceTablesKey("one"), Lsn(0, 0, 0), tables)
         target.commit()
         end = log_end(session)
         start = Checkpoint(task="t", source="one", worker=0, lsn=Lsn.at(end, 0), position=str(end))
@@ -137,9 +137,9 @@ def cut_over(parts: tuple[TaskConfig, ...], report: Report = EQUAL, options: Cut
 
 def made(
     parts: tuple[TaskConfig, ...], target: TargetSession, report: Report = EQUAL, options: CutoverOptions | None = None
-) -> Switch:
+) -> CutoverRun:
     stop = threading.Event()
-    return Switch(parts, target, options or CutoverOptions(), run_once=no_run, verify=lambda *_: report, stop=stop)
+    return CutoverRun(parts, target, options or CutoverOptions(), run_once=no_run, verify=lambda *_: report, stop=stop)
 
 
 def is_writable(source: Server, run_sql: RunSql) -> bool:
@@ -175,12 +175,12 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
 
             monkeypatch.setattr(owner, name, effect)
 
-        monkeypatch.setattr(Switch, "_undo_after", lambda *_: None)
-        wrapped(Switch, "_save")
+        monkeypatch.setattr(CutoverRun, "_undo_after", lambda *_: None)
+        wrapped(CutoverRun, "_save")
         wrapped(source_read_only, "make_read_only")
         wrapped(target_side, "move_counters")
-        wrapped(Switch, "_make_constraint")
-        wrapped(Switch, "_end_runs")
+        wrapped(CutoverRun, "_make_constraint")
+        wrapped(CutoverRun, "_end_runs")
         wrapped(switch, "target_log_end")
         return effects
 
@@ -268,7 +268,7 @@ def test_a_constraint_that_was_made_and_not_checked_yet_is_continued_or_undone(
 
     with monkeypatch.context() as patch:
         patch.setattr(PostgresSession, "execute", execute_or_die)
-        patch.setattr(Switch, "_undo_after", lambda *_: None)
+        patch.setattr(CutoverRun, "_undo_after", lambda *_: None)
         with pytest.raises(Killed):
             cut_over(parts)
     assert keys(postgres, database, run_sql) == [("bought", True), ("customer", False)]
@@ -357,8 +357,8 @@ def test_a_comparison_that_was_killed_continues_only_while_nothing_has_moved(
                     raise Killed
 
                 patch.setattr(MemoryFile, "save", save_and_die)
-                patch.setattr(Switch, "_undo_after", lambda *_: None)
-            one = Switch(parts, target, CutoverOptions(), run_once=no_run, verify=compare)
+                patch.setattr(CutoverRun, "_undo_after", lambda *_: None)
+            one = CutoverRun(parts, target, CutoverOptions(), run_once=no_run, verify=compare)
             with pytest.raises(Killed) if dies else nullcontext():
                 assert one.carry_out().is_done
         return "continuing the interrupted comparison" in capsys.readouterr().err
@@ -474,7 +474,7 @@ def test_a_task_whose_cutover_was_killed_waits_for_its_end(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Switch, "_end_runs", killed)
+        patch.setattr(CutoverRun, "_end_runs", killed)
         with pytest.raises(Killed):
             cut_over(parts)
     with pytest.raises(BeingCutOver) as raised:
@@ -492,7 +492,7 @@ def test_a_source_is_called_read_only_only_if_the_cutover_made_it_so(
     def lost(*_: object) -> None:
         raise Transient("target-lost", "the connection is gone")
 
-    monkeypatch.setattr(Switch, "undo", lost)
+    monkeypatch.setattr(CutoverRun, "undo", lost)
     with capture_logs() as lines, pytest.raises(Different):
         cut_over(parts, UNEQUAL, options)
     (line,) = [line["event"] for line in lines if line["log_level"] == "warning"]
@@ -505,8 +505,8 @@ def test_no_remains_are_reported_if_nothing_was_begun(
     def lost(*_: object) -> None:
         raise Transient("target-lost", "the connection is gone")
 
-    monkeypatch.setattr(Switch, "undo", lost)
-    monkeypatch.setattr(Switch, "_drain", lost)
+    monkeypatch.setattr(CutoverRun, "undo", lost)
+    monkeypatch.setattr(CutoverRun, "_drain", lost)
     with capture_logs() as lines, pytest.raises(Transient):
         cut_over(parts)
     assert [line for line in lines if line["log_level"] == "warning"] == []
@@ -528,7 +528,7 @@ def test_a_source_that_the_account_could_not_make_read_only_is_not_called_so(
     assert [line for line in lines if line["log_level"] == "warning"] == []
     assert task_status(account).cutover is None
     # If the operator makes the source read-only, the operator has to undo it.
-    monkeypatch.setattr(Switch, "_await_read_only", lambda *_: run_sql(source, "SET GLOBAL read_only = ON"))
+    monkeypatch.setattr(CutoverRun, "_await_read_only", lambda *_: run_sql(source, "SET GLOBAL read_only = ON"))
     assert cut_over(account).is_done
     found = task_status(account).cutover
     assert found is not None

@@ -15,7 +15,7 @@ import pytest
 
 from pidts import sandbox
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Lsn, OfSource
+from pidts.model import Checkpoint, Lsn, SourceTablesKey
 from pidts.sandbox import Server
 from pidts.source import connect, read_structures
 from pidts.source.position import log_end
@@ -23,8 +23,8 @@ from pidts.target.mysql.cutover import remade_tables
 from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.cutover.steps import Step
-from pidts.task.cutover.switch import CutoverOptions, Switch
+from pidts.task.cutover.steps import CutoverStep
+from pidts.task.cutover.switch import CutoverOptions, CutoverRun
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 IF_IT_CAN = "made by pidts cutover, if the target can have it; `pidts cutover` prints its text"
@@ -84,7 +84,7 @@ def begin(part: TaskConfig, target: TargetSession) -> None:
             target.execute(statement)
     source = part.source.source_id
     target.begin()
-    target.meta.structures.save(part.name, OfSource(source), Lsn(0, 0, 0), read)
+    target.meta.structures.save(part.name, SourceTablesKey(source), Lsn(0, 0, 0), read)
     target.commit()
     place = Checkpoint(task=part.name, source=source, worker=0, lsn=Lsn.at(end, 0), position=str(end))
     target.meta.checkpoints.claim(part.name, source, 1, place)
@@ -128,7 +128,7 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
             "ALTER TABLE others PARTITION BY HASH (id) PARTITIONS 5",
         ):
             run_sql(target_server, sql, database=database)
-        switch = Switch(
+        switch = CutoverRun(
             parts, target, CutoverOptions(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None
         )
         look = switch.look()
@@ -150,7 +150,7 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
             with pytest.raises(KeyboardInterrupt):
                 switch.carry_out()
         target.rollback()
-        again = Switch(
+        again = CutoverRun(
             parts, target, CutoverOptions(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None
         )
         done = {step.name.value: step for step in again.carry_out().steps}
@@ -213,8 +213,8 @@ def test_the_command_says_in_advance_that_there_is_no_way_back(
         run_sql(target_server, "DROP USER narrow@'%'")
 
 
-def switch_step(parts: tuple[TaskConfig, ...], target: TargetSession) -> Step:
-    switch = Switch(
+def switch_step(parts: tuple[TaskConfig, ...], target: TargetSession) -> CutoverStep:
+    switch = CutoverRun(
         parts, target, CutoverOptions(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None
     )
     return switch.look().steps[-1]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where
 from pidts.reduce import Expected, NetChange
-from pidts.schema.literals import Bytes, Number, Text, parse_default
+from pidts.schema.literals import BytesLiteral, Number, TextLiteral, parse_default
 
 Row = tuple[Any, ...]
 
@@ -228,16 +228,16 @@ def fill(column: Column) -> Any:
     """Returns the value of a column that a row's writer does not name."""
     parsed = parse_default(column.default)
     kind = column.type.arrow
-    if isinstance(parsed, Text | Number):
+    if isinstance(parsed, TextLiteral | Number):
         value = (
             pa.scalar(parsed.value).cast(kind)
             if not pa.types.is_binary(kind)
             else pa.scalar(parsed.value.encode(), kind)
         )
         return _number(value)
-    if isinstance(parsed, Bytes) and pa.types.is_integer(kind):
+    if isinstance(parsed, BytesLiteral) and pa.types.is_integer(kind):
         return int.from_bytes(parsed.value)
-    if isinstance(parsed, Bytes):
+    if isinstance(parsed, BytesLiteral):
         return parsed.value if pa.types.is_binary(kind) else parsed.value.decode()
     if column.nullable:
         return None

@@ -15,7 +15,7 @@ import pytest
 from pidts.cli.findings import exit_code, show_report
 from pidts.cli.repair import repaired, show_repairs
 from pidts.cli.verify import verified
-from pidts.model import Checkpoint, Halt, Lsn, OfGroups, OfSource, TableName
+from pidts.model import Checkpoint, Halt, Lsn, MergedTablesKey, SourceTablesKey, TableName
 from pidts.plan import PlanState
 from pidts.plan.state import held_at
 from pidts.sandbox import Server
@@ -209,7 +209,7 @@ def test_rows_left_by_former_shards_are_not_extra(shards_of: MakeShards, extract
         (table,) = read_structures(source, record.allow).values()
         target.begin()
         target.meta.structures.save(
-            record.name, OfGroups(), Lsn(0, 1, 4), {shards.target_table: table.renamed(shards.target_table)}
+            record.name, MergedTablesKey(), Lsn(0, 1, 4), {shards.target_table: table.renamed(shards.target_table)}
         )
         target.commit()
     (one,) = compare_task(*shards.parts).tables
@@ -278,7 +278,9 @@ def test_rows_of_a_table_that_the_account_may_not_see_are_not_repaired(shards_of
     with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         table = next(iter(read_structures(source, config.allow).values()))
         target.begin()
-        target.meta.structures.save(config.name, OfSource("a"), Lsn(0, 1, 4), {of_hidden: table.renamed(of_hidden)})
+        target.meta.structures.save(
+            config.name, SourceTablesKey("a"), Lsn(0, 1, 4), {of_hidden: table.renamed(of_hidden)}
+        )
         target.commit()
     shards.on_target("INSERT INTO {} (id, n, c_table, c_source) VALUES (5000, 0, 't_9', 'a')")
     (one,) = compare_task(*shards.parts).tables

@@ -4,7 +4,7 @@ from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
 from pidts.apply.ddl.change import Ended, MemberChange, OpenJournal, SchemaChange, Superseded
 from pidts.apply.ddl.runner import DdlRunner
-from pidts.apply.load import Asked, load_chunk, load_whole
+from pidts.apply.load import LoadRequest, load_chunk, load_whole
 from pidts.apply.merge.moved_rows import Lagging
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules, prepared
@@ -14,11 +14,11 @@ from pidts.apply.rows.version_column import can_be_version
 
 __all__ = [
     "ApplyRules",
-    "Asked",
     "Committer",
     "DdlRunner",
     "Ended",
     "Lagging",
+    "LoadRequest",
     "MemberChange",
     "OpenJournal",
     "Outcome",

@@ -41,7 +41,7 @@ from typing import Self, TypeAlias
 import structlog
 
 from pidts.apply.checkpoint import Outcome, settle
-from pidts.apply.locks.expecting import Expecting
+from pidts.apply.locks.expecting import WriteComparison
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules
 from pidts.apply.refused_row import RefusedRow, Search
@@ -82,7 +82,7 @@ class Committer:
     ) -> None:
         self.rules = rules or ApplyRules(source=source)
         """The task's rules for writing; callers use them to make `changes`."""
-        self.expecting = Expecting()
+        self.expecting = WriteComparison()
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()

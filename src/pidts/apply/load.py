@@ -38,11 +38,11 @@ import pyarrow as pa
 
 from pidts.apply.checkpoint import demand_unaltered, fenced
 from pidts.apply.port import TargetSession
-from pidts.model import Fenced, Lsn, OfSource, Table, Transient, Where
+from pidts.model import Fenced, Lsn, SourceTablesKey, Table, Transient, Where
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoadRequest:
     """The request for which rows were read, and the place in the log at which they were read."""
 
     task: str
@@ -53,7 +53,7 @@ class Asked:
     low: Lsn
 
 
-def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table]) -> bool:
+def load_chunk(session: TargetSession, asked: LoadRequest, table: Table, batches: Iterable[pa.Table]) -> bool:
     """Loads all rows and commits; returns False, with nothing loaded, if the target already has one of the rows.
 
     After an error the caller has to close the session.
@@ -72,7 +72,7 @@ def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iter
 
 
 def load_whole(
-    session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], result: Callable[[], str]
+    session: TargetSession, asked: LoadRequest, table: Table, batches: Iterable[pa.Table], result: Callable[[], str]
 ) -> str | None:
     """Replaces all rows of the table, by the rule of this module; returns None if two of the new rows collide.
 
@@ -84,7 +84,7 @@ def load_whole(
         session.begin()
         try:
             furthest = _held(session, asked, table)
-            known = session.meta.notes.read(task, OfSource(source), table.name)
+            known = session.meta.notes.read(task, SourceTablesKey(source), table.name)
             if known.startswith(mark):
                 session.rollback()
                 return known.removeprefix(mark)
@@ -94,7 +94,7 @@ def load_whole(
                 session.rollback()
                 return None
             answer = result()
-            session.meta.notes.write(task, OfSource(source), table.name, mark + answer)
+            session.meta.notes.write(task, SourceTablesKey(source), table.name, mark + answer)
         except BaseException:
             session.rollback()
             raise
@@ -102,7 +102,7 @@ def load_whole(
         return answer
 
 
-def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
+def _held(session: TargetSession, asked: LoadRequest, table: Table) -> Lsn:
     """Returns the latest Lsn of all workers.
 
     Locks all checkpoints: no worker moves before the transaction ends.
@@ -126,12 +126,12 @@ def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
     return max(checkpoint.lsn for checkpoint in held)
 
 
-def _demand_time(asked: Asked, table: Table, furthest: Lsn) -> None:
+def _demand_time(asked: LoadRequest, table: Table, furthest: Lsn) -> None:
     if furthest > asked.low:
         what = f"rows were read when the log was at {asked.low}, and the target is at {furthest} by now"
         raise _too_late(asked, table, what)
 
 
-def _too_late(asked: Asked, table: Table, what: str) -> Transient:
+def _too_late(asked: LoadRequest, table: Table, what: str) -> Transient:
     where = Where(source=asked.source, table=str(table.name))
     return Transient("chunk-too-late", what, where=where, todo="Nothing: they are read again")

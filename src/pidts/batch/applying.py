@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply import ApplyRules, Committer, Lagging, Outcome, RefusedRow, TargetSession, prepared
-from pidts.apply.locks.expecting import Expecting
+from pidts.apply.locks.expecting import WriteComparison
 from pidts.batch.blobs import Blob
 from pidts.batch.lagging_merge import lagging_in
 from pidts.batch.parts import PART_BYTES, Stretch, parts
@@ -254,7 +254,7 @@ class _Work:
         """Returns the source table that the row comes from."""
         return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
 
-    def made_anew(self, refusal: Halted, expecting: Expecting) -> bool:
+    def made_anew(self, refusal: Halted, expecting: WriteComparison) -> bool:
         """Whether the changes are prepared once more, with other rules, after the target has refused them.
 
         First case: the target has compared rows itself. One of them differs, or a row that differs is in the way of a

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from pidts.model import Lsn, Moment, PidtsError
+from pidts.model import Lsn, PidtsError, SourceTransaction
 from pidts.relay import RelayReader
 
 
@@ -18,18 +18,18 @@ class RelayMoments:
     relay: Path
     source_id: str
 
-    def __call__(self, lsns: Sequence[Lsn]) -> list[Moment]:
+    def __call__(self, lsns: Sequence[Lsn]) -> list[SourceTransaction]:
         """Returns the moment of each change; it is empty if the relay does not have the change."""
         if not lsns:
             return []
         order = sorted(range(len(lsns)), key=lsns.__getitem__)
-        found, at = [Moment()] * len(lsns), 0
+        found, at = [SourceTransaction()] * len(lsns), 0
         try:
             with closing(RelayReader(self.relay, self.source_id)) as relay:
                 for entry in relay.entries(lsns[order[0]]):
                     made = entry.transaction
                     while at < len(order) and lsns[order[at]] < made.lsn:
-                        found[order[at]] = Moment(made.gtid, made.timestamp)
+                        found[order[at]] = SourceTransaction(made.gtid, made.timestamp)
                         at += 1
                     if at == len(order):
                         break

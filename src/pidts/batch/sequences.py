@@ -20,7 +20,7 @@ from pidts.schema import (
     RenameTable,
     Statement,
 )
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.schema.evolve.sequences import sequences_before
 
 
@@ -29,7 +29,7 @@ class SequencesOfRelay:
 
     def __init__(self, relay: RelayReader) -> None:
         self._relay = relay
-        self._place: tuple[Lsn, History, Dialect] | None = None
+        self._place: tuple[Lsn, KnownStructures, Dialect] | None = None
 
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
         """Whether rows with this table name between two places are the state of a sequence.
@@ -45,7 +45,7 @@ class SequencesOfRelay:
             found = found or history.is_sequence(name)
         return found and name not in history.tables
 
-    def _at(self, lsn: Lsn) -> tuple[History, Dialect]:
+    def _at(self, lsn: Lsn) -> tuple[KnownStructures, Dialect]:
         if self._place is None or self._place[0] > lsn:
             self._place = lsn, history_at(self._relay, lsn), dialect_at(self._relay, lsn)
         before, history, dialect = self._place

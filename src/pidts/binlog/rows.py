@@ -153,7 +153,7 @@ class Binding:
         If a value is longer than the remaining bytes, the returned place is after the end of the images.
         """
         sides = [
-            _Side(self._readers[id(images)], images.values, bits)
+            _ImageReader(self._readers[id(images)], images.values, bits)
             for images, bits in zip(self._sides(event.op), event.present, strict=True)
         ]
         data, at, count = event.images, 0, 0
@@ -176,7 +176,7 @@ class Binding:
         return count, at
 
 
-class _Side:
+class _ImageReader:
     """Reads the before or the after images of one event."""
 
     __slots__ = ("absent", "bitmap", "held", "ones", "reads")

@@ -13,7 +13,7 @@ from pidts.model.lsn import Lsn, Position
 from pidts.model.transaction import Transaction
 
 if TYPE_CHECKING:
-    from pidts.binlog.blocks.scan import BlockScan, Run
+    from pidts.binlog.blocks.scan import BlockScan, OrdinaryEvents
 
 _NO_LIMIT = 1 << 62
 
@@ -22,8 +22,8 @@ _NO_LIMIT = 1 << 62
 class Completed:
     """The transactions that a part of a block completes."""
 
-    what: Run | Transaction
-    """One transaction, or a `Run` of at least one. The next `Run` overwrites the arrays of this one."""
+    what: OrdinaryEvents | Transaction
+    """One transaction, or ordinary events with at least one. The next ordinary events overwrite the arrays of these."""
     base: int
     """The place of the block's first byte among all bytes read."""
     begin: int

@@ -22,7 +22,7 @@ from pidts.cli.log_options import log_options, write_line
 from pidts.model.errors import sentence
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
-from pidts.task.operate.progress import Changed, Progress, SourceProgress, TableProgress
+from pidts.task.operate.progress import Progress, SourceProgress, TableChanges, TableProgress
 from pidts.task.operate.stage_report import SlowStage, StageReport
 
 _log = structlog.get_logger(__name__)
@@ -243,7 +243,7 @@ def _halts(progress: Progress, shown: int) -> tuple[list[str], int]:
     return [f"{source}{halt}" for halt, source in halts[:shown]], max(0, len(halts) - shown)
 
 
-def _busiest(tables: Sequence[Changed]) -> RenderableType:
+def _busiest(tables: Sequence[TableChanges]) -> RenderableType:
     """Returns the target tables with the most rows per second."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column()

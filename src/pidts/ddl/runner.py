@@ -23,7 +23,18 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.key_overlap import demand_apart
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.shards.record import dropped_by_gone, missed_records, missed_under
-from pidts.model import DdlOrder, Halted, LeftBy, OfGroups, OfSource, OrderKind, RecordKey, Table, TableName, Transient
+from pidts.model import (
+    DdlOrder,
+    Halted,
+    MergedTablesKey,
+    OrderKind,
+    RecordKey,
+    RemainingRowsKey,
+    SourceTablesKey,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.schema import TruncateTable, apply_charset
 from pidts.shards.decide import MissedChanges, Wait
 
@@ -80,7 +91,7 @@ def run_ddl(
         return _made_for(due, step.change)
     staying = sharing.new_records(context.structures)
     leaves = sharing.leaves_rows(due.statement, step.change.structures, context.structures)
-    change = _with_records(step.change, {OfGroups(): staying, LeftBy(source): leaves})
+    change = _with_records(step.change, {MergedTablesKey(): staying, RemainingRowsKey(source): leaves})
     renamed, change = _renamed_missed(groups, step, change, source)
 
     def run() -> Ended:
@@ -171,7 +182,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     _log.info("another shard has already made the schema change", statement=due.entry.transaction.ddl, at=str(due.lsn))
     context = due.context
     with closing(context.target.connect()) as session:
-        known = session.meta.structures.load(context.task, OfSource(due.source))
+        known = session.meta.structures.load(context.task, SourceTablesKey(due.source))
     names = filter(due.concerns, due.planned.tables or context.structures)
     return _made(context, {name: known.get(name) for name in names if name in known or name in context.structures})
 

@@ -17,7 +17,7 @@ from pidts.excerpt.files import FIRST_EVENT
 from pidts.model import Lsn, Position, Transaction
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.source import SourceConfig, binary_logs, connect
 from pidts.source.catalogue import CatalogueReading, look_at_tables
 
@@ -41,7 +41,7 @@ class Catalogue:
         with closing(connect(server)) as session:
             return cls(server, look_at_tables(session, tables), tuple(name for name, _ in binary_logs(session)))
 
-    def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> History:
+    def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> KnownStructures:
         """Returns the structures as they were before all of these schema changes.
 
         Structures of tables that changed while the catalogue was read are not known: the catalogue may show the state

@@ -22,11 +22,11 @@ from pidts.model.transaction import XaStep, xa_not_received
 from pidts.rules import AllowList
 from pidts.schema import Dialect, Ignored, SequenceChange, Statement, StatementDml, TruncateTable
 from pidts.schema.affected_tables import understood
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 
 _GAP = 256 << 10
 """A stretch ends before unwanted events if they have at least this many bytes."""
-_NOTHING = History(complete=False)
+_NOTHING = KnownStructures(complete=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class DecodeRange:
     Other rows in the range do not count. For example, the rows of a prepared XA transaction belong to its later commit,
     or to no transaction if it is rolled back.
     """
-    history: History = _NOTHING
+    history: KnownStructures = _NOTHING
     """The structures of the tables that have rows in this range."""
     has_statements: bool = False
     commit: Transaction | None = None
@@ -176,7 +176,7 @@ def _any(allow: AllowList, tables: tuple[TableName, ...]) -> bool:
 
 
 def resolved(
-    stretches: Iterable[DecodeRange], changes: Iterable[Transaction], history: History, dialect: Dialect
+    stretches: Iterable[DecodeRange], changes: Iterable[Transaction], history: KnownStructures, dialect: Dialect
 ) -> Iterator[DecodeRange]:
     """Yields the stretches, each with its structures.
 

@@ -24,7 +24,7 @@ from pidts.model import Halted, LogEntry, Lsn, Position, Table, TableName, Where
 from pidts.model.transaction import xa_not_received
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 
 _IDLE_BYTES = 16 << 20
 """After this much log without rows for the query, the query's offset moves nevertheless."""
@@ -36,7 +36,7 @@ class Offset:
 
     lsn: Lsn
     server: str
-    history: History | None
+    history: KnownStructures | None
     """The tables' structures; None if they were not needed yet, at the very beginning of a query."""
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Offset:
 class _Identity:
     """A history as a key of a cache. It is compared by identity, so that the same object is packed only once."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: KnownStructures) -> None:
         self.history = history
 
     def __eq__(self, other: object) -> bool:
@@ -73,11 +73,11 @@ def _packed(known: _Identity) -> str:
 
 
 @lru_cache(maxsize=8)
-def _unpacked(text: str) -> History:
-    return History.from_json(json.loads(zlib.decompress(base64.b64decode(text))))
+def _unpacked(text: str) -> KnownStructures:
+    return KnownStructures.from_json(json.loads(zlib.decompress(base64.b64decode(text))))
 
 
-def only(history: History, allow: AllowList) -> History:
+def only(history: KnownStructures, allow: AllowList) -> KnownStructures:
     """Returns the part of a history about the query's tables: an offset need not have more."""
 
     def mine(name: TableName) -> bool:
@@ -243,7 +243,7 @@ class _State:
 
     lsn: Lsn
     server: str
-    history: History
+    history: KnownStructures
     passed: int = 0
 
     @classmethod
@@ -265,13 +265,13 @@ def _place(lsn: Lsn) -> int:
     return lsn.log_index * _FILE + lsn.offset
 
 
-def _known(offset: Offset) -> History:
+def _known(offset: Offset) -> KnownStructures:
     if offset.history is None:
         raise AssertionError("the structures are not known yet")
     return offset.history
 
 
-def _table(history: History, name: TableName) -> Any:
+def _table(history: KnownStructures, name: TableName) -> Any:
     try:
         return history.table(name)
     except Halted:

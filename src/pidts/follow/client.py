@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from pidts.follow.loopback import is_loopback
 from pidts.follow.token import read_tokens
-from pidts.follow.wire import API, MOST_BYTES, Answer, decode_error, encode_prefix
+from pidts.follow.wire import API, MOST_BYTES, LogResponse, decode_error, encode_prefix
 from pidts.model import ConfigError, Lsn, Position, Transient, Where
 from pidts.relay.copy_writer import IndexPrefix
 from pidts.replicate import Applied
@@ -79,7 +79,7 @@ class RelayClient:
         self._base = f"{API}/{quote(source_id, safe='')}"
         self._connection: HTTPConnection | None = None
 
-    def more(self, has: IndexPrefix, wait: float) -> Answer:
+    def more(self, has: IndexPrefix, wait: float) -> LogResponse:
         """Returns the piece of the relay that follows what the copy has.
 
         The server waits up to `wait` seconds for log to send.
@@ -87,7 +87,7 @@ class RelayClient:
         query = urlencode({**encode_prefix(has), "wait": wait})
         return self._answer(self._ask("GET", f"more?{query}"))
 
-    def begin(self, wanted: Applied | Position | None) -> Answer:
+    def begin(self, wanted: Applied | Position | None) -> LogResponse:
         """Returns the first piece of an empty copy."""
         about: dict[str, str] = {}
         if isinstance(wanted, Applied):
@@ -177,9 +177,9 @@ class RelayClient:
         self._address.demand_encrypted()
         return HTTPConnection(host, port, timeout=self._seconds)
 
-    def _answer(self, body: bytes) -> Answer:
+    def _answer(self, body: bytes) -> LogResponse:
         try:
-            return Answer.decode(body)
+            return LogResponse.decode(body)
         except ValueError as error:
             self.close()
             raise self._lost(str(error)) from error

@@ -28,9 +28,9 @@ from time import monotonic, time
 import structlog
 
 from pidts.follow.client import RelayClient, RelayServerAddress
-from pidts.follow.wire import Answer
+from pidts.follow.wire import LogResponse
 from pidts.model import Halted, Lsn, PidtsError, Position, Transient, Where
-from pidts.relay.arrivals import ArrivalWriter
+from pidts.relay.arrivals import ReceiveTimeWriter
 from pidts.relay.copy_writer import CopyWriter
 from pidts.relay.folder import Folder
 from pidts.relay.index import entry_key, payloads
@@ -108,7 +108,7 @@ class Follower:
 
     def _run(self, writer: CopyWriter, stop: StopEvent) -> None:
         error: PidtsError | None = None
-        with closing(writer), closing(ArrivalWriter(self._folder)) as self._arrivals:
+        with closing(writer), closing(ReceiveTimeWriter(self._folder)) as self._arrivals:
             self._status.update(received=writer.lsn, error=None)
             try:
                 self._keep_following(writer, stop)
@@ -163,7 +163,7 @@ class Follower:
             self._say(answer, writer)
             self._report(client)
 
-    def _take(self, answer: Answer, client: RelayClient, writer: CopyWriter) -> None:
+    def _take(self, answer: LogResponse, client: RelayClient, writer: CopyWriter) -> None:
         """Writes the received piece, and fetches structures that the server has stored since the last piece."""
         cut = str(answer.state.get("cut"))
         if cut != self._cut:
@@ -176,7 +176,7 @@ class Follower:
         self._fetch_structures(answer, client)
         replace_servers(self._folder.path, answer.servers)
 
-    def _fetch_structures(self, answer: Answer, client: RelayClient) -> None:
+    def _fetch_structures(self, answer: LogResponse, client: RelayClient) -> None:
         if answer.structures == self._structures and monotonic() < self._structures_at:
             return
         self._structures, self._structures_at = answer.structures, monotonic() + _STRUCTURES_SECONDS
@@ -203,7 +203,7 @@ class Follower:
         with suppress(OSError):  # a full disk; the structures are fetched again with a later piece
             store_catalogue(self._folder, catalogue)
 
-    def _say(self, answer: Answer, writer: CopyWriter) -> None:
+    def _say(self, answer: LogResponse, writer: CopyWriter) -> None:
         state, lack, before = answer.state, answer.state.get("lack"), self.state()
         error: PidtsError | None = None
         if lack is not None:

@@ -32,7 +32,7 @@ from zlib import crc32
 
 import structlog
 
-from pidts.follow.wire import Answer
+from pidts.follow.wire import LogResponse
 from pidts.model import DecodeError, Halted, Lsn, PidtsError, Position, Transient, Where
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
@@ -106,7 +106,7 @@ class ServedRelay:
 
     # The requests of followers.
 
-    def more(self, has: IndexPrefix, seconds: float) -> Answer:
+    def more(self, has: IndexPrefix, seconds: float) -> LogResponse:
         """Returns the piece after a copy's end as soon as there is one.
 
         After `seconds`, returns an answer without a piece.
@@ -122,7 +122,7 @@ class ServedRelay:
                 if left <= 0 or not self._bell.wait_for(partial(self._is_news, rings), left):
                     return self._answer(None)
 
-    def begin(self, wanted: Applied | Position | None) -> Answer:
+    def begin(self, wanted: Applied | Position | None) -> LogResponse:
         """Returns the first piece for an empty copy: the beginning of the segment with the entry after a place.
 
         The place is a target's checkpoint, a position in the source's log, or None: the relay's last segment.
@@ -237,11 +237,11 @@ class ServedRelay:
     def _is_news(self, rings: int) -> bool:
         return self._rings != rings or self._end.is_set()
 
-    def _answer(self, piece: SegmentPiece | None) -> Answer:
+    def _answer(self, piece: SegmentPiece | None) -> LogResponse:
         servers = ""
         with suppress(OSError, UnicodeDecodeError):
             servers = (self._folder.path / "servers").read_text("utf-8")
-        return Answer(piece, self._state(), tuple(stored_places(self._folder)), servers)
+        return LogResponse(piece, self._state(), tuple(stored_places(self._folder)), servers)
 
     def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {}

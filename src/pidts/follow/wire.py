@@ -1,8 +1,8 @@
 """The messages between a relay server and its followers. Each answer has one body, which is checked as a whole.
 
-A body is a length, a JSON object (`Answer.to_json`), the events and the index records of one piece. The object has the
-sizes and a CRC32 of the events and of the index records. It also has the replicator's state and the places of the
-stored structures, so that a follower gets them at least once a second.
+A body is a length, a JSON object (`LogResponse.to_json`), the events and the index records of one piece. The object
+has the sizes and a CRC32 of the events and of the index records. It also has the replicator's state and the places of
+the stored structures, so that a follower gets them at least once a second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS: Final[Mapping[str, type[PidtsError]]] = {"halted": Halted, "transient": 
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LogResponse:
     """The answer of a relay server to a follower's request for more log."""
 
     piece: SegmentPiece | None = None
@@ -61,7 +61,7 @@ class Answer:
         return b"".join((_LENGTH.pack(len(text)), text, log, index))
 
     @classmethod
-    def decode(cls, body: bytes) -> Answer:
+    def decode(cls, body: bytes) -> LogResponse:
         """Reads a body; raises ValueError if the bytes are no answer, or were damaged on the way."""
         if len(body) < _LENGTH.size:
             raise ValueError("the answer is empty")

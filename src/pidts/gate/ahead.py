@@ -19,7 +19,7 @@ from pidts.plan import BatchPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PreparedRecords:
     """A stretch, its plan and its records."""
 
     stretch: TransactionRange
@@ -27,18 +27,18 @@ class Made:
     records: Records
 
 
-class Ahead:
+class RecordPrefetch:
     """Makes the records of at most one stretch ahead, in a thread of its own. Only one thread calls the methods."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records-ahead")
-        self._begun: tuple[Lsn, Future[Made | None]] | None = None
+        self._begun: tuple[Lsn, Future[PreparedRecords | None]] | None = None
 
-    def begin(self, place: Lsn, make: Callable[[], Made | None]) -> None:
+    def begin(self, place: Lsn, make: Callable[[], PreparedRecords | None]) -> None:
         """Begins to make the records of the stretch after a place."""
         self._begun = place, self._thread.submit(make)
 
-    def take(self, place: Lsn, context: JobContext) -> Made | None:
+    def take(self, place: Lsn, context: JobContext) -> PreparedRecords | None:
         """Returns the made stretch after a place, but only once; None if none was made for this place and context."""
         begun, self._begun = self._begun, None
         if begun is None:

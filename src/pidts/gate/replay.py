@@ -1,8 +1,8 @@
 """Reads the records of a datacenter backwards: the last record of a row has the row's present values.
 
-A record has the names that its table and columns had at its place. `Lineage` gives the present table for such a name.
-It begins with the present tables and goes back over one schema change after the other. On the right is the present
-table of each record:
+A record has the names that its table and columns had at its place. `TableNames` gives the present table for such a
+name. It begins with the present tables and goes back over one schema change after the other. On the right is the
+present table of each record:
 
     id 1  INSERT  shop.old  {"a":"1"}           shop.t, the value of b is not known
     id 2  RENAME  shop.old to shop.t
@@ -36,7 +36,7 @@ _PARTS = ("ADDCOLUMN", "ADDINDEX", "DROPCOLUMN", "CHANGECOLUMN", "DROPINDEX")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TransferRow:
     """One row of `transfer_data`."""
 
     id: int
@@ -106,7 +106,7 @@ class ReplayedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class TableNames:
     """The present tables, keyed by the names that they had at one place of the records."""
 
     tables: Mapping[TableName, ReplayedTable]
@@ -116,15 +116,15 @@ class Lineage:
     """For each table in `whole`, the id of the record with which it begins."""
 
     @classmethod
-    def of(cls, tables: Iterable[Table]) -> Lineage:
+    def of(cls, tables: Iterable[Table]) -> TableNames:
         """Returns the tables at the present place, each with its present names."""
         return cls({table.name: ReplayedTable.of(table) for table in tables})
 
-    def concerned(self, record: Record) -> list[TableName]:
+    def concerned(self, record: TransferRow) -> list[TableName]:
         """Returns the names, at this place, of the tables that a schema record concerns."""
         return sorted(self.tables.keys() & _named(record))
 
-    def before(self, record: Record) -> Lineage:
+    def before(self, record: TransferRow) -> TableNames:
         """Returns the tables with the names that they had before a schema record."""
         tables = dict(self.tables)
         match record.optype:
@@ -139,12 +139,12 @@ class Lineage:
                 begun = tables.pop(record.table)
                 if begun.has_key and not begun.may_lack_changes:
                     name = begun.table.name
-                    return Lineage(tables, self.whole | {name}, {**self.first, name: record.id})
+                    return TableNames(tables, self.whole | {name}, {**self.first, name: record.id})
         return replace(self, tables=tables)
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class ReplayedRow:
     """The present row of one key according to the records; None if there is no row."""
 
     key: tuple[str | None, ...]
@@ -229,7 +229,7 @@ def _key(identity: tuple[str, ...], row: Values) -> tuple[str | None, ...] | Non
         return None
 
 
-def _named(record: Record) -> set[TableName]:
+def _named(record: TransferRow) -> set[TableName]:
     if record.optype != "RENAME":
         return {record.table}
     return {_name(pair[side]) for pair in json.loads(record.data)["RENAME"] for side in ("from", "to")}

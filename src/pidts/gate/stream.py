@@ -34,7 +34,7 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
 from pidts.ddl.outcome import Changed, Waits
 from pidts.ddl.shards.protected_rows import Sharing
-from pidts.gate.ahead import Ahead, Made
+from pidts.gate.ahead import PreparedRecords, RecordPrefetch
 from pidts.gate.committer import Channel, ChannelCommitter
 from pidts.gate.records import SchemaRecord, of_schema_change
 from pidts.gate.retention import Retention
@@ -47,9 +47,9 @@ from pidts.model import (
     Halted,
     LogEntry,
     Lsn,
-    OfSource,
     OrderKind,
     Shadow,
+    SourceTablesKey,
     Table,
     TableName,
     Transient,
@@ -117,7 +117,7 @@ class ChannelStream:
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
         """The Lsn up to which the log has no changes for the task, and the number of skipped transactions before it."""
-        self._ahead, self._relay_ahead = Ahead(), RelayReader(context.relay, context.source.source_id)
+        self._ahead, self._relay_ahead = RecordPrefetch(), RelayReader(context.relay, context.source.source_id)
         self.times = StepTimes()
         """Measures the time of each step of the thread."""
         self._closed = threading.Event()
@@ -253,7 +253,7 @@ class ChannelStream:
     def _is_goal(self, end: Lsn) -> bool:
         return self._goal is not None and self._state.lsn < self._goal <= end
 
-    def _commit_rows(self, stretch: TransactionRange, made: Made | None = None) -> None:
+    def _commit_rows(self, stretch: TransactionRange, made: PreparedRecords | None = None) -> None:
         began = time.monotonic()
         plan = made.plan if made is not None else self._plan(stretch.end)
         self._known_tables.demand(self._context, plan)
@@ -266,7 +266,7 @@ class ChannelStream:
             self._ahead.begin(stretch.end, partial(self._made_ahead, plan.end, self._context))
         self._commit(plan, records, began)
 
-    def _made_ahead(self, state: PlanState, context: JobContext) -> Made | None:
+    def _made_ahead(self, state: PlanState, context: JobContext) -> PreparedRecords | None:
         """Returns the stretch after a state; None if there are no rows yet. A separate thread calls this."""
         relay = self._relay_ahead
         entries = partial(relay.entries, joined=True, most=self._limits.joined)
@@ -275,7 +275,7 @@ class ChannelStream:
             return None
         plan = plan_between(state, PlanState(stretch.end), entries, self._meaning)
         records = Records(context, relay, plan, stretch.entries, self._instance_of, self._zone).ahead()
-        return Made(stretch, plan, records) if records is not None else None
+        return PreparedRecords(stretch, plan, records) if records is not None else None
 
     def _entries(self, after: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
         return self._relay.entries(after, to, joined=True, most=self._limits.joined)
@@ -332,7 +332,7 @@ class ChannelStream:
 
         def also(session: TargetSession) -> None:
             task, source = after.task, after.source.source_id
-            session.meta.structures.save(task, OfSource(source), lsn, structures)
+            session.meta.structures.save(task, SourceTablesKey(source), lsn, structures)
             if change is not None and change.shadows:
                 session.meta.shadows.save(task, source, change.shadows)
             if order is not None and not order.taken and not session.meta.orders.take(task, source, order):

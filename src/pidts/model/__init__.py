@@ -3,7 +3,7 @@
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, byte_size, change_schema, image_column
 from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
 from pidts.model.cutover import (
-    Check,
+    CheckConstraint,
     Constraint,
     ConstraintKind,
     Cutover,
@@ -45,16 +45,16 @@ from pidts.model.lsn import Lsn, Position
 from pidts.model.on_divergence import OnDivergence
 from pidts.model.range_owner import RangeOwner
 from pidts.model.record_key import (
-    DroppedBy,
-    LeftBy,
-    MissedBy,
-    OfGroups,
-    OfSource,
+    DroppedColumnsKey,
+    MergedTablesKey,
+    MissedChangesKey,
     RecordKey,
+    RemainingRowsKey,
+    SourceTablesKey,
     record_key,
     record_text,
 )
-from pidts.model.row_lock import HeldChanges, Moment, RowLock
+from pidts.model.row_lock import HeldChanges, RowLock, SourceTransaction
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, Moved, Shadow, Tombstone
@@ -66,7 +66,7 @@ __all__ = [
     "Arrival",
     "ChangeBatch",
     "ChangeEvent",
-    "Check",
+    "CheckConstraint",
     "Checkpoint",
     "Column",
     "ColumnType",
@@ -80,7 +80,7 @@ __all__ = [
     "DdlOrder",
     "DdlState",
     "DecodeError",
-    "DroppedBy",
+    "DroppedColumnsKey",
     "EarlyFilter",
     "EarlyFilterOf",
     "EarlyRemoval",
@@ -96,7 +96,6 @@ __all__ = [
     "KeptRows",
     "Key",
     "Kind",
-    "LeftBy",
     "LeftOut",
     "LogEntry",
     "LoggedChanges",
@@ -105,13 +104,11 @@ __all__ = [
     "MariaDbGtid",
     "MariaDbGtidSet",
     "Member",
-    "MissedBy",
-    "Moment",
+    "MergedTablesKey",
+    "MissedChangesKey",
     "Moved",
     "MySqlGtid",
     "MySqlGtidSet",
-    "OfGroups",
-    "OfSource",
     "OnDivergence",
     "OnUpdate",
     "Op",
@@ -123,6 +120,7 @@ __all__ = [
     "PreparedExtent",
     "RangeOwner",
     "RecordKey",
+    "RemainingRowsKey",
     "Rendered",
     "RowLock",
     "RowsUnknown",
@@ -130,6 +128,8 @@ __all__ = [
     "ServerDown",
     "Shadow",
     "ShardLock",
+    "SourceTablesKey",
+    "SourceTransaction",
     "StructureChanged",
     "Table",
     "TableName",

@@ -54,7 +54,7 @@ class ForeignKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckConstraint:
     """A CHECK constraint of one table; the expression is in the SQL of the server that has the table."""
 
     kind: ClassVar = ConstraintKind.CHECK
@@ -102,7 +102,7 @@ class OnUpdate:
         return f"ON UPDATE CURRENT_TIMESTAMP of column {self.name} of {self.table}"
 
 
-Constraint = ForeignKey | Check | ExpressionKey | OnUpdate
+Constraint = ForeignKey | CheckConstraint | ExpressionKey | OnUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pidts.model.batch import ChangeBatch
-from pidts.model.row_lock import Moment
+from pidts.model.row_lock import SourceTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,5 +16,5 @@ class LoggedChanges:
     task: str
     source: str
     batch: ChangeBatch
-    moments: Sequence[Moment]
+    moments: Sequence[SourceTransaction]
     """The transaction of each change."""

@@ -13,14 +13,14 @@ _SHARD_KEY = re.compile(r"\*(?:(?P<left>-)|(?P<place>\d*)) (?P<source>.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class OfSource:
+class SourceTablesKey:
     """The records of a source's tables, as they are after its last schema change."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True)
-class OfGroups:
+class MergedTablesKey:
     """The records of merged tables, keyed by their names on the target.
 
     They have the structures on which shards have agreed.
@@ -28,54 +28,56 @@ class OfGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedBy:
+class DroppedColumnsKey:
     """The columns that shards of a source have dropped while the target still has them."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True)
-class LeftBy:
+class RemainingRowsKey:
     """The tables that were dropped or emptied on a source, while their rows stay on the target."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True)
-class MissedBy:
+class MissedChangesKey:
     """The missed changes of a source's shards: `place` 0 has the first of each shard, 1 the second, ..."""
 
     source: str
     place: int
 
 
-RecordKey = OfSource | OfGroups | DroppedBy | LeftBy | MissedBy
+RecordKey = SourceTablesKey | MergedTablesKey | DroppedColumnsKey | RemainingRowsKey | MissedChangesKey
 
 
 def record_text(key: RecordKey) -> str:
     """Returns the text for the key in the meta tables' column `source`."""
     match key:
-        case OfSource(source):
+        case SourceTablesKey(source):
             return source
-        case OfGroups():
+        case MergedTablesKey():
             return "*"
-        case DroppedBy(source):
+        case DroppedColumnsKey(source):
             return f"* {source}"
-        case LeftBy(source):
+        case RemainingRowsKey(source):
             return f"*- {source}"
-        case MissedBy(source, place):
+        case MissedChangesKey(source, place):
             return f"*{place} {source}"
 
 
 def record_key(text: str) -> RecordKey:
     """Returns the key for this text."""
     if "*" not in text:
-        return OfSource(text)
+        return SourceTablesKey(text)
     if text == "*":
-        return OfGroups()
+        return MergedTablesKey()
     found = _SHARD_KEY.fullmatch(text)
     if found is None:
         raise ValueError(f"not the key of a record: {text!r}")
     if found["left"]:
-        return LeftBy(found["source"])
-    return MissedBy(found["source"], int(found["place"])) if found["place"] else DroppedBy(found["source"])
+        return RemainingRowsKey(found["source"])
+    return (
+        MissedChangesKey(found["source"], int(found["place"])) if found["place"] else DroppedColumnsKey(found["source"])
+    )

@@ -125,7 +125,7 @@ class RowLock:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SourceTransaction:
     """The transaction of a held change, as far as it is known."""
 
     gtid: str = ""

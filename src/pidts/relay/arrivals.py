@@ -40,7 +40,7 @@ _KEPT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ReceiveTime:
     """The time at which a part of the log came into the relay."""
 
     number: int
@@ -57,7 +57,7 @@ class Arrival:
         return body + _SUM.pack(crc32(body))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Arrival | None:
+    def unpack(cls, data: bytes) -> ReceiveTime | None:
         """Reads a record; None if there is none, or if it is just being written."""
         if len(data) < _SIZE or _SUM.unpack_from(data, _RECORD.size)[0] != crc32(data[: _RECORD.size]):
             return None
@@ -70,12 +70,12 @@ def arrivals_path(folder: Folder) -> Path:
     return folder.path / "arrivals"
 
 
-class ArrivalWriter:
+class ReceiveTimeWriter:
     """Writes the ring, for the replicator. If the disk refuses a write, only the lag becomes less exact."""
 
     def __init__(self, folder: Folder) -> None:
         self._handle = -1
-        self._recent: deque[Arrival] = deque(maxlen=_KEPT)
+        self._recent: deque[ReceiveTime] = deque(maxlen=_KEPT)
         with suppress(OSError):
             self._handle = os.open(arrivals_path(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             self._recent.extend(_all(self._handle)[-1:])
@@ -87,9 +87,9 @@ class ArrivalWriter:
             return
         if last is not None and last.lsn < key and 0 <= at - last.at < _TOGETHER_SECONDS and len(self._recent) > 1:
             self._recent.pop()
-            found = Arrival(last.number, key, last.at, last.committed)
+            found = ReceiveTime(last.number, key, last.at, last.committed)
         else:
-            found = Arrival(last.number + 1 if last is not None else 1, key, at, committed)
+            found = ReceiveTime(last.number + 1 if last is not None else 1, key, at, committed)
         self._recent.append(found)
         if self._handle >= 0:
             with suppress(OSError):
@@ -108,16 +108,16 @@ class ArrivalWriter:
             self._handle = -1
 
 
-class Arrivals:
+class ReceiveTimes:
     """Reads the ring while it is written; any thread may use it."""
 
     def __init__(self, folder: Folder) -> None:
         self._path = arrivals_path(folder)
         self._lock = threading.Lock()
         self._handle = -1
-        self._known: list[Arrival] = []
+        self._known: list[ReceiveTime] = []
 
-    def at(self, lsn: Lsn, *, behind: bool = False) -> Arrival | None:
+    def at(self, lsn: Lsn, *, behind: bool = False) -> ReceiveTime | None:
         """Returns the known record that covers this Lsn, or with `behind` the record that covers the byte after it.
 
         Returns None if no known record covers the Lsn or the byte.
@@ -159,7 +159,7 @@ class Arrivals:
         except OSError:
             return
 
-    def _take(self, found: Arrival) -> None:
+    def _take(self, found: ReceiveTime) -> None:
         # If the relay was cut back, it receives the same log again. Old records of the log that was cut are not valid.
         while self._known and (self._known[-1].lsn >= found.lsn or self._known[-1].number >= found.number):
             self._known.pop()
@@ -168,14 +168,14 @@ class Arrivals:
             del self._known[:_RECORDS]
 
 
-def _one(handle: int, number: int) -> Arrival | None:
-    return Arrival.unpack(os.pread(handle, _SIZE, number % _RECORDS * _SIZE))
+def _one(handle: int, number: int) -> ReceiveTime | None:
+    return ReceiveTime.unpack(os.pread(handle, _SIZE, number % _RECORDS * _SIZE))
 
 
-def _all(handle: int) -> list[Arrival]:
+def _all(handle: int) -> list[ReceiveTime]:
     """Returns the records in the order of writing, from the last cut of the relay or the last missing record on."""
     data = os.pread(handle, _RECORDS * _SIZE, 0)
-    found = [one for at in range(0, len(data), _SIZE) if (one := Arrival.unpack(data[at : at + _SIZE])) is not None]
+    found = [one for at in range(0, len(data), _SIZE) if (one := ReceiveTime.unpack(data[at : at + _SIZE])) is not None]
     found.sort(key=lambda one: one.number)
     begin = 0
     for at in range(1, len(found)):

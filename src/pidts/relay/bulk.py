@@ -9,7 +9,7 @@ import numpy as np
 
 from pidts.binlog.blocks import ordinary as o
 from pidts.binlog.blocks.gtid_text import before_number
-from pidts.binlog.blocks.scan import Run
+from pidts.binlog.blocks.scan import OrdinaryEvents
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, copy, inline, jit, load32, load64, store8, store16, store32, store64
 from pidts.model import Lsn, TableName
@@ -19,16 +19,16 @@ _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The size of the smallest record, which has neither a GTID nor tables."""
 
 _FEW = 64
-"""For a `Run` of up to this many transactions, the encoder writes the ranges of consecutive GTIDs into an array that it
-keeps. For a longer `Run`, it makes a new array.
+"""For up to this many transactions at once, the encoder writes the ranges of consecutive GTIDs into an array that it
+keeps. For more transactions, it makes a new array.
 """
 
-# The indexes of the numbers that the encoder gets in addition to the numbers of the `Run`.
+# The indexes of the numbers that the encoder gets in addition to the numbers of the `OrdinaryEvents`.
 (_CHANGE_NO, _LOG_INDEX, _EXTENT, _BASE, _PREV_CHANGE_NO, _PREV_LOG_INDEX, _PREV_OFFSET) = range(7)
 
 
 class EntryEncoder:
-    """Encodes the records of each `Run`: neighbouring ordinary transactions. Caches the encoded names of tables."""
+    """Encodes the records of neighbouring ordinary transactions. Caches the encoded names of tables."""
 
     def __init__(self) -> None:
         self._names: Sequence[TableName] = ()
@@ -39,15 +39,15 @@ class EntryEncoder:
         self._texts: Any = None
         self._lists: Any = None
         self._texts_at = 0, 0
-        """The addresses of the two arrays of the last `Run`, which the next one mostly uses, too."""
+        """The addresses of the two arrays of the last `OrdinaryEvents`; the next ones mostly use the same arrays."""
         self._stretches = np.empty((_FEW, 4), np.int64)
         self._stretches_at = self._stretches.ctypes.data
 
-    def encode(self, run: Run, begin: int, base: int) -> Entries:
-        """Returns the records of a `Run` of at least one transaction.
+    def encode(self, run: OrdinaryEvents, begin: int, base: int) -> Entries:
+        """Returns the records of at least one ordinary transaction.
 
         The first transaction's events begin at byte `begin` of the segment. The first byte of the block in which the
-        `Run` was found is at byte `base` of the segment.
+        transactions were found is at byte `base` of the segment.
         """
         self._learn(run.names)
         if run.texts is not self._texts or run.lists is not self._lists:

@@ -39,7 +39,7 @@ from pidts.relay.permissions import make_folder
 from pidts.relay.reader import RelayReader
 from pidts.relay.task_marks import replace_durably
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History, KnownAgain
+from pidts.schema.evolve.catalog_history import KnownStructures, RelearnedStructures
 
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
@@ -52,15 +52,15 @@ class StructureCatalogue:
     """The structures of all tables at one place in the log."""
 
     lsn: Lsn
-    history: History
+    history: KnownStructures
     dialect: Dialect
     """The dialect in which the server reads its statements."""
 
 
-def history_at(reader: RelayReader, lsn: Lsn) -> History:
+def history_at(reader: RelayReader, lsn: Lsn) -> KnownStructures:
     """Returns all structures of tables that are known at `lsn`, the end of a transaction.
 
-    The caller continues from there with `History.after`.
+    The caller continues from there with `KnownStructures.after`.
     """
     for _ in range(_TRIES):
         first = reader.first
@@ -100,7 +100,7 @@ def parse_catalogue(text: str) -> StructureCatalogue:
     """Returns the catalogue in the text of a file; raises ValueError, KeyError or TypeError if the text has none."""
     data = json.loads(text)
     dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
-    return StructureCatalogue(Lsn.parse(data["lsn"]), History.from_json(data["history"]), dialect)
+    return StructureCatalogue(Lsn.parse(data["lsn"]), KnownStructures.from_json(data["history"]), dialect)
 
 
 def load_catalogue(folder: Folder, lsn: Lsn) -> StructureCatalogue:
@@ -204,10 +204,10 @@ def _joined(known: StructureCatalogue, later: StructureCatalogue) -> StructureCa
     tables |= {name: table for name, table in second.tables.items() if tables[name].has_unknown_charset}
     turns = {turn.lsn: turn for turn in first.turns}
     for turn in second.turns:
-        both = turns.get(turn.lsn, KnownAgain(turn.lsn))
+        both = turns.get(turn.lsn, RelearnedStructures(turn.lsn))
         charsets = {**both.charsets, **turn.charsets}
         sequences = both.sequences if turn.sequences is None else turn.sequences
-        turns[turn.lsn] = KnownAgain(turn.lsn, {**both.tables, **turn.tables}, charsets, sequences)
+        turns[turn.lsn] = RelearnedStructures(turn.lsn, {**both.tables, **turn.tables}, charsets, sequences)
     history = replace(
         first,
         tables=tables,

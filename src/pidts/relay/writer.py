@@ -86,7 +86,7 @@ from pidts.relay.recovery import RelayState, Undecided, recover, settled
 from pidts.relay.segment_files import make_segment, open_file, write_all
 
 if TYPE_CHECKING:
-    from pidts.binlog.blocks.scan import Run
+    from pidts.binlog.blocks.scan import OrdinaryEvents
     from pidts.relay.bulk import EntryEncoder
 
 _BUFFER_BYTES = 1 << 20
@@ -232,7 +232,7 @@ class RelayWriter:
             with self._guard():
                 self._flush()
 
-    def append_run(self, block: memoryview, at: int, run: Run) -> None:
+    def append_run(self, block: memoryview, at: int, run: OrdinaryEvents) -> None:
         """Appends ordinary events of a block from byte `at` on, and commits the transactions that end in them.
 
         Only the last of these transactions may fill the segment.

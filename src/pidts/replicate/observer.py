@@ -24,7 +24,7 @@ from pidts.replicate.expiry import ExpiryOutlook, SourceLogs, outlook
 from pidts.replicate.status import RELAY_FULL, ReplicatorState
 from pidts.replicate.watch import ends_before
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.source import SourceConfig, binary_logs, connect, query, server_info
 from pidts.source.catalogue import look_at_tables
 from pidts.source.connection import variables
@@ -52,7 +52,7 @@ class Observer:
         self._log = _logger.bind(source=source.source_id)
         self._end = StopEvent()
         self._thread: Thread | None = None
-        self._followed: tuple[Lsn, History, Dialect] | None = None
+        self._followed: tuple[Lsn, KnownStructures, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
         """Tables whose structures are not known, and that a newly read catalogue did not have, either. The catalogue is
         not read again because of them.
@@ -197,7 +197,7 @@ def expire_seconds(found: dict[str, str]) -> int:
     return seconds or int(float(found.get("expire_logs_days", 0)) * _DAY)
 
 
-def _open_questions(history: History) -> frozenset[object]:
+def _open_questions(history: KnownStructures) -> frozenset[object]:
     known: list[tuple[TableName, str]] = list(history.unknown.items())
     unread = [name for name, table in history.tables.items() if table.has_unknown_charset]
     return frozenset([*known, *history.unclear, *unread])

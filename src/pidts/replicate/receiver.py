@@ -11,13 +11,13 @@ from pidts.binlog.choice import compiled
 from pidts.binlog.commit_time import COMMIT_TIME_EVENTS, commit_time
 from pidts.model import Lsn, Position, Where
 from pidts.relay import RelayWriter
-from pidts.relay.arrivals import ArrivalWriter
+from pidts.relay.arrivals import ReceiveTimeWriter
 from pidts.replicate.receive_lag import KnownLag
 from pidts.replicate.resume import Resume, check_same_file
 from pidts.source import BinlogStream, Block, BlockShape
 
 if TYPE_CHECKING:
-    from pidts.binlog.blocks.scan import BlockScan, Run
+    from pidts.binlog.blocks.scan import BlockScan, OrdinaryEvents
 
 _WAITING = 512 << 10
 """If a burst of events has at least this size, more data is probably waiting, so flushing is postponed."""
@@ -35,7 +35,7 @@ class Receiver:
         writer: RelayWriter,
         resume: Resume,
         where: Where,
-        arrivals: ArrivalWriter | None = None,
+        arrivals: ReceiveTimeWriter | None = None,
         lag: Callable[[], KnownLag] = KnownLag,
     ) -> None:
         """`lag` returns the facts that are recorded with each arrival. Without `arrivals`, no arrival is recorded."""
@@ -123,7 +123,7 @@ class Receiver:
             self._feed(raw)
             at += len(raw)
 
-    def _run(self, block: memoryview, at: int) -> Run | None:
+    def _run(self, block: memoryview, at: int) -> OrdinaryEvents | None:
         """Stores the next events of the block if they are ordinary, and returns them; otherwise returns None."""
         scan, scanner = self._scan(), self._scanner
         if scan is None or scanner is None:

@@ -17,7 +17,7 @@ import structlog
 from pidts.model import DecodeError, Halted, Lsn, PidtsError, Position
 from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayState, RelayWriter
-from pidts.relay.arrivals import ArrivalWriter
+from pidts.relay.arrivals import ReceiveTimeWriter
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 from pidts.relay.repeats import add_repeats
@@ -136,7 +136,7 @@ class Replicator:
     def _run(self, writer: RelayWriter, stop: StopEvent) -> None:
         with (
             closing(writer),
-            closing(ArrivalWriter(self._folder)) as self._arrivals,
+            closing(ReceiveTimeWriter(self._folder)) as self._arrivals,
             closing(StatusDuringStart(self._status)) as self._start_status,
         ):
             self._status.update(received=writer.lsn, error=None)

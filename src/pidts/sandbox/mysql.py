@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pidts.sandbox import programs
 from pidts.sandbox.made_data import data_for
-from pidts.sandbox.server import HOST, Launch, Server, directory_for, run_once, start_on_free_port
+from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, run_once, start_on_free_port
 
 _COMMON = (
     f"--bind-address={HOST}",
@@ -127,7 +127,7 @@ def _start(flavor: _Flavor, directory: Path | None, options: Sequence[str], port
                 f"--server-id={port}",
                 *options,
             ]
-            launch = Launch(
+            launch = ServerStart(
                 command,
                 flavor.program.environment,
                 folder / "log",

@@ -12,7 +12,7 @@ from pathlib import Path
 from pidts.model.errors import PidtsError
 from pidts.sandbox import programs
 from pidts.sandbox.made_data import data_for
-from pidts.sandbox.server import HOST, Launch, Server, directory_for, run_once, start_on_free_port
+from pidts.sandbox.server import HOST, Server, ServerStart, directory_for, run_once, start_on_free_port
 
 _USER = "postgres"
 
@@ -45,7 +45,7 @@ def start_postgres(
                 *("-c", "fsync=off"),  # survives a server crash, not a machine crash: the data is temporary
                 *options,
             ]
-            launch = Launch(
+            launch = ServerStart(
                 command,
                 program.environment,
                 folder / "log",

@@ -44,7 +44,7 @@ _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ServerStart:
     """The command, environment and log of a server's start."""
 
     command: Sequence[str]
@@ -67,7 +67,7 @@ class Server:
     port: int
     user: str
     directory: Path
-    launch: Launch = field(repr=False)
+    launch: ServerStart = field(repr=False)
     password: str = field(default="", repr=False)
     host: str = HOST
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -181,7 +181,7 @@ def run_once(
     command: Sequence[str], log: Path, environment: Mapping[str, str], what: str, as_user: str | None = None
 ) -> None:
     """Runs a program that prepares a server's data."""
-    launch = Launch(command, environment, log, lambda _: True, as_user=as_user)
+    launch = ServerStart(command, environment, log, lambda _: True, as_user=as_user)
     process = _starter.submit(_spawn, launch).result()
     try:
         if process.wait() != 0:
@@ -217,7 +217,7 @@ def _read(log: Path) -> list[str]:
         return ["(no log)"]
 
 
-def _spawn(launch: Launch) -> subprocess.Popen[bytes]:
+def _spawn(launch: ServerStart) -> subprocess.Popen[bytes]:
     setpriv = which("setpriv")
     if setpriv is None:
         raise missing("setpriv", "apt-get install util-linux")

@@ -15,7 +15,7 @@ from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.charsets import bytes_per_character, charset_name, charset_of, collation_name
 from pidts.schema.dialect import Dialect
 from pidts.schema.labels import decoded_labels
-from pidts.schema.literals import Bytes, parse_default
+from pidts.schema.literals import BytesLiteral, parse_default
 from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.stored_default import stored_default
 
@@ -140,7 +140,7 @@ def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
     most = dict(_TEXTS).get(kind.kind)
     charset, collation = table
     default = parse_default(column.default)
-    if charset != kind.charset and isinstance(default, Bytes) and not default.value.isascii():
+    if charset != kind.charset and isinstance(default, BytesLiteral) and not default.value.isascii():
         raise Halted(
             "ddl-not-understood",
             f"column {column.name} has the default {column.default}, bytes of charset {kind.charset}, and is converted "

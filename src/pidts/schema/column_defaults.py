@@ -15,7 +15,7 @@ from decimal import Context, Decimal, InvalidOperation
 import pyarrow as pa
 
 from pidts.model import Column, Kind, calendar
-from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
+from pidts.schema.literals import BytesLiteral, CurrentTime, Expression, Number, TextLiteral, parse_default
 from pidts.schema.stored_default import stored_default
 
 _MOMENT = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?)?")
@@ -32,13 +32,13 @@ def default_value(column: Column) -> pa.Array | None:
     column.
     """
     parsed = parse_default(column.default)
-    if column.generated or column.auto_increment or isinstance(parsed, (Now, Expression)):
+    if column.generated or column.auto_increment or isinstance(parsed, (CurrentTime, Expression)):
         return None
     if parsed is None:
         return _null(column) if column.nullable else _zero(column)
     stored = parse_default(stored_default(column.default, column.type))
     try:
-        return None if stored is None or isinstance(stored, (Now, Expression)) else _constant(column, stored)
+        return None if stored is None or isinstance(stored, (CurrentTime, Expression)) else _constant(column, stored)
     except (ValueError, InvalidOperation, OverflowError, pa.ArrowInvalid):
         return None
 
@@ -54,18 +54,18 @@ def _zero(column: Column) -> pa.Array | None:
     if kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UUID, Kind.INET4, Kind.INET6):
         return None
     if kind is Kind.DATE or kind in _MOMENTS:
-        return _constant(column, Text(_ZERO_MOMENT))
+        return _constant(column, TextLiteral(_ZERO_MOMENT))
     if kind is Kind.TIME:
-        return _constant(column, Text("00:00:00"))
+        return _constant(column, TextLiteral("00:00:00"))
     if column.type.is_bytes or kind is Kind.BIT:
-        return _constant(column, Bytes(b""))
-    return _constant(column, Text("") if column.type.is_text else Number("0"))
+        return _constant(column, BytesLiteral(b""))
+    return _constant(column, TextLiteral("") if column.type.is_text else Number("0"))
 
 
-def _constant(column: Column, value: Text | Bytes | Number) -> pa.Array | None:
+def _constant(column: Column, value: TextLiteral | BytesLiteral | Number) -> pa.Array | None:
     """Returns the value of a default, which has the form that `stored_default` returns; None if it is not known."""
     kind, arrow = column.type.kind, column.type.arrow
-    if isinstance(value, Bytes):
+    if isinstance(value, BytesLiteral):
         if kind is Kind.BIT:
             return pa.array([int.from_bytes(value.value)], arrow)
         width = (column.type.length or 1) if kind is Kind.BINARY else 0

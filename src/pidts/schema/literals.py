@@ -15,21 +15,21 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class CurrentTime:
     """The current time as a default, and the number of its fractional digits."""
 
     fsp: int
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextLiteral:
     """The content of a quoted literal."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class BytesLiteral:
     """The content of a hexadecimal or bit literal."""
 
     value: bytes
@@ -49,7 +49,7 @@ class Expression:
     sql: str
 
 
-def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression | None:
+def parse_default(sql: str | None) -> CurrentTime | TextLiteral | BytesLiteral | Number | Expression | None:
     """Parses a column's default; None if there is no default, or the default is NULL."""
     if sql is None:
         return None
@@ -63,14 +63,14 @@ def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression |
         return Number(str(int(text.lower() == "true")))
     if found := _BITS.match(text):
         digits = found[1] or found[2] or ""
-        return Bytes(int(digits or "0", 2).to_bytes((len(digits) + 7) // 8))
+        return BytesLiteral(int(digits or "0", 2).to_bytes((len(digits) + 7) // 8))
     if found := _HEX.match(text):
         digits = found[1] or found[2] or ""
-        return Bytes(bytes.fromhex("0" * (len(digits) % 2) + digits))
+        return BytesLiteral(bytes.fromhex("0" * (len(digits) % 2) + digits))
     if found := _NOW.match(text):
-        return Now(int(found[3] or 0))
+        return CurrentTime(int(found[3] or 0))
     if (found := _STRING.match(text)) and _closed(found[1]):
-        return Text(_ESCAPE.sub(lambda hit: "'" if hit[1] is None else _ESCAPED.get(hit[1], hit[1]), found[1]))
+        return TextLiteral(_ESCAPE.sub(lambda hit: "'" if hit[1] is None else _ESCAPED.get(hit[1], hit[1]), found[1]))
     return Expression(text)
 
 

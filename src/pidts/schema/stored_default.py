@@ -17,7 +17,7 @@ from pidts.model.types import ColumnType, Kind
 from pidts.schema.defaults import literal
 from pidts.schema.dialect import is_utc
 from pidts.schema.labels import WIDTHS, text_of
-from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
+from pidts.schema.literals import BytesLiteral, CurrentTime, Expression, Number, TextLiteral, parse_default
 
 _INTRODUCED = re.compile(r"_(\w+)\s*'")
 """A text literal that begins with the name of its charset: `_latin1'x'`."""
@@ -45,7 +45,7 @@ def stored_default(default: str | None, kind: ColumnType) -> str | None:
     stays in the time zone in which the statement writes it.
     """
     parsed = parse_default(default)
-    if default is None or parsed is None or isinstance(parsed, Now | Expression):
+    if default is None or parsed is None or isinstance(parsed, CurrentTime | Expression):
         return default
     if (named := _INTRODUCED.match(default)) and (named[1].lower() in WIDTHS or not default.isascii()):
         return None
@@ -61,7 +61,7 @@ def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
     The function does not know the offset of a named zone. With such a zone, the default becomes an expression.
     """
     parsed = parse_default(default)
-    if default is None or parsed is None or isinstance(parsed, Now | Expression) or is_utc(zone):
+    if default is None or parsed is None or isinstance(parsed, CurrentTime | Expression) or is_utc(zone):
         return default
     stored = stored_default(default, kind)
     if stored is not None and not stored.strip("'0-: ."):
@@ -77,14 +77,14 @@ def as_bytes(default: str | None) -> str | None:
     session.
     """
     parsed = parse_default(default)
-    if default is None or default.isascii() or not isinstance(parsed, Text) or _INTRODUCED.match(default):
+    if default is None or default.isascii() or not isinstance(parsed, TextLiteral) or _INTRODUCED.match(default):
         return default
     return f"x'{parsed.value.encode().hex().upper()}'"
 
 
 def has_bytes_of_session(default: str | None, kind: ColumnType) -> bool:
     """Whether the value of a default depends on the charset of the session that declares it."""
-    if default is None or default.isascii() or not isinstance(parse_default(default), Text):
+    if default is None or default.isascii() or not isinstance(parse_default(default), TextLiteral):
         return False
     return kind.is_bytes or bool(_INTRODUCED.match(default))
 
@@ -101,7 +101,7 @@ def _shifted(stored: str, zone: str) -> str | None:
         return None
 
 
-def _stored(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
+def _stored(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str | None:
     if kind.kind is Kind.BIT:
         return _bits(value)
     if kind.is_integer:
@@ -123,27 +123,27 @@ def _stored(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
         return None if text is None else _labelled(text, value, kind) if kind.labels else _text(text, kind)
     if kind.kind is Kind.JSON and value.value not in _SAME_JSON:
         return None  # servers store different spaces and a different order of members
-    return literal(value.value) if isinstance(value, Text) else None
+    return literal(value.value) if isinstance(value, TextLiteral) else None
 
 
-def _plain_text(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
+def _plain_text(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str | None:
     """Returns the text that a server stores for the literal."""
     if isinstance(value, Number):
         return _shown(value.value)
-    if isinstance(value, Bytes):
+    if isinstance(value, BytesLiteral):
         return text_of(value.value, kind.charset or "ascii")
     return value.value
 
 
-def _number(value: Text | Bytes | Number) -> Decimal:
-    if isinstance(value, Bytes):
+def _number(value: TextLiteral | BytesLiteral | Number) -> Decimal:
+    if isinstance(value, BytesLiteral):
         if len(value.value) > _LONGEST_NUMBER:
             raise ValueError(value)
         return Decimal(int.from_bytes(value.value))
     return Decimal(repr(float(value.value))) if "e" in value.value.lower() else Decimal(value.value)
 
 
-def _whole(value: Text | Bytes | Number) -> int:
+def _whole(value: TextLiteral | BytesLiteral | Number) -> int:
     """Rounds as servers do: a half is rounded up, or, if the number has an exponent, to the even neighbour."""
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
@@ -157,7 +157,7 @@ def _quoteless(number: Decimal) -> str:
     return f"{number or abs(number):f}"
 
 
-def _float(value: Text | Bytes | Number, scale: int | None) -> str | None:
+def _float(value: TextLiteral | BytesLiteral | Number, scale: int | None) -> str | None:
     number = _number(value)
     if scale is not None and number != number.quantize(_unit(scale), context=_DIGITS):
         return None
@@ -175,14 +175,14 @@ def _shown(number: str) -> str | None:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _bits(value: Text | Bytes | Number) -> str:
-    if isinstance(value, Text):
-        value = Bytes(value.value.encode("ascii"))
+def _bits(value: TextLiteral | BytesLiteral | Number) -> str:
+    if isinstance(value, TextLiteral):
+        value = BytesLiteral(value.value.encode("ascii"))
     return f"b'{_whole(value):b}'"
 
 
-def _year(value: Text | Bytes | Number) -> str:
-    digits = value.value.strip() if isinstance(value, Text) else ""
+def _year(value: TextLiteral | BytesLiteral | Number) -> str:
+    digits = value.value.strip() if isinstance(value, TextLiteral) else ""
     year = _whole(value)
     if year > 99 or (year == 0 and (len(digits) == 4 or not digits)):
         return f"{year:04}"
@@ -194,7 +194,7 @@ def _text(text: str, kind: ColumnType) -> str | None:
     return literal(kept) if kind.length is None or len(text.rstrip(" ")) <= kind.length else None
 
 
-def _labelled(text: str, value: Text | Bytes | Number, kind: ColumnType) -> str | None:
+def _labelled(text: str, value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str | None:
     if isinstance(value, Number):
         return None  # some servers take the number for a label, others for a label's index
     text = text.rstrip(" ")
@@ -214,14 +214,14 @@ def _label(text: str, kind: ColumnType) -> str | None:
     return next((label for label in kind.labels if label.isascii() and label.lower() == text.lower()), None)
 
 
-def _bytes(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
+def _bytes(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str | None:
     if kind.kind in (Kind.VECTOR, Kind.GEOMETRY):
         return None
-    if not isinstance(value, Bytes):
+    if not isinstance(value, BytesLiteral):
         text = _plain_text(value, kind)
         if text is None or not text.isascii():
             return None  # the bytes of the text are in the session's charset
-        value = Bytes(text.encode())
+        value = BytesLiteral(text.encode())
     data = value.value.ljust(kind.length or 1, b"\0") if kind.kind is Kind.BINARY else value.value
     return f"x'{data.hex().upper()}'"
 

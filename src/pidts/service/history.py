@@ -9,7 +9,7 @@ EVERY_SECONDS: Final = 20
 _LENGTH: Final = 180
 
 
-class History:
+class LagCurve:
     """The highest lag and the mean rate of each interval; None if they are not known."""
 
     def __init__(self, stored: dict[str, Any] | None = None, now: float = 0.0) -> None:

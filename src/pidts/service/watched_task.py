@@ -12,7 +12,7 @@ import structlog
 
 from pidts.model import PidtsError
 from pidts.service.decide import HEALTHY_SECONDS, Ended, TaskStage, pause_before, task_stage
-from pidts.service.history import History
+from pidts.service.history import LagCurve
 from pidts.service.process_lock import owner_of, signal_owner
 from pidts.service.starter import Started, Starter
 from pidts.service.state_folder import TaskFolder, WantedState, Wish
@@ -40,7 +40,7 @@ class WatchedTask:
     restarts: int = 0
     next_start: float | None = None
     """The time of the next start, by the monotonic clock."""
-    history: History = field(default_factory=History)
+    history: LagCurve = field(default_factory=LagCurve)
     stage: TaskStage = "starting"
     since: float = 0.0
     version: int = 0
@@ -58,7 +58,7 @@ class WatchedTask:
     @classmethod
     def found(cls, folder: TaskFolder, now: float) -> WatchedTask:
         """Returns the task of a folder; its process may live."""
-        task = cls(folder, folder.wanted(), history=History(folder.read("history"), time.time()))
+        task = cls(folder, folder.wanted(), history=LagCurve(folder.read("history"), time.time()))
         task.facts = folder.read("facts") or {}
         process, ended = folder.read("process"), folder.read("ended")
         if ended is not None and (process is None or ended.get("run") == process.get("run")):

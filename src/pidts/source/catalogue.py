@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pidts.model import Halted, Position, Table, TableName
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.source.connection import Session, server_info
 from pidts.source.grants import current_grants, global_privileges, holds
 from pidts.source.position import log_end, settled
@@ -26,7 +26,7 @@ _SETTLE_SECONDS = 1.0
 class CatalogueReading:
     """One reading of the catalogue, which may or may not include a schema change between `began` and `ended`."""
 
-    history: History
+    history: KnownStructures
     dialect: Dialect
     began: Position
     ended: Position
@@ -41,7 +41,7 @@ def look_at_tables(
     if not info.is_mariadb and not info.gtid_mode and info.number >= (8, 0, 0):
         pause(_SETTLE_SECONDS)
     tables, unreadable = readable_structures(session, wanted)
-    history = History(
+    history = KnownStructures(
         tables=tables,
         charsets=schema_charsets(session),
         unknown=unreadable,

@@ -32,7 +32,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class LeftBehind:
+class UncarriedObject:
     """An object of the source that a task does not create on the target."""
 
     kind: str
@@ -93,7 +93,7 @@ class LeftBehind:
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class HiddenObjects:
     """Objects of a schema that may exist, and that the server hides from the account."""
 
     kind: str
@@ -110,7 +110,7 @@ class Unseen:
         return {"kind": self.kind, "schema": self.schema, "lacks": self.lacks}
 
 
-def unseen(connection: Session, tables: Collection[TableName], schemas: Collection[str]) -> list[Unseen]:
+def unseen(connection: Session, tables: Collection[TableName], schemas: Collection[str]) -> list[HiddenObjects]:
     """Returns the kinds of objects that may exist but are not found, since the account lacks privileges."""
     server = server_info(connection)
     has = held(current_grants(connection, server))
@@ -119,13 +119,13 @@ def unseen(connection: Session, tables: Collection[TableName], schemas: Collecti
     for schema in sorted(schemas):
         own = [name.name for name in tables if name.schema == schema]
         if not all(has.has(Privilege("TRIGGER", schema, name)) for name in own):
-            found.append(Unseen("triggers", schema, str(Privilege("TRIGGER", schema))))
+            found.append(HiddenObjects("triggers", schema, str(Privilege("TRIGGER", schema))))
         if not has.has(Privilege("EVENT", schema)):
-            found.append(Unseen("events", schema, str(Privilege("EVENT", schema))))
+            found.append(HiddenObjects("events", schema, str(Privilege("EVENT", schema))))
         if not has.has(routines) and not any(has.has(Privilege(name, schema)) for name in _SHOW_ROUTINES):
-            found.append(Unseen("routines", schema, str(routines)))
+            found.append(HiddenObjects("routines", schema, str(routines)))
         if not any(has.has(Privilege(name, schema)) for name in ("SELECT", "SHOW VIEW")):
-            found.append(Unseen("views", schema, str(Privilege("SHOW VIEW", schema))))
+            found.append(HiddenObjects("views", schema, str(Privilege("SHOW VIEW", schema))))
     return found
 
 
@@ -210,7 +210,7 @@ def foreign_keys(connection: Session, takes: Callable[[TableName], bool], schema
 
 def left_behind(
     connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str], *, texts: bool = True
-) -> list[LeftBehind]:
+) -> list[UncarriedObject]:
     """Returns what a task does not carry: objects of these schemas, and of the tables for which `takes` is true.
 
     With `texts`, each text is read by a separate query.
@@ -222,14 +222,14 @@ def left_behind(
     return [_defined(connection, one) if texts and one.is_of_family else one for one in kept]
 
 
-def programs(connection: Session, schemas: Collection[str]) -> list[LeftBehind]:
+def programs(connection: Session, schemas: Collection[str]) -> list[UncarriedObject]:
     """Returns the views, routines and events of these schemas, without their texts."""
     return list(_found(_Catalogue.of(connection, schemas), (_views, _routines, _events), texts=False))
 
 
 def _found(
-    catalogue: _Catalogue, readers: Sequence[Callable[[_Catalogue, bool], Iterator[LeftBehind]]], *, texts: bool
-) -> Iterator[LeftBehind]:
+    catalogue: _Catalogue, readers: Sequence[Callable[[_Catalogue, bool], Iterator[UncarriedObject]]], *, texts: bool
+) -> Iterator[UncarriedObject]:
     for read in readers:
         try:
             yield from read(catalogue, texts)
@@ -239,17 +239,17 @@ def _found(
             continue  # the catalogue of an older server does not have this table
 
 
-def _views(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001 - all readers are called alike
+def _views(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001 - all readers are called alike
     for row in catalogue.rows(
         "SELECT table_schema, table_name FROM information_schema.views WHERE table_schema IN ({}) ORDER BY 1, 2"
     ):
         schema, name = str(row["table_schema"]), str(row["table_name"])
         place = quoted_table(TableName(schema, name))
         text = _shown(catalogue.connection, f"SHOW CREATE VIEW {place}", 1) if texts else ""
-        yield LeftBehind("view", name, schema, text=text)
+        yield UncarriedObject("view", name, schema, text=text)
 
 
-def _triggers(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+def _triggers(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
     for row in catalogue.rows(
         # A trigger is in the schema of its table.
         "SELECT trigger_schema, trigger_name, event_object_table FROM information_schema.triggers "
@@ -258,29 +258,29 @@ def _triggers(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # no
         schema, name = str(row["trigger_schema"]), str(row["trigger_name"])
         shown = f"SHOW CREATE TRIGGER {quoted(schema)}.{quoted(name)}"
         text = _shown(catalogue.connection, shown, 2) if texts else ""
-        yield LeftBehind("trigger", name, schema, str(row["event_object_table"]), text)
+        yield UncarriedObject("trigger", name, schema, str(row["event_object_table"]), text)
 
 
-def _routines(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+def _routines(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
     for row in catalogue.rows(
         "SELECT routine_schema, routine_name, routine_type FROM information_schema.routines "
         "WHERE routine_schema IN ({}) AND routine_type IN ('PROCEDURE', 'FUNCTION') ORDER BY 1, 2"
     ):
         schema, name, kind = str(row["routine_schema"]), str(row["routine_name"]), str(row["routine_type"])
         shown = f"SHOW CREATE {kind} {quoted(schema)}.{quoted(name)}"
-        yield LeftBehind(kind.lower(), name, schema, text=_shown(catalogue.connection, shown, 2) if texts else "")
+        yield UncarriedObject(kind.lower(), name, schema, text=_shown(catalogue.connection, shown, 2) if texts else "")
 
 
-def _events(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+def _events(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
     for row in catalogue.rows(
         "SELECT event_schema, event_name FROM information_schema.events WHERE event_schema IN ({}) ORDER BY 1, 2"
     ):
         schema, name = str(row["event_schema"]), str(row["event_name"])
         shown = f"SHOW CREATE EVENT {quoted(schema)}.{quoted(name)}"
-        yield LeftBehind("event", name, schema, text=_shown(catalogue.connection, shown, 3) if texts else "")
+        yield UncarriedObject("event", name, schema, text=_shown(catalogue.connection, shown, 3) if texts else "")
 
 
-def _checks(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _checks(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     """Yields checks.
 
     MariaDB's catalogue names the table in the row of the check, and MySQL's in the row of the constraint. Old servers
@@ -309,10 +309,10 @@ def _checks(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa
         enforced = row.get("enforced", "YES") == "YES"
         text = f"CONSTRAINT {quoted(name)} CHECK ({clause})" + ("" if enforced else " NOT ENFORCED")
         schema, table = str(row["constraint_schema"]), str(row["table_name"])
-        yield LeftBehind("check", name, schema, table, text, clause if enforced and is_sure else "")
+        yield UncarriedObject("check", name, schema, table, text, clause if enforced and is_sure else "")
 
 
-def _functional_keys(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _functional_keys(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     rows = catalogue.rows(
         "SELECT table_schema, table_name, index_name, expression, column_name, non_unique, seq_in_index, sub_part "
         "FROM information_schema.statistics WHERE table_schema IN ({}) "
@@ -332,10 +332,10 @@ def _functional_keys(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]
         text = f"{'UNIQUE ' if is_unique else ''}KEY {quoted(name)} ({', '.join(columns)})"
         is_sure = all(row["sub_part"] is None and is_plain(_text(row["expression"] or "")) for row in of_key)
         kept = columns if is_sure else ()
-        yield LeftBehind("functional key", name, schema, table, text, parts=kept, unique=is_unique)
+        yield UncarriedObject("functional key", name, schema, table, text, parts=kept, unique=is_unique)
 
 
-def _generated(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _generated(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     is_mariadb = server_info(catalogue.connection).is_mariadb
     for row in catalogue.rows(
         "SELECT table_schema, table_name, column_name, generation_expression, extra FROM information_schema.columns "
@@ -347,14 +347,14 @@ def _generated(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # n
         sql = _text(shown) if is_mariadb else _unescaped(shown)
         text, is_sure = f"{quoted(name)} AS ({sql}) {kept}", is_plain(_text(shown))
         expression = f"({sql})" if is_sure else ""
-        yield LeftBehind(GENERATED, name, schema, table, text, expression=expression, stored=kept == "STORED")
+        yield UncarriedObject(GENERATED, name, schema, table, text, expression=expression, stored=kept == "STORED")
 
 
 _SHAPES = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon")
 _COLLECTIONS = ("geometrycollection", "geomcollection")
 
 
-def _declared(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _declared(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     shapes = (*_SHAPES, *_COLLECTIONS, "geometry")
     marks = ", ".join(["%s"] * len(shapes))
     for row in catalogue.rows(
@@ -371,10 +371,10 @@ def _declared(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # no
         text = f"{quoted(name)} {kind}" + (f" SRID {srid}" if srid is not None else "")
         declared = _COLLECTIONS[0] if kind in _COLLECTIONS else kind
         number = int(srid) if srid is not None else None
-        yield LeftBehind(DECLARED, name, schema, table, text, declared=declared, srid=number)
+        yield UncarriedObject(DECLARED, name, schema, table, text, declared=declared, srid=number)
 
 
-def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     for row in catalogue.rows(
         "SELECT table_schema, table_name, column_name, column_type, extra FROM information_schema.columns "
         "WHERE table_schema IN ({}) AND extra LIKE %s ORDER BY 1, 2, ordinal_position",
@@ -386,7 +386,7 @@ def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # n
         schema, table, name = (str(row[key]) for key in ("table_schema", "table_name", "column_name"))
         digits = f"({found[1]})" if found[1] else ""
         text = f"{quoted(name)} {_text(row['column_type'])} ON UPDATE CURRENT_TIMESTAMP{digits}"
-        yield LeftBehind(AUTOMATIC, name, schema, table, text, digits=int(found[1] or 0))
+        yield UncarriedObject(AUTOMATIC, name, schema, table, text, digits=int(found[1] or 0))
 
 
 def _decoded(shown: str) -> str:
@@ -406,7 +406,7 @@ def _unescaped(shown: object) -> str:
     return _ESCAPED.sub(r"\1", _text(shown))
 
 
-def _special_keys(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _special_keys(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     columns = defaultdict(list)
     for row in catalogue.rows(
         "SELECT table_schema, table_name, index_type, index_name, column_name FROM information_schema.statistics "
@@ -417,10 +417,10 @@ def _special_keys(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  
         columns[place].append(str(row["column_name"]))
     for (schema, table, kind, name), of_key in columns.items():
         text = f"{kind.upper()} KEY {quoted(name)} ({','.join(map(quoted, of_key))})"
-        yield LeftBehind(SPECIAL_KEYS[kind.upper()], name, schema, table, text, columns=tuple(of_key))
+        yield UncarriedObject(SPECIAL_KEYS[kind.upper()], name, schema, table, text, columns=tuple(of_key))
 
 
-def _partitions(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _partitions(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     for row in catalogue.rows(
         "SELECT table_schema, table_name, partition_method, partition_expression, COUNT(*) AS parts "
         "FROM information_schema.partitions WHERE table_schema IN ({}) AND partition_name IS NOT NULL "
@@ -429,10 +429,10 @@ def _partitions(catalogue: _Catalogue, texts: bool) -> Iterator[LeftBehind]:  # 
         schema, table = str(row["table_schema"]), str(row["table_name"])
         expression = _text(row["partition_expression"] or "")
         text = f"PARTITION BY {row['partition_method']} ({expression}), {row['parts']} parts"
-        yield LeftBehind(PARTITIONS, table, schema, table, text)
+        yield UncarriedObject(PARTITIONS, table, schema, table, text)
 
 
-def _defined(connection: Session, found: LeftBehind) -> LeftBehind:
+def _defined(connection: Session, found: UncarriedObject) -> UncarriedObject:
     """Adds the definition of a FULLTEXT or SPATIAL key, or of partitions, from the table's CREATE TABLE statement."""
     shown = _shown_table(connection, found.schema, found.table)
     if found.kind == PARTITIONS:

@@ -28,7 +28,7 @@ from pidts.relay import RelayReader
 from pidts.relay.structures import dialect_at, history_at
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History, refined
+from pidts.schema.evolve.catalog_history import KnownStructures, refined
 from pidts.source import SourceConfig, connect, log_end
 from pidts.spark.binlog_options import EARLIEST, LATEST, BinlogOptions
 from pidts.spark.binlog_place import first_in_relay, last_in_relay
@@ -102,7 +102,7 @@ class BinlogReader(DataSourceReader):
         found += cutter.close()
         changes, dialect = cutter.changes, view.wanted.dialect
         if known is None:
-            at_start = History(complete=False)
+            at_start = KnownStructures(complete=False)
         elif options.server is not None:
             at_start = known.before(changes, 0, dialect)
         else:
@@ -133,7 +133,7 @@ def table_now(options: BinlogOptions, name: TableName) -> Table:
 def _last_structure(blocks: Iterator[LogBlock], name: TableName) -> Table | None:
     """Returns the last structure in the log itself: from table maps before rows, or from statements."""
     maps = _Maps(name)
-    history = History(complete=False)
+    history = KnownStructures(complete=False)
     for piece, version in pieces(maps.watch(blocks)):
         history = history.after(piece.transaction, Dialect.of(version))
     known, seen = history.tables.get(name), maps.last()

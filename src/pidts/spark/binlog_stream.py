@@ -26,7 +26,7 @@ from pidts.excerpt.store import RelayStore
 from pidts.model import GtidSet, Lsn, Position, Transient, Where
 from pidts.relay.structures import dialect_at, history_at
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.source import connect, position
 from pidts.spark.binlog_host import HostedRelay, check_server
 from pidts.spark.binlog_options import LATEST, BinlogOptions
@@ -182,7 +182,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(0.01)
         return first
 
-    def _await_history(self, lsn: Lsn) -> History:
+    def _await_history(self, lsn: Lsn) -> KnownStructures:
         """Waits for the structures, which the replicator stores soon after it begins.
 
         The structures are exact when the log up to `lsn` has been received.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pidts.model import Check, ForeignKey, TableName
+from pidts.model import CheckConstraint, ForeignKey, TableName
 
 
 def definition(
-    constraint: ForeignKey | Check, identifier: Callable[[str], str], qualified: Callable[[TableName], str]
+    constraint: ForeignKey | CheckConstraint, identifier: Callable[[str], str], qualified: Callable[[TableName], str]
 ) -> str:
     """Returns the text after `CONSTRAINT name`, with names quoted as the target quotes them."""
-    if isinstance(constraint, Check):
+    if isinstance(constraint, CheckConstraint):
         return f"CHECK ({constraint.expression})"
     columns, parents = (", ".join(map(identifier, names)) for names in (constraint.columns, constraint.parent_columns))
     return (

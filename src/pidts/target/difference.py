@@ -21,7 +21,7 @@ from pidts.schema import (
     RenameColumn,
     Statement,
 )
-from pidts.schema.literals import Expression, Now, Number, Text, parse_default
+from pidts.schema.literals import CurrentTime, Expression, Number, TextLiteral, parse_default
 from pidts.schema.stored_default import has_bytes_of_session, stored_default
 
 _TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
@@ -148,14 +148,14 @@ def unfillable(
 def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
     """Whether adding a column with this default gives existing rows the same value on both servers."""
     parsed = parse_default(column.default)
-    if isinstance(parsed, Now):
+    if isinstance(parsed, CurrentTime):
         return parsed.fsp == 0 and executed_at > 0
     if parsed is None or isinstance(parsed, Expression):
         return parsed is None
     if stored_default(column.default, column.type) is not None:
         return True
     is_place = column.type.labels and isinstance(parsed, Number)
-    is_shifted = isinstance(parsed, Text) and column.type.kind in _TIMES and _OFFSET.search(parsed.value)
+    is_shifted = isinstance(parsed, TextLiteral) and column.type.kind in _TIMES and _OFFSET.search(parsed.value)
     if is_place or is_shifted:  # MySQL 5.6 and 9.7 differ in these two cases
         return False
     return alike and not has_bytes_of_session(column.default, column.type)

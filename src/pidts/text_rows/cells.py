@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import texts
-from pidts.binlog.kernel.buffers import Side
+from pidts.binlog.kernel.buffers import ImageBuffers
 from pidts.model import Column, ColumnType, Halted, Kind, StructureChanged, Table, Where
 from pidts.text_rows import kernel
 from pidts.text_rows.values import cast_text, is_short_year, whole_years
@@ -31,7 +31,7 @@ _SHOWN = 40
 _LARGEST_TEXT = 2**31 - 1
 
 
-class Arrived(Protocol):
+class ReceivedBytes(Protocol):
     """The bytes of an answer that have arrived and were not used yet."""
 
     @property
@@ -55,7 +55,7 @@ class Cells:
         self._ahead = _FIRST_ROWS
         self._begin()
 
-    def take_all(self, reader: Arrived) -> bool:
+    def take_all(self, reader: ReceivedBytes) -> bool:
         """Adds every complete row that has arrived; returns True if the next packet is not an ordinary row."""
         here = reader.here
         begin = address(here)
@@ -92,7 +92,7 @@ class Cells:
 
     def _begin(self) -> None:
         self.size = 0
-        self._side = Side(self._cells)
+        self._side = ImageBuffers(self._cells)
         self._side.resize(0, self._ahead)
         state = self._state
         state[[kernel.ROWS // 8, kernel.CAPACITY // 8, kernel.WIDTH // 8]] = 0, self._ahead, len(self._cells)

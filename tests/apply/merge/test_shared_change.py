@@ -17,15 +17,15 @@ from pidts.model import (
     ColumnType,
     DdlOrder,
     DdlState,
-    DroppedBy,
+    DroppedColumnsKey,
     Fenced,
     Halted,
     Key,
     Kind,
     Lsn,
-    OfGroups,
-    OfSource,
+    MergedTablesKey,
     OrderKind,
+    SourceTablesKey,
     Table,
     TableName,
     Transient,
@@ -84,7 +84,7 @@ class World:
             structures={own(leader): AFTER.renamed(own(leader))},
             shared=T,
             others=tuple(map(self.member_change, others)),
-            records={OfGroups(): {T: AFTER}, DroppedBy("b"): {own("b"): None}},
+            records={MergedTablesKey(): {T: AFTER}, DroppedColumnsKey("b"): {own("b"): None}},
             order=order,
         )
 
@@ -105,11 +105,13 @@ class World:
             for source in SOURCES:
                 journal = session.meta.journal.read("t", source, AT[source])
                 is_done = journal is not None and journal.state is DdlState.DONE
-                assert is_done == (own(source) in session.meta.structures.load("t", OfSource(source))), "in one commit"
+                assert is_done == (own(source) in session.meta.structures.load("t", SourceTablesKey(source))), (
+                    "in one commit"
+                )
                 if is_done and journal is not None:
                     assert journal.statement == f"of {source}"
                     found.add(source)
-            assert bool(found) == (T in session.meta.structures.load("t", OfGroups()))
+            assert bool(found) == (T in session.meta.structures.load("t", MergedTablesKey()))
         return found
 
     def columns(self) -> list[str]:

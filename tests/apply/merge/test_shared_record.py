@@ -7,7 +7,19 @@ from contextlib import closing
 from tests.values_target import ValuesTarget
 
 from pidts.apply.merge.merged_tables import record_shared_tables
-from pidts.model import Column, ColumnType, DroppedBy, Key, Kind, Lsn, MissedBy, OfGroups, OfSource, Table, TableName
+from pidts.model import (
+    Column,
+    ColumnType,
+    DroppedColumnsKey,
+    Key,
+    Kind,
+    Lsn,
+    MergedTablesKey,
+    MissedChangesKey,
+    SourceTablesKey,
+    Table,
+    TableName,
+)
 
 T, OWN, AT = TableName("shop", "t"), TableName("shop_1", "t_1"), Lsn(0, 1, 9)
 TABLE = Table(
@@ -20,22 +32,22 @@ def test_a_first_start_owes_nothing() -> None:
     with closing(target.connect()) as session:
         for task in ("t", "other"):
             session.begin()
-            session.meta.structures.save(task, MissedBy("a", 0), AT, {OWN: TABLE})
-            session.meta.structures.save(task, DroppedBy("a"), AT, {OWN: TABLE})
-            session.meta.structures.save(task, OfSource("a"), AT, {OWN: TABLE})
+            session.meta.structures.save(task, MissedChangesKey("a", 0), AT, {OWN: TABLE})
+            session.meta.structures.save(task, DroppedColumnsKey("a"), AT, {OWN: TABLE})
+            session.meta.structures.save(task, SourceTablesKey("a"), AT, {OWN: TABLE})
             session.commit()
         session.begin()
         record_shared_tables(session, "t", AT, {T: TABLE}, anew=True)
         session.commit()
         assert (
-            session.meta.structures.load("t", MissedBy("a", 0))
-            == session.meta.structures.load("t", DroppedBy("a"))
+            session.meta.structures.load("t", MissedChangesKey("a", 0))
+            == session.meta.structures.load("t", DroppedColumnsKey("a"))
             == {}
         )
         assert (
-            session.meta.structures.load("t", OfSource("a"))
-            == session.meta.structures.load("other", MissedBy("a", 0))
+            session.meta.structures.load("t", SourceTablesKey("a"))
+            == session.meta.structures.load("other", MissedChangesKey("a", 0))
             == {OWN: TABLE}
         )
-        assert session.meta.structures.load("t", OfGroups()) == {T: TABLE}
+        assert session.meta.structures.load("t", MergedTablesKey()) == {T: TABLE}
     target.forget()

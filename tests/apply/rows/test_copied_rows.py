@@ -11,7 +11,7 @@ from tests.apply.table_history import PLAIN, UNIQUE, batch_of, minimal
 from tests.apply.test_prepare import UnreadSession
 
 from pidts.apply import ApplyRules, prepared
-from pidts.model import ChangeBatch, Halted, Lsn, OfGroups, OfSource, Op, Table
+from pidts.model import ChangeBatch, Halted, Lsn, MergedTablesKey, Op, SourceTablesKey, Table
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, with_whole_keys
@@ -99,10 +99,10 @@ def test_a_key_that_the_source_lacks_is_removed_without_a_read():
 @pytest.mark.parametrize(
     ("task", "key", "stays"),
     [
-        ("t", OfSource("s"), False),
-        ("t", OfSource("north"), True),
-        ("other", OfSource("s"), True),
-        ("t", OfGroups(), True),
+        ("t", SourceTablesKey("s"), False),
+        ("t", SourceTablesKey("north"), True),
+        ("other", SourceTablesKey("s"), True),
+        ("t", MergedTablesKey(), True),
     ],
 )
 def test_rows_that_another_source_has_brought_since_the_repair_began_stay(task, key, stays):
@@ -110,7 +110,7 @@ def test_rows_that_another_source_has_brought_since_the_repair_began_stay(task, 
     live.change(insert(row(1, key=1)))
     live.change(insert(row(1, key=2)), at=1)
     session = live.target.connect()
-    for one in [("t", OfSource("s")), (task, key)]:
+    for one in [("t", SourceTablesKey("s")), (task, key)]:
         session.begin()
         session.meta.structures.save(*one, Lsn(0, 1, 0), {TABLE.name: TABLE})
         session.commit()
@@ -129,15 +129,15 @@ def test_in_a_zone_extra_rows_go_only_while_it_returns(zone: str, returning: str
     with closing(live.target.connect()) as session:
         session.begin()
         for task in ("t", other):
-            session.meta.structures.save(task, OfSource("s"), Lsn(0, 1, 0), {TABLE.name: TABLE})
+            session.meta.structures.save(task, SourceTablesKey("s"), Lsn(0, 1, 0), {TABLE.name: TABLE})
         if returning:
-            session.meta.notes.write(RETURN_RECORD, OfSource(returning), COUNTED_UP_TO, "log.000001:4")
+            session.meta.notes.write(RETURN_RECORD, SourceTablesKey(returning), COUNTED_UP_TO, "log.000001:4")
         session.commit()
     written(live, absent(TABLE, 1))
     assert live.rows == ([] if zone and zone == returning else [row(1, key=1)])
     with closing(live.target.connect()) as session:
         session.begin()
-        session.meta.notes.write(RETURN_RECORD, OfSource("b"), COUNTED_UP_TO, "")
+        session.meta.notes.write(RETURN_RECORD, SourceTablesKey("b"), COUNTED_UP_TO, "")
         session.commit()
     live.change(insert(row(1, key=2)), at=1)
     written(live, absent(TABLE, 2))

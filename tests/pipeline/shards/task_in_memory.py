@@ -42,7 +42,7 @@ from pidts.model import (
     Fenced,
     LogEntry,
     Lsn,
-    OfSource,
+    SourceTablesKey,
     Table,
     TableName,
     Transient,
@@ -199,7 +199,7 @@ class World:
         with closing(self.target.connect()) as session:
             for name, source in shards.sources.items():
                 session.begin()
-                session.meta.structures.save("t", OfSource(name), source.received, source.structures)
+                session.meta.structures.save("t", SourceTablesKey(name), source.received, source.structures)
                 session.commit()
                 for table in source.structures.values():
                     target_table = self.rules[name].target_table(table)
@@ -338,7 +338,7 @@ class World:
         settings, rules = self.settings, self.rules[source]
         with closing(self.target.connect()) as session:
             claimed = tuple(session.meta.checkpoints.claim("t", source, settings.workers, self.firsts[source]))
-            structures = session.meta.structures.load("t", OfSource(source))
+            structures = session.meta.structures.load("t", SourceTablesKey(source))
             target_table = set(map(rules.target_name, structures))
             assert keyed_targets(session, rules, structures.values()) == rules.keyed & target_table, "the key tells"
             watched = watched_by(session, map(rules.target_table, structures.values()), settings.workers)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.model import OfSource
+from pidts.model import SourceTablesKey
 from pidts.shards.decide import RunDecision
 
 from .step_by_step import TWO, C, stories
@@ -60,7 +60,7 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
                 source, _, table = name.partition(": ")
                 (structure,) = (
                     one
-                    for one in session.meta.structures.load("t", OfSource(source)).values()
+                    for one in session.meta.structures.load("t", SourceTablesKey(source)).values()
                     if str(one.name) == table
                 )
                 assert "c" in structure.arrow.names

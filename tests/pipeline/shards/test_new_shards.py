@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from tests.examples import EXAMPLES
 
-from pidts.model import LeftBy, OfGroups, Op, OrderKind, TableName
+from pidts.model import MergedTablesKey, Op, OrderKind, RemainingRowsKey, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
 from .step_by_step import MakeStory, Story, T, stories
@@ -25,7 +25,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
 
 def shared(world: Story) -> set[TableName]:
     with closing(world.target.connect()) as session:
-        return set(session.meta.structures.load("t", OfGroups()))
+        return set(session.meta.structures.load("t", MergedTablesKey()))
 
 
 def come(world: Story, options: str = "") -> None:
@@ -85,7 +85,7 @@ def test_the_only_shard_that_leaves_its_rows_puts_that_on_record(story: MakeStor
 
 def left(world: Story) -> set[str]:
     with closing(world.target.connect()) as session:
-        return set(map(str, session.meta.structures.load("t", LeftBy("one"))))
+        return set(map(str, session.meta.structures.load("t", RemainingRowsKey("one"))))
 
 
 def test_emptied_and_dropped_shards_record_that_their_rows_stay(story: MakeStory) -> None:

@@ -17,7 +17,7 @@ from tests.values_target.meta import ValuesRowLocks
 
 from pidts.apply import TargetSession
 from pidts.apply.locks.held import lock_ids
-from pidts.apply.locks.resolve import Begun, Take, Values, resolve
+from pidts.apply.locks.resolve import ResolveWith, UnfinishedResolves, Values, resolve
 from pidts.apply.unread import unpacked
 from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName
 from pidts.plan import Limits
@@ -192,7 +192,7 @@ def test_no_zone_is_left_that_differs_without_a_lock() -> None:
 def test_a_lock_ends_where_the_zone_has_the_row_already() -> None:
     """Only zone b has taken the row of a. The lock in zone a is about a change that b has given up."""
     world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
-    alone(world, "ab", list(world.command("ab", "a").ids), Take.SOURCE)
+    alone(world, "ab", list(world.command("ab", "a").ids), ResolveWith.SOURCE)
     assert world.rows() == [KINDS[0]] * 2
     assert world.locked() == {"ba"}
     world.run(world.command("ba", "b"))
@@ -267,8 +267,10 @@ def test_rows_that_differ_are_reported_whatever_commands_have_done(names: str) -
     run_histories(36, len(names), lambda chance: history(chance, names))
 
 
-@pytest.mark.parametrize("take", [Take.SOURCE, Take.KEEP])
-def test_the_check_finds_a_command_that_does_the_same_in_all_zones(monkeypatch: pytest.MonkeyPatch, take: Take) -> None:
+@pytest.mark.parametrize("take", [ResolveWith.SOURCE, ResolveWith.KEEP])
+def test_the_check_finds_a_command_that_does_the_same_in_all_zones(
+    monkeypatch: pytest.MonkeyPatch, take: ResolveWith
+) -> None:
     def takes(command: ResolveInAll, session: TargetSession, zone: str, lock: RowLock, _winning: object) -> Any:
         tasks = [(task, command._locks(session, task, [lock.id])) for task in command._into(zone)]
         return [(task, one, take) for task, locks in tasks for one in locks]
@@ -374,7 +376,12 @@ def test_zones_that_do_not_all_feed_each_other() -> None:
 
 
 def alone(
-    world: World, name: str, ids: Sequence[str], take: Take, begun: Begun | None = None, dies: int | None = None
+    world: World,
+    name: str,
+    ids: Sequence[str],
+    take: ResolveWith,
+    begun: UnfinishedResolves | None = None,
+    dies: int | None = None,
 ) -> bool:
     """Resolves locks of one task only, as a command does that ignores other zones; returns whether it ends."""
     task = next(one for one in world.tasks if one.name == name)
@@ -415,8 +422,8 @@ def recorded(world: World) -> list[str]:
     return [one for one in found if one]
 
 
-@pytest.mark.parametrize("take", [Take.SOURCE, Take.KEEP, Take.TARGET])
-def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(take: Take) -> None:
+@pytest.mark.parametrize("take", [ResolveWith.SOURCE, ResolveWith.KEEP, ResolveWith.TARGET])
+def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(take: ResolveWith) -> None:
     """The second command dies, too, each time after another of its points."""
     died = 0
     for case, (world, ids) in enumerate(killed()):
@@ -431,7 +438,7 @@ def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(
             died += 1
         assert "ab" not in world.locked()
         assert recorded(world) == []
-        assert world.rows()[1] == (rows[1] if take is Take.KEEP else rows[0])
+        assert world.rows()[1] == (rows[1] if take is ResolveWith.KEEP else rows[0])
     assert died > 5
 
 
@@ -439,10 +446,10 @@ def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(
 def test_a_lock_ends_alone_by_the_choice_of_the_command_that_was_killed(names: str) -> None:
     cases = 0
     for world, ids in killed(names):
-        for take, sets in ((Take.KEEP, False), (Take.TARGET, False), (Take.SOURCE, True)):
+        for take, sets in ((ResolveWith.KEEP, False), (ResolveWith.TARGET, False), (ResolveWith.SOURCE, True)):
             with pytest.raises(PrecheckFailed, match="lock-being-resolved"):
                 alone(world, "ab", ids, take, begun_here(names, "a", "b", take, sets=sets))
-        assert alone(world, "ab", ids, Take.SOURCE, begun_here(names, "a", "b", Take.SOURCE))
+        assert alone(world, "ab", ids, ResolveWith.SOURCE, begun_here(names, "a", "b", ResolveWith.SOURCE))
         assert "ab" not in world.locked()
         assert recorded(world) == []
         world.settle()
@@ -460,7 +467,7 @@ def test_a_command_with_another_choice_does_not_end_a_killed_command() -> None:
             break
         if world.locked() == {"ab"}:
             with pytest.raises(PrecheckFailed, match="lock-being-resolved"):
-                alone(world, "ab", list(command.ids), Take.KEEP)
+                alone(world, "ab", list(command.ids), ResolveWith.KEEP)
             refused += 1
     assert refused
 
@@ -474,7 +481,7 @@ def test_a_lock_that_was_removed_meanwhile_is_left_out() -> None:
     world.settle()
     command = world.command("ab", "a")
     (first,) = lock_ids(pa.table({"id": pa.array([1], pa.int32())}))
-    alone(world, "ab", [first], Take.KEEP)
+    alone(world, "ab", [first], ResolveWith.KEEP)
     world.run(command)
     world.settle()
     assert [zone.rows().get(2) for zone in world.zones.values()] == [{"id": 2, "value": 2}] * 2

@@ -16,7 +16,7 @@ from tests.pipeline.crashes import CrashError
 from tests.pipeline.zones.zones_in_memory import Direction, Zone
 
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Fenced, Lsn, OfSource, PidtsError
+from pidts.model import Checkpoint, Fenced, Lsn, PidtsError, SourceTablesKey
 from pidts.plan import Limits
 from pidts.task.checks.task_records import FORWARDS
 from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskAt
@@ -42,7 +42,7 @@ class World:
             task.step()
         with_note = self.zones["c"].target.connect()
         with_note.begin()
-        with_note.meta.notes.write("ac", OfSource("s"), FORWARDS, json.dumps([*others]))
+        with_note.meta.notes.write("ac", SourceTablesKey("s"), FORWARDS, json.dumps([*others]))
         with_note.commit()
         with_note.close()
 
@@ -132,7 +132,7 @@ class World:
         return False
 
     def is_handed_over(self) -> bool:
-        return not json.loads(self.zones["c"].target.store.notes["ac", OfSource("s"), FORWARDS])
+        return not json.loads(self.zones["c"].target.store.notes["ac", SourceTablesKey("s"), FORWARDS])
 
     def hand_over(self, dies_at: int = -1) -> bool:
         """Runs the command in a process of its own; returns whether it has ended normally."""

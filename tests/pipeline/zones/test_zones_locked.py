@@ -10,7 +10,7 @@ import pytest
 from tests.pipeline.zones.zones_in_memory import NAME, Direction, Row, Zone
 
 from pidts.apply import ApplyRules
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import OnDivergence
 from pidts.plan import Limits
 
@@ -22,7 +22,7 @@ def settle(tasks: list[Direction]) -> None:
         pass
 
 
-def resolved(task: Direction, take: Take) -> int:
+def resolved(task: Direction, take: ResolveWith) -> int:
     """Resolves all locks of a task. The zone from which the written row comes is recorded."""
     zone = task.target
     zone.meta, zone.writer, zone.marks = [], task.source.name, True
@@ -54,7 +54,7 @@ def test_the_row_of_one_zone_becomes_that_of_both(mine: Row | None, other: Row |
     own = [{1: row} if row else {} for row in (mine, other)]
     assert [zone.rows() for zone in zones.values()] == own, "each zone keeps its row"
     locked = 1 if mine or other else 0
-    assert [resolved(tasks[0], Take.SOURCE), resolved(tasks[1], Take.KEEP)] == [locked, locked]
+    assert [resolved(tasks[0], ResolveWith.SOURCE), resolved(tasks[1], ResolveWith.KEEP)] == [locked, locked]
     settle(tasks)
     assert [zone.rows() for zone in zones.values()] == [own[0], own[0]]
     zones["b"].write([], [{"id": 1, "value": 4}], [])

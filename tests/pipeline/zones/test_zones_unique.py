@@ -28,7 +28,7 @@ from tests.pipeline.zones.zones_in_memory import (
 )
 
 from pidts.apply import ApplyRules
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import Column, Halted, Key
 from pidts.plan import Limits
 from pidts.zones import Feed
@@ -64,7 +64,7 @@ def test_both_rows_are_set_aside_and_a_person_makes_the_zones_equal() -> None:
         task.target.meta, task.target.writer = [], task.source.name
         with closing(task.target.target.connect()) as session:
             ids = {one.id for one in session.meta.row_locks.read(task.name, "s", NAME)}
-            assert len(resolve(session, task.name, "s", NAME, ids, Take.SOURCE)) == 1
+            assert len(resolve(session, task.name, "s", NAME, ids, ResolveWith.SOURCE)) == 1
     settle(tasks)
     assert (
         zones["a"].rows()

@@ -40,9 +40,9 @@ from pidts.model import (
     LeftOut,
     LogEntry,
     Lsn,
-    OfSource,
     OnDivergence,
     Op,
+    SourceTablesKey,
     Table,
     TableName,
 )
@@ -152,7 +152,7 @@ class Zone:
         for statement in session.schema.create_statements(table).statements:
             session.execute(statement)
         session.begin()
-        session.meta.structures.save("t", OfSource("s"), self.log.received, {NAME: table})
+        session.meta.structures.save("t", SourceTablesKey("s"), self.log.received, {NAME: table})
         session.commit()
         session.close()
         self.target.store.hook = self._hook
@@ -328,7 +328,7 @@ class Direction:
             claimed = tuple(session.meta.checkpoints.claim(self.name, "s", self.workers, self.first))
             if not self.is_known:
                 session.begin()
-                session.meta.notes.write(self.name, OfSource("s"), ZONE_NOTE, self.source.name)
+                session.meta.notes.write(self.name, SourceTablesKey("s"), ZONE_NOTE, self.source.name)
                 session.commit()
                 self.is_known = True
         finally:

@@ -10,7 +10,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target
-from pidts.model import Checkpoint, Fenced, Halted, OfSource, TableName, Transient
+from pidts.model import Checkpoint, Fenced, Halted, SourceTablesKey, TableName, Transient
 from pidts.target import IcebergTarget
 
 from .samples import INT, checkpoint, lsn, table
@@ -135,14 +135,14 @@ def test_structures_are_remembered_and_forgotten(target: Target, task: str) -> N
     structure = table(one, {"id": INT})
     session = target.connect()
     session.begin()
-    session.meta.structures.save(task, OfSource("s"), lsn(1), {one: structure, two: structure.renamed(two)})
+    session.meta.structures.save(task, SourceTablesKey("s"), lsn(1), {one: structure, two: structure.renamed(two)})
     session.commit()
-    assert session.meta.structures.load(task, OfSource("s")) == {one: structure, two: structure.renamed(two)}
+    assert session.meta.structures.load(task, SourceTablesKey("s")) == {one: structure, two: structure.renamed(two)}
     session.begin()
-    session.meta.structures.save(task, OfSource("s"), lsn(2), {two: None})
+    session.meta.structures.save(task, SourceTablesKey("s"), lsn(2), {two: None})
     session.commit()
-    assert session.meta.structures.load(task, OfSource("s")) == {one: structure}
-    assert session.meta.structures.load(task, OfSource("t")) == {}
+    assert session.meta.structures.load(task, SourceTablesKey("s")) == {one: structure}
+    assert session.meta.structures.load(task, SourceTablesKey("t")) == {}
     session.close()
 
 

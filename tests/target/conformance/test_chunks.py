@@ -10,8 +10,8 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
-from pidts.apply.load import Asked, load_chunk, load_whole
-from pidts.model import Fenced, Halted, OfSource, Table, TableName, Transient
+from pidts.apply.load import LoadRequest, load_chunk, load_whole
+from pidts.model import Fenced, Halted, SourceTablesKey, Table, TableName, Transient
 from pidts.target import IcebergTarget, PostgresTarget
 
 from .breaking import Breaking
@@ -43,8 +43,8 @@ def chunk(structure: Table, first: int, behind: int, v: int = 1) -> pa.Table:
     return rows(structure, *((number, v) for number in range(first, behind)))
 
 
-def asked(task: str, low: int = 100, *, epoch: int = 1, batch: int = 0) -> Asked:
-    return Asked(task, "s", epoch, batch, lsn(low))
+def asked(task: str, low: int = 100, *, epoch: int = 1, batch: int = 0) -> LoadRequest:
+    return LoadRequest(task, "s", epoch, batch, lsn(low))
 
 
 def load(session: TargetSession, task: str, structure: Table, *batches: pa.Table, **about: int) -> bool:
@@ -159,7 +159,7 @@ def test_an_attempt_that_is_interrupted_leaves_the_table_to_the_next(
 
     with pytest.raises(Halted, match="the source is gone"):
         load_whole(session, asked(task), structure, batches(), lambda: "first")
-    assert session.meta.notes.read(task, OfSource("s"), structure.name) == ""
+    assert session.meta.notes.read(task, SourceTablesKey("s"), structure.name) == ""
     assert whole(session, task, structure, chunk(structure, 0, 9), answer="second") == "second"
 
 

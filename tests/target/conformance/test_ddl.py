@@ -11,7 +11,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, DdlRunner, Outcome, Retry, SchemaChange, Target
-from pidts.model import Column, ColumnType, Fenced, Halted, Kind, OfSource, Table, TableName, Transient
+from pidts.model import Column, ColumnType, Fenced, Halted, Kind, SourceTablesKey, Table, TableName, Transient
 from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
 
@@ -92,7 +92,7 @@ class World:
             found = session.schema.structure(structure.name)
             assert found is not None
             assert {c.name for c in found.columns} == {c.name for c in structure.columns}
-        saved = session.meta.structures.load(self.task, OfSource("s"))
+        saved = session.meta.structures.load(self.task, SourceTablesKey("s"))
         assert {each: saved.get(each) for each in self.made} == {each: self.known.get(each) for each in self.made}
         journal = session.meta.journal.read(self.task, "s", lsn(self.place))
         assert journal is not None

@@ -8,7 +8,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Outcome, Superseded, Target
-from pidts.model import DdlOrder, Halt, Halted, OfSource, OrderKind, TableName
+from pidts.model import DdlOrder, Halt, Halted, OrderKind, SourceTablesKey, TableName
 from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
 
@@ -65,7 +65,7 @@ class Desk(World):
 
     def recorded(self) -> list[str]:
         session = self.target.connect()
-        found = session.meta.structures.load(self.task, OfSource("s"))
+        found = session.meta.structures.load(self.task, SourceTablesKey("s"))
         session.close()
         return [column.name for column in found[self.name].columns]
 

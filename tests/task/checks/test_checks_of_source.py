@@ -18,10 +18,10 @@ from pidts.model import (
     Halt,
     Kind,
     Lsn,
-    OfGroups,
-    OfSource,
+    MergedTablesKey,
     Position,
     PrecheckFailed,
+    SourceTablesKey,
     Table,
     TableName,
 )
@@ -166,7 +166,7 @@ def test_a_route_that_moved_while_the_task_was_stopped_is_reported(
     with closing(config.target.server.connect()) as target:
         name = TableName(database, "t")
         table = Table(name, (Column("id", ColumnType(Kind.INT), nullable=False),))
-        target.meta.structures.save(config.name, OfSource("s"), Lsn.at(Position("bin.000001", 4)), {name: table})
+        target.meta.structures.save(config.name, SourceTablesKey("s"), Lsn.at(Position("bin.000001", 4)), {name: table})
         record_rules(config, target)
     assert "target_tables" not in failed(config)
     moved = with_rules(config, "route-rules: [a]", f"routes: {{a: {{schema-pattern: {database}, target-schema: a}}}}")
@@ -288,7 +288,7 @@ def test_rows_left_by_dropped_shards_do_not_prevent_a_start(
     kept = Table(TableName(database, "t"), (Column("id", ColumnType(Kind.INT), nullable=False),))
     with closing(config.target.server.connect()) as target:
         target.begin()
-        target.meta.structures.save(config.name, OfGroups(), Lsn(0, 1, 4), {kept.name: kept})
+        target.meta.structures.save(config.name, MergedTablesKey(), Lsn(0, 1, 4), {kept.name: kept})
         target.commit()
     assert failed(config) == {}
 

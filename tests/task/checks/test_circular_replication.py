@@ -18,9 +18,9 @@ from pidts.model import (
     Key,
     Kind,
     Lsn,
-    OfSource,
     Position,
     PrecheckFailed,
+    SourceTablesKey,
     Table,
     TableName,
 )
@@ -97,7 +97,7 @@ def begin(config: TaskConfig, *names: str, database: str) -> None:
         target.meta.checkpoints.claim(
             config.name, "s", 1, Checkpoint(task=config.name, source="s", worker=0, lsn=place)
         )
-        target.meta.structures.save(config.name, OfSource("s"), place, {table.name: table for table in tables})
+        target.meta.structures.save(config.name, SourceTablesKey("s"), place, {table.name: table for table in tables})
         record_rules(config, target)
         record_source(config, source, target)
 

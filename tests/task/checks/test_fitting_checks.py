@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pidts.model import Column, ColumnType, Kind, Table, TableName
-from pidts.source.left_behind import LeftBehind
+from pidts.source.left_behind import UncarriedObject
 from pidts.task.config.task_file import load_task
 from pidts.task.tables.constraints import fitting_check, fitting_expression_key
 
@@ -35,7 +35,7 @@ TASK = {
 def test_regular_expressions(tmp_path: Path, clause: str, alike: bool, is_made: bool) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(yaml.safe_dump(TASK))
-    found = LeftBehind("check", "c", "shop", "t", clause=clause)
+    found = UncarriedObject("check", "c", "shop", "t", clause=clause)
     assert (fitting_check(load_task(path), found, TABLE, (), alike=alike) is not None) is is_made
 
 
@@ -72,7 +72,7 @@ def test_keys_over_expressions(
         ),
         (),
     )
-    found = LeftBehind("functional key", "k", "shop", "t", parts=parts, unique=unique)
+    found = UncarriedObject("functional key", "k", "shop", "t", parts=parts, unique=unique)
     key = fitting_expression_key(load_task(path), found, table, (), alike=alike)
     assert (key.parts if key is not None else None) == made
     assert key is None or key.name == ("t_k" if kind == "postgresql" else "k")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Lsn, OfSource, TableName
+from pidts.model import Checkpoint, Lsn, SourceTablesKey, TableName
 from pidts.sandbox import Server
 from pidts.source import connect, read_structures
 from pidts.source.position import log_end
@@ -19,7 +19,7 @@ from pidts.task.checks.left_out import sequence_notes
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover.inventory import read_inventory
-from pidts.task.cutover.switch import CutoverOptions, Switch
+from pidts.task.cutover.switch import CutoverOptions, CutoverRun
 from pidts.task.cutover.target_side import drop, lacks, statements
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -162,7 +162,7 @@ def begin(part: TaskConfig, target: TargetSession) -> None:
             target.execute(statement)
     source = part.source.source_id
     target.begin()
-    target.meta.structures.save(part.name, OfSource(source), Lsn(0, 0, 0), read)
+    target.meta.structures.save(part.name, SourceTablesKey(source), Lsn(0, 0, 0), read)
     target.commit()
     place = Checkpoint(task=part.name, source=source, worker=0, lsn=Lsn.at(end, 0), position=str(end))
     target.meta.checkpoints.claim(part.name, source, 1, place)
@@ -182,7 +182,7 @@ def test_a_cutover_makes_keys_over_expressions_and_removes_them_again(
     with closing(parts[0].target.server.connect()) as target:
         begin(parts[1], target)
         options = CutoverOptions(read_only=False)
-        switch = Switch(parts[1:], target, options, run_once=lambda: pytest.fail("all is applied"), verify=None)
+        switch = CutoverRun(parts[1:], target, options, run_once=lambda: pytest.fail("all is applied"), verify=None)
         (wanted,) = [step for step in switch.look().steps if step.name == "keys"]
         assert [line.partition(" of ")[0] for line in wanted.details] == ["b_lower_low", "b_lower_year_and_name"]
         assert sequences() == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pidts.model import Checkpoint, Lsn, OfSource, PidtsError, Position, TableName
+from pidts.model import Checkpoint, Lsn, PidtsError, Position, SourceTablesKey, TableName
 from pidts.sandbox import Server
 from pidts.task.config.task_file import TaskConfig, load_task
 
@@ -52,14 +52,14 @@ def test_all_that_a_task_keeps_is_in_the_schema_that_it_names(
             [claimed] = session.meta.checkpoints.claim("t", "s", 1, START)
             session.begin()
             locked = session.meta.checkpoints.lock("t", "s", 0)
-            session.meta.structures.save("t", OfSource("s"), LSN, {})
+            session.meta.structures.save("t", SourceTablesKey("s"), LSN, {})
             session.meta.safe_range.save("t", "s", LSN)
-            session.meta.notes.write("t", OfSource("s"), TableName("a", "b"), "a note")
+            session.meta.notes.write("t", SourceTablesKey("s"), TableName("a", "b"), "a note")
             session.meta.checkpoints.save(claimed)
             session.commit()
             assert locked == claimed
             assert session.meta.safe_range.read("t", "s") == LSN
-            assert session.meta.notes.read("t", OfSource("s"), TableName("a", "b")) == "a note"
+            assert session.meta.notes.read("t", SourceTablesKey("s"), TableName("a", "b")) == "a note"
             assert [row.worker for row in session.meta.checkpoints.read("t", "s")] == [0]
         here = [name for (name,) in run_sql(server, tables(meta), database=database)]
         assert {"checkpoint", "structure", "ddl_journal", "tombstone", "safe_range"} <= set(here)

@@ -13,7 +13,7 @@ from pidts.model import ConfigError, parse_gtid_set
 from pidts.task.config.current_server import address_of, choose_server
 from pidts.task.config.diff import difference
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.operate.standbys import ServerState, misfit, written
+from pidts.task.operate.standbys import ExecutedGtids, misfit, written
 
 FILE = """\
 name: c
@@ -94,12 +94,12 @@ def test_a_failover_that_is_refused(
     assert said in capsys.readouterr().err
 
 
-def _mariadb(state: str) -> ServerState:
-    return ServerState(parse_gtid_set(state, mariadb=True), written(state))
+def _mariadb(state: str) -> ExecutedGtids:
+    return ExecutedGtids(parse_gtid_set(state, mariadb=True), written(state))
 
 
-def _mysql(executed: str) -> ServerState:
-    return ServerState(parse_gtid_set(executed, mariadb=False), None)
+def _mysql(executed: str) -> ExecutedGtids:
+    return ExecutedGtids(parse_gtid_set(executed, mariadb=False), None)
 
 
 A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b"
@@ -119,7 +119,7 @@ A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000
     ],
 )
 def test_only_a_server_that_has_all_that_was_received_may_take_over(
-    state: ServerState, received: str, fits: bool
+    state: ExecutedGtids, received: str, fits: bool
 ) -> None:
     reason = misfit(state, parse_gtid_set(received))
     assert (reason == "") is fits
@@ -129,7 +129,7 @@ def test_only_a_server_that_has_all_that_was_received_may_take_over(
 
 
 def test_without_gtids_nobody_may() -> None:
-    assert misfit(ServerState(parse_gtid_set("", mariadb=False), None, gtid_mode=False), parse_gtid_set(f"{A}:1"))
+    assert misfit(ExecutedGtids(parse_gtid_set("", mariadb=False), None, gtid_mode=False), parse_gtid_set(f"{A}:1"))
     assert misfit(_mysql(f"{A}:1"), None)
 
 
@@ -138,7 +138,7 @@ states = st.dictionaries(st.tuples(st.integers(0, 2), st.integers(1, 3)), st.int
 
 @given(states, states)
 def test_an_excess_is_seen_on_every_stream(mine: dict[tuple[int, int], int], other: dict[tuple[int, int], int]) -> None:
-    def state(of: dict[tuple[int, int], int]) -> ServerState:
+    def state(of: dict[tuple[int, int], int]) -> ExecutedGtids:
         return _mariadb(",".join(f"{domain}-{server}-{last}" for (domain, server), last in of.items()))
 
     assert state(mine).has_all_of(state(other)) is all(mine.get(key, 0) >= last for key, last in other.items())

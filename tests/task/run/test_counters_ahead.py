@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Key, Kind, Lsn, OfSource, Table, TableName
+from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Key, Kind, Lsn, SourceTablesKey, Table, TableName
 from pidts.plan.copy.state import CopyState
 from pidts.plan.state import PlanState
 from pidts.sandbox import Server
@@ -60,7 +60,7 @@ def session(config: TaskConfig) -> Iterator[PostgresSession]:
             for sql in made.schema.create_statements(table).statements:
                 made.execute(sql)
         made.begin()
-        made.meta.structures.save("t", OfSource("one"), Lsn(0, 0, 0), tables)
+        made.meta.structures.save("t", SourceTablesKey("one"), Lsn(0, 0, 0), tables)
         made.commit()
         made.meta.checkpoints.claim("t", "one", 1, Checkpoint(task="t", source="one", worker=0, lsn=Lsn(0, 0, 0)))
         for name in kinds:

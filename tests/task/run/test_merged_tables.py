@@ -15,7 +15,7 @@ import pytest
 from tests.forked_programs import LoadedPrograms
 
 from pidts.cli.findings import show_findings
-from pidts.model import Halt, Halted, LeftBy, OfGroups, OfSource, PrecheckFailed, TableName
+from pidts.model import Halt, Halted, MergedTablesKey, PrecheckFailed, RemainingRowsKey, SourceTablesKey, TableName
 from pidts.plan import CopyMode, PlanState
 from pidts.rules import AllowList, Extract
 from pidts.sandbox import Server
@@ -150,7 +150,7 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_sho
     task.parts = (replace(whole[0], rules=replace(whole[0].rules, allow=only)), whole[1])
     task.start("a")
     with closing(whole[0].target.server.connect()) as target:
-        left = target.meta.structures.load(whole[0].name, LeftBy("a"))
+        left = target.meta.structures.load(whole[0].name, RemainingRowsKey("a"))
     assert set(left) == {TableName(f"{task.schema}_a1", "cart_2")}
     task.parts = whole
     task.start("a", resync=[])
@@ -334,7 +334,7 @@ def test_a_source_whose_rows_have_a_place_among_the_others_begins(task: Task) ->
 
 def shared(task: Task) -> set[TableName]:
     with closing(task.parts[0].target.server.connect()) as target:
-        return set(target.meta.structures.load(task.parts[0].name, OfGroups()))
+        return set(target.meta.structures.load(task.parts[0].name, MergedTablesKey()))
 
 
 def came(task: Task, source_id: str) -> None:
@@ -343,7 +343,9 @@ def came(task: Task, source_id: str) -> None:
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         (stored,) = target.meta.checkpoints.read(config.name, source_id)
         target.begin()
-        target.meta.structures.save(config.name, OfSource(source_id), stored.lsn, read_structures(source, config.allow))
+        target.meta.structures.save(
+            config.name, SourceTablesKey(source_id), stored.lsn, read_structures(source, config.allow)
+        )
         target.commit()
 
 

@@ -21,9 +21,9 @@ from pidts.model import (
     Halt,
     Halted,
     Lsn,
-    MissedBy,
-    OfSource,
+    MissedChangesKey,
     PrecheckFailed,
+    SourceTablesKey,
     Table,
     TableName,
     Transient,
@@ -102,7 +102,7 @@ class Task:
 
     def structures(self) -> set[str]:
         with closing(self.config.target.server.connect()) as target:
-            return {name.name for name in target.meta.structures.load(self.config.name, OfSource("s"))}
+            return {name.name for name in target.meta.structures.load(self.config.name, SourceTablesKey("s"))}
 
     def make(self, table: str, row: str = "") -> None:
         """Runs a statement on the target, as another program does."""
@@ -351,7 +351,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
         target.meta.halts.save(task.config.name, "s", halt)
         for place in range(2):
             target.begin()
-            target.meta.structures.save(task.config.name, MissedBy("s", place), halt.lsn, missed_changes)
+            target.meta.structures.save(task.config.name, MissedChangesKey("s", place), halt.lsn, missed_changes)
             target.commit()
     with pytest.raises(Halted, match="lacks column b"):
         task.start(resync=("*.u",))
@@ -366,7 +366,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
     assert since > state.lsn, "what the log had up to now is left out"
     assert (state.copy[name].mode, state.at(name)) == (CopyMode.REPAIR, state.lsn)
     with closing(task.config.target.server.connect()) as target:
-        left = [set(target.meta.structures.load(task.config.name, MissedBy("s", place))) for place in range(2)]
+        left = [set(target.meta.structures.load(task.config.name, MissedChangesKey("s", place))) for place in range(2)]
     assert left == [{task.name("t")}] * 2, "it begins behind whatever other shards have made without it"
 
 
@@ -451,12 +451,14 @@ def test_after_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: T
         later = replace(came, columns=came.columns[:1])
         for place, step in enumerate((came, later)):
             target.begin()
-            target.meta.structures.save(task.config.name, MissedBy("s", place), before.lsn, dict.fromkeys(names, step))
+            target.meta.structures.save(
+                task.config.name, MissedChangesKey("s", place), before.lsn, dict.fromkeys(names, step)
+            )
             target.commit()
     lose_relay(task)
     task.start(resync=())
     with closing(task.config.target.server.connect()) as target:
-        left = [target.meta.structures.load(task.config.name, MissedBy("s", place)) for place in range(2)]
+        left = [target.meta.structures.load(task.config.name, MissedChangesKey("s", place)) for place in range(2)]
     (t, u, _) = names
     assert {name: len(table.columns) for name, table in left[0].items()} == {t: 3, u: 1}, "u was where b came to it"
     assert set(left[1]) == {t}

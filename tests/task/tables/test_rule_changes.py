@@ -15,13 +15,13 @@ from pidts.model import (
     Column,
     ColumnType,
     ConfigError,
-    DroppedBy,
+    DroppedColumnsKey,
     Halt,
     Kind,
     Lsn,
-    OfGroups,
-    OfSource,
+    MergedTablesKey,
     RecordKey,
+    SourceTablesKey,
     Table,
     TableName,
 )
@@ -73,7 +73,7 @@ def test_rows_land_where_those_did_that_are_there(after: Rules, refused: str) ->
         session.meta.prepare()
         session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)))
         session.begin()
-        session.meta.structures.save("t", OfSource("s"), Lsn(0, 1, 4), {TABLE.name: TABLE})
+        session.meta.structures.save("t", SourceTablesKey("s"), Lsn(0, 1, 4), {TABLE.name: TABLE})
         session.commit()
         before: Any = Config(Rules(routes=ROUTES, mappings=(MAPPING,)))
         rule_changes.require_unmoved_rows(before, session)  # Nothing is recorded yet.
@@ -121,8 +121,8 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
                 task, source, 1, Checkpoint(task=task, source=source, worker=0, lsn=Lsn(0, 1, 4))
             )
             session.begin()
-            session.meta.structures.save(task, OfSource(source), Lsn(0, 1, 4), {TABLE.name: TABLE})
-            session.meta.structures.save(task, OfGroups(), Lsn(0, 1, 4), {target_table: TABLE})
+            session.meta.structures.save(task, SourceTablesKey(source), Lsn(0, 1, 4), {TABLE.name: TABLE})
+            session.meta.structures.save(task, MergedTablesKey(), Lsn(0, 1, 4), {target_table: TABLE})
             session.commit()
             rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))
@@ -143,11 +143,11 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
 @pytest.mark.parametrize(
     ("key", "name", "mode"),
     [
-        (OfSource("north"), TableName("shop", "t_2"), CopyMode.ADD),
-        (OfSource("north"), TableName("shop", "other"), CopyMode.REPAIR),
-        (OfGroups(), TableName("all", "t"), CopyMode.ADD),
-        (OfGroups(), TableName("shop", "t_1"), CopyMode.REPAIR),
-        (DroppedBy("north"), TableName("shop", "t_2"), CopyMode.REPAIR),
+        (SourceTablesKey("north"), TableName("shop", "t_2"), CopyMode.ADD),
+        (SourceTablesKey("north"), TableName("shop", "other"), CopyMode.REPAIR),
+        (MergedTablesKey(), TableName("all", "t"), CopyMode.ADD),
+        (MergedTablesKey(), TableName("shop", "t_1"), CopyMode.REPAIR),
+        (DroppedColumnsKey("north"), TableName("shop", "t_2"), CopyMode.REPAIR),
     ],
 )
 def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
@@ -156,11 +156,11 @@ def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
     target = ValuesTarget("tables in targets")
     table = TABLE.renamed(name)
     with closing(target.connect()) as session:
-        for own, tables in ((OfSource("s"), {TABLE.name: TABLE}), (key, {name: table})):
+        for own, tables in ((SourceTablesKey("s"), {TABLE.name: TABLE}), (key, {name: table})):
             session.begin()
             session.meta.structures.save("t", own, Lsn(0, 1, 4), tables)
             session.commit()
-            if isinstance(own, OfSource):
+            if isinstance(own, SourceTablesKey):
                 config: Any = Config(Rules(routes=ROUTES), "t", Source(own.source))
                 rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))

@@ -8,7 +8,7 @@ import pytest
 from tests.task.zones.returning_pair import Pair
 
 from pidts.cli.app import run_command
-from pidts.model import Lsn, OfSource
+from pidts.model import Lsn, SourceTablesKey
 from pidts.task.config.task_file import load_task
 
 
@@ -18,10 +18,10 @@ def test_rows_that_only_the_zone_has_go_if_another_task_has_written_there_too(pa
     config = load_task(pair.file.with_name("zones.yaml@a-b"))
     third = f"k_{pair.database}-c-b"
     with closing(config.target.server.connect()) as session:
-        known = session.meta.structures.load(config.name, OfSource("a"))
+        known = session.meta.structures.load(config.name, SourceTablesKey("a"))
         assert known
         session.begin()
-        session.meta.structures.save(third, OfSource("c"), Lsn(0, 1, 4), known)
+        session.meta.structures.save(third, SourceTablesKey("c"), Lsn(0, 1, 4), known)
         session.commit()
     pair.differ()
     pair.write_file(joins=True)

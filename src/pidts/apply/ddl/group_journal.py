@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from pidts.apply.ddl.change import OpenJournal, SchemaChange
 from pidts.apply.port import TargetSession
-from pidts.model import DdlJournal, DdlState, Lsn, OfGroups, OrderKind, TableName
+from pidts.model import DdlJournal, DdlState, Lsn, MergedTablesKey, OrderKind, TableName
 
 _REFUSED = "refused "
 
@@ -44,12 +44,12 @@ def lead(session: TargetSession, change: SchemaChange, journal: DdlJournal) -> N
         before, _ = _noted(session, journal.task, change.shared)
         if before is not None and (before.source, before.lsn) != (journal.source, journal.lsn):
             session.meta.journal.write(replace(before, rendered=(), step=0, before={}))
-        session.meta.notes.write(journal.task, OfGroups(), change.shared, f"{journal.lsn} {journal.source}")
+        session.meta.notes.write(journal.task, MergedTablesKey(), change.shared, f"{journal.lsn} {journal.source}")
 
 
 def note_refused(session: TargetSession, table: TableName, journal: DdlJournal) -> None:
     """Notes, in the open transaction, that the journal's statement has changed nothing."""
-    session.meta.notes.write(journal.task, OfGroups(), table, f"{_REFUSED}{journal.lsn} {journal.source}")
+    session.meta.notes.write(journal.task, MergedTablesKey(), table, f"{_REFUSED}{journal.lsn} {journal.source}")
 
 
 def is_emptied(journal: DdlJournal) -> bool:
@@ -59,7 +59,7 @@ def is_emptied(journal: DdlJournal) -> bool:
 
 def _noted(session: TargetSession, task: str, table: TableName) -> tuple[DdlJournal | None, bool]:
     """Returns the table's open journal, or None, and whether the target has refused that journal's first statement."""
-    noted = session.meta.notes.read(task, OfGroups(), table)
+    noted = session.meta.notes.read(task, MergedTablesKey(), table)
     if not noted:
         return None, False
     at, _, source = noted.removeprefix(_REFUSED).partition(" ")

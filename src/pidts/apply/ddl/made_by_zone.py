@@ -37,7 +37,7 @@ from pidts.model import Column, ColumnType, Key, Kind, Table
 from pidts.schema import AddColumn, AlterTable, RenameTable
 from pidts.schema.actions import ConvertCharset, PartitionRows, SetCharset
 from pidts.schema.column_defaults import default_value
-from pidts.schema.literals import Expression, Now, parse_default
+from pidts.schema.literals import CurrentTime, Expression, parse_default
 
 _log = structlog.get_logger(__name__)
 
@@ -133,7 +133,7 @@ def _same_default(one: Column, other: Column) -> bool:
 
 def _differs_by_row(column: Column) -> bool:
     """Whether the rows of two zones get different values in this column if each zone adds it."""
-    return column.auto_increment or isinstance(parse_default(column.default), Now | Expression)
+    return column.auto_increment or isinstance(parse_default(column.default), CurrentTime | Expression)
 
 
 def _columns(table: Table) -> Mapping[str, Column]:

@@ -78,7 +78,7 @@ from pidts.apply.ddl.verify_shape import (
 )
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
-from pidts.model import DdlJournal, DdlState, Halted, Lsn, OfSource, OrderKind, Shadow, TableName, Transient
+from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, SourceTablesKey, TableName, Transient
 from pidts.schema import AlterTable, CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
@@ -331,7 +331,7 @@ class DdlRunner:
         if left := self._lock_epochs(session, change):
             return left
         self._record_others(session, change)
-        session.meta.structures.save(self._task, OfSource(self._source), lsn, change.structures)
+        session.meta.structures.save(self._task, SourceTablesKey(self._source), lsn, change.structures)
         session.meta.shadows.save(self._task, self._source, change.shadows)
         self._rename(session, self._source, change.renamed)
         for record, structures in change.records.items():
@@ -344,7 +344,7 @@ class DdlRunner:
     def _record_others(self, session: TargetSession, change: SchemaChange) -> None:
         """Records, in the open transaction, that the change is done for the other members, too."""
         for one in change.others:
-            session.meta.structures.save(self._task, OfSource(one.source), one.lsn, one.structures)
+            session.meta.structures.save(self._task, SourceTablesKey(one.source), one.lsn, one.structures)
             session.meta.shadows.save(self._task, one.source, one.shadows)
             if not self._journal_says_done(session, one.lsn, one.source):
                 self._rename(session, one.source, one.renamed)

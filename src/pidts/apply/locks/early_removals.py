@@ -58,7 +58,7 @@ from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged
 from pidts.apply.rows.target_rows import has_text
-from pidts.model import EarlyRemoval, Lsn, OfSource, Table
+from pidts.model import EarlyRemoval, Lsn, SourceTablesKey, Table
 from pidts.model.zone import ZONE_NOTE
 
 LATER_SECONDS = 3600
@@ -92,7 +92,7 @@ def lock_out_other_tasks(session: TargetSession, task: str, source: str) -> bool
     """
     there = False
     for other, key in session.meta.notes.places(ZONE_NOTE):
-        if isinstance(key, OfSource) and (other, key.source) != (task, source):
+        if isinstance(key, SourceTablesKey) and (other, key.source) != (task, source):
             there |= bool(session.meta.checkpoints.lock_shared(other, key.source))
     return there
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 _LONGEST = 64
 
 
-class Expecting:
+class WriteComparison:
     """Decides for one committer. The names of tables are those on the target."""
 
     def __init__(self) -> None:

@@ -23,19 +23,30 @@ from pidts.apply.locks.presence import KnownColumns, bitmaps
 from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import key_texts
 from pidts.apply.unread import unpacked
-from pidts.model import ChangeBatch, Halted, HeldChanges, Lsn, Moment, Op, RowLock, Table, Where, change_schema
+from pidts.model import (
+    ChangeBatch,
+    Halted,
+    HeldChanges,
+    Lsn,
+    Op,
+    RowLock,
+    SourceTransaction,
+    Table,
+    Where,
+    change_schema,
+)
 from pidts.reduce.split_update import halves
 
 _STRUCTURE, _MOMENTS = b"table", b"moments"
 """The names of the entries that a text of the first form has besides its rows."""
 
-Moments: TypeAlias = Callable[[Sequence[Lsn]], Sequence[Moment]]
+Moments: TypeAlias = Callable[[Sequence[Lsn]], Sequence[SourceTransaction]]
 """Returns the transactions of changes, given the places of the changes in the log."""
 
 
-def nowhere(lsns: Sequence[Lsn]) -> Sequence[Moment]:
+def nowhere(lsns: Sequence[Lsn]) -> Sequence[SourceTransaction]:
     """Returns, for each change, that its transaction is not known."""
-    return [Moment()] * len(lsns)
+    return [SourceTransaction()] * len(lsns)
 
 
 def lock_ids(keys: pa.Table) -> list[str]:
@@ -110,7 +121,7 @@ def _compressed(data: pa.Buffer) -> str:
     return b64encode(packer.compress(data) + packer.flush()).decode()
 
 
-def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:
+def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
     """Returns held changes with the structure under which they were held, and the transaction of each."""
     if not held.changes.startswith("{"):
         return _first_form(lock, held)
@@ -127,7 +138,11 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Mome
             f"TASK --resync {table.name}",
         )
     batch = pa.ipc.read_record_batch(pa.py_buffer(decompress(b64decode(about["rows"]))), schema)
-    moments = [Moment(*one) for one in about["moments"]] if "moments" in about else [Moment()] * len(batch)
+    moments = (
+        [SourceTransaction(*one) for one in about["moments"]]
+        if "moments" in about
+        else [SourceTransaction()] * len(batch)
+    )
     return ChangeBatch(table, batch), moments
 
 
@@ -145,13 +160,15 @@ def _types(table: Table) -> tuple[str, pa.Schema]:
     return last[1:]
 
 
-def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:
+def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
     """Returns what `held_batch` does, for held changes that were stored in the first form."""
     rows = unpacked(held.changes)
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_MOMENTS)
     (batch,) = rows.replace_schema_metadata().combine_chunks().to_batches()
-    moments = [Moment()] * len(batch) if times is None else [Moment(*one) for one in json.loads(times)]
+    moments = (
+        [SourceTransaction()] * len(batch) if times is None else [SourceTransaction(*one) for one in json.loads(times)]
+    )
     return ChangeBatch(lock.table if own is None else Table.from_json(json.loads(own)), batch), moments
 
 

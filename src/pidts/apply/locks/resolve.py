@@ -54,10 +54,10 @@ from pidts.model import (
     Halted,
     HeldChanges,
     Lsn,
-    Moment,
     Op,
     PrecheckFailed,
     RowLock,
+    SourceTransaction,
     Table,
     TableName,
     Where,
@@ -70,7 +70,7 @@ from pidts.reduce.column_presence import column_presence
 Values = Mapping[str, pa.Scalar]
 
 
-class Take(StrEnum):
+class ResolveWith(StrEnum):
     """The row to which the held changes are applied; with `keep` they are not applied."""
 
     SOURCE = "source"
@@ -79,7 +79,7 @@ class Take(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class UnfinishedResolves:
     """The unfinished commands that this command may end. Each of them writes one zone's row to all zones.
 
     A command that was killed is ended by a command with the same choice. Another choice may leave zones that differ
@@ -105,11 +105,11 @@ class HeldChange:
 
     lsn: Lsn
     op: Op
-    moment: Moment
+    moment: SourceTransaction
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ResolvePreview:
     """A locked row as it is on the source and on the target, and as it would be after it is resolved."""
 
     lock: RowLock
@@ -129,11 +129,11 @@ def outlook(
     task: str,
     source: str,
     lock: RowLock,
-    take: Take,
+    take: ResolveWith,
     values: Mapping[str, Any] | None = None,
     *,
     writes: bool = False,
-) -> Outlook:
+) -> ResolvePreview:
     """Returns what resolving a lock would do; `values` are the values that an operator sets.
 
     `writes`: the outcome is written in this transaction, so the target's row is locked when it is read:
@@ -148,11 +148,11 @@ def _looked_at(
     task: str,
     source: str,
     locks: Sequence[RowLock],
-    take: Take,
+    take: ResolveWith,
     values: Mapping[str, Any] | None = None,
     *,
     writes: bool = False,
-) -> list[Outlook]:
+) -> list[ResolvePreview]:
     """Returns the `outlook` of each of these locks of one table; rows and held changes are read together."""
     if not locks:
         return []
@@ -174,9 +174,9 @@ def _outlook(
     table: Table,
     there: Values | None,
     held: Sequence[HeldChanges],
-    take: Take,
+    take: ResolveWith,
     values: Mapping[str, Any] | None,
-) -> Outlook:
+) -> ResolvePreview:
     before: list[Values | None] = []
     after: list[Values | None] = []
     changes: list[HeldChange] = []
@@ -190,9 +190,9 @@ def _outlook(
         changes += [HeldChange(*event) for event in events]
     expected = before[0]
     row = there
-    if take is Take.SOURCE:
+    if take is ResolveWith.SOURCE:
         row = None if expected is None else {**(there or {}), **expected}
-    for old, new in zip(before, after, strict=True) if take is not Take.KEEP else ():
+    for old, new in zip(before, after, strict=True) if take is not ResolveWith.KEEP else ():
         row = _followed(row, old, new, take)
     if values:
         if row is None:
@@ -203,7 +203,7 @@ def _outlook(
                 todo="Resolve it with --take source",
             )
         row = {**row, **{name: _scalar(table, name, text) for name, text in values.items()}}
-    return Outlook(lock, table, expected, there, row, changes)
+    return ResolvePreview(lock, table, expected, there, row, changes)
 
 
 def _rows_of(
@@ -242,16 +242,16 @@ def outlooks(
     task: str,
     source: str,
     locks: Sequence[RowLock],
-    take: Take,
+    take: ResolveWith,
     values: Mapping[str, Any] | None = None,
     *,
     awaited: bool = True,
-) -> list[Outlook]:
+) -> list[ResolvePreview]:
     """Returns what `resolve` would do with some locks of one table, and with the locks that wait for them."""
     found = _looked_at(session, task, source, locks, take, values)
-    if take is Take.SOURCE and locks and awaited:
+    if take is ResolveWith.SOURCE and locks and awaited:
         waiting = _waiting(session, task, source, locks[0].table.name, {one.id for one in locks})
-        found += _looked_at(session, task, source, waiting, Take.SOURCE)
+        found += _looked_at(session, task, source, waiting, ResolveWith.SOURCE)
     return found
 
 
@@ -261,12 +261,12 @@ def resolve(
     source: str,
     table: TableName,
     ids: Collection[str],
-    take: Take,
+    take: ResolveWith,
     values: Mapping[str, Any] | None = None,
-    begun: Begun | None = None,
+    begun: UnfinishedResolves | None = None,
     *,
     awaited: bool = True,
-) -> list[Outlook]:
+) -> list[ResolvePreview]:
     """Resolves some locks of one table, and the locks that wait for these; returns the outcome for each row.
 
     `awaited` is False if no other lock waits for these.
@@ -287,25 +287,25 @@ def resolve_in(
     source: str,
     table: TableName,
     ids: Collection[str],
-    take: Take,
+    take: ResolveWith,
     values: Mapping[str, Any] | None = None,
-    begun: Begun | None = None,
+    begun: UnfinishedResolves | None = None,
     *,
     awaited: bool = True,
-) -> list[Outlook]:
+) -> list[ResolvePreview]:
     """Does what `resolve` does in the open transaction; `begun` are the commands that it may end."""
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)
-    demand_winner(found, begun or Begun())
+    demand_winner(found, begun or UnfinishedResolves())
     _demand_copied(checkpoints, found)
     done = _looked_at(session, task, source, found, take, values, writes=True)
-    if take is Take.SOURCE and awaited:
+    if take is ResolveWith.SOURCE and awaited:
         waiting = {one.id for one in _waiting(session, task, source, table, {one.id for one in found})}
         more = session.meta.row_locks.lock(task, source, table, waiting) if waiting else []
-        demand_winner(more, begun or Begun())
-        done += _looked_at(session, task, source, more, Take.SOURCE, writes=True)
+        demand_winner(more, begun or UnfinishedResolves())
+        done += _looked_at(session, task, source, more, ResolveWith.SOURCE, writes=True)
     if done:
-        if take is not Take.KEEP:
+        if take is not ResolveWith.KEEP:
             _demand_whole(session, done)
             _demand_free(session, done)
             _write(session, done)
@@ -318,7 +318,7 @@ def resolve_in(
     return done
 
 
-def demand_winner(locks: Sequence[RowLock], begun: Begun) -> None:
+def demand_winner(locks: Sequence[RowLock], begun: UnfinishedResolves) -> None:
     """Raises if another command has begun to write another zone's row to all zones."""
     for one in locks:
         if not begun.may_end(one.winner):
@@ -357,7 +357,7 @@ def _waiting(session: TargetSession, task: str, source: str, table: TableName, r
     return free
 
 
-def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
+def _demand_whole(session: TargetSession, done: Sequence[ResolvePreview]) -> None:
     """Raises if a row to write has no value for a column that the target does not compute."""
     there = session.schema.structure(done[0].table.name)
     computed = {column.name.lower() for column in (there.columns if there else ()) if column.generated}
@@ -374,7 +374,7 @@ def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
             )
 
 
-def _demand_free(session: TargetSession, done: Sequence[Outlook]) -> None:
+def _demand_free(session: TargetSession, done: Sequence[ResolvePreview]) -> None:
     """Raises if a row gets a unique value that another row keeps. The target's own error would name neither row.
 
     If another program inserts such a row between this check and the write, the target refuses the write.
@@ -438,7 +438,7 @@ def _is_alike(one: Table, other: Table) -> bool:
     return one is other or one.arrow == other.arrow
 
 
-def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
+def _write(session: TargetSession, done: Sequence[ResolvePreview]) -> None:
     """First deletes all rows that may exchange unique values. Then writes the rows of each structure together."""
     tables = _alike([one.table for one in done])
     names = list(tables[0].identity)
@@ -455,7 +455,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
         deletes = deletes.slice(0, 0)
 
 
-def _note_removals(session: TargetSession, task: str, source: str, done: Sequence[Outlook]) -> None:
+def _note_removals(session: TargetSession, task: str, source: str, done: Sequence[ResolvePreview]) -> None:
     """Records which rows are deleted: changes of these rows by another zone may still come."""
     gone = [one for one in done if one.outcome is None]
     if gone and lock_out_other_tasks(session, task, source):
@@ -464,12 +464,12 @@ def _note_removals(session: TargetSession, task: str, source: str, done: Sequenc
             note_keys(session, task, source, one.table, unpacked(one.lock.key), times)
 
 
-def _trades(one: Outlook, watched: Collection[str]) -> bool:
+def _trades(one: ResolvePreview, watched: Collection[str]) -> bool:
     """Whether the row gets another unique value: then another row may get the value that this row had."""
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 
-def _has_other_spelling(one: Outlook, names: Sequence[str]) -> bool:
+def _has_other_spelling(one: ResolvePreview, names: Sequence[str]) -> bool:
     """Whether the target's row spells the key in another way than the row to write. Then no statement overwrites it."""
     actual, outcome = one.actual, one.outcome
     return actual is not None and outcome is not None and any(actual.get(name) != outcome.get(name) for name in names)
@@ -480,13 +480,13 @@ def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([pa.array([], kind), *(pa.repeat(value, 1).cast(kind) for value in values)])
 
 
-def _followed(row: Values | None, before: Values | None, after: Values | None, take: Take) -> Values | None:
+def _followed(row: Values | None, before: Values | None, after: Values | None, take: ResolveWith) -> Values | None:
     """Returns the row after a held change; the change's images have only the columns that the log has."""
     if after is None:
         return None
     if before is None:
-        return after if take is Take.SOURCE or row is None else row
-    if take is Take.SOURCE:
+        return after if take is ResolveWith.SOURCE or row is None else row
+    if take is ResolveWith.SOURCE:
         return {**(row or {}), **after}
     if row is None:
         return None

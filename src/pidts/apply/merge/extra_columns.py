@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from pidts.apply.merge.align import OwnColumns
 from pidts.apply.port import TargetSession
-from pidts.model import ChangeBatch, OfGroups, Table, TableName
+from pidts.model import ChangeBatch, MergedTablesKey, Table, TableName
 from pidts.reduce.identity import brought, identities
 from pidts.shards.structures import names_of
 
@@ -58,7 +58,7 @@ def wider_tables(
             coming.setdefault(batch.table.name, set()).add(names or names_of(batch.table))
     shared = coming.keys() & merged
     if len(shared) < len(coming):  # Reading the record is ten times faster than reading the catalog.
-        shared |= coming.keys() & session.meta.structures.load(task, OfGroups()).keys()
+        shared |= coming.keys() & session.meta.structures.load(task, MergedTablesKey()).keys()
     return {name for name in shared if _is_wider(session.schema.structure(name), coming[name])}
 
 

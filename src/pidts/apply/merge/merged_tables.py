@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pidts.apply.port import TargetSession
-from pidts.model import Lsn, OfGroups, OfSource, Table, TableName
+from pidts.model import Lsn, MergedTablesKey, SourceTablesKey, Table, TableName
 
 
 def record_shared_tables(
@@ -23,10 +23,10 @@ def record_shared_tables(
     """
     if not (shared or anew):
         return
-    known = session.meta.structures.load(task, OfGroups())
+    known = session.meta.structures.load(task, MergedTablesKey())
     old: Mapping[TableName, Table | None] = dict.fromkeys(known) if anew else {}
     for its, key, name in session.meta.structures.tables() if anew else ():
-        if its == task and not isinstance(key, OfSource | OfGroups):
+        if its == task and not isinstance(key, SourceTablesKey | MergedTablesKey):
             session.meta.structures.save(task, key, lsn, {name: None})
     new = {name: table for name, table in shared.items() if anew or name not in known}
-    session.meta.structures.save(task, OfGroups(), lsn, {**old, **new})
+    session.meta.structures.save(task, MergedTablesKey(), lsn, {**old, **new})

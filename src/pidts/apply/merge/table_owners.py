@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from unicodedata import combining, normalize
 
 from pidts.apply.port import TargetSession
-from pidts.model import ConfigError, LeftBy, OfGroups, OfSource, TableName
+from pidts.model import ConfigError, MergedTablesKey, RemainingRowsKey, SourceTablesKey, TableName
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD
 from pidts.rules import Destination, Rules
 from pidts.rules.record import from_text
@@ -68,7 +68,7 @@ def removes_extra_rows(
     (`topology_findings`). A hand-over is refused while the seed's task copies.
     """
     if into_zone is not None:
-        return bool(into_zone and session.meta.notes.read(RETURN_RECORD, OfSource(into_zone), COUNTED_UP_TO))
+        return bool(into_zone and session.meta.notes.read(RETURN_RECORD, SourceTablesKey(into_zone), COUNTED_UP_TO))
     return not has_others(session, target_table, task, source)
 
 
@@ -99,14 +99,14 @@ def _recorded(session: TargetSession) -> Iterator[tuple[TableName, RecordedTable
     rules: dict[tuple[str, str], Rules] = {}
     for task, key, name in session.meta.structures.tables():
         match key:
-            case OfGroups():
+            case MergedTablesKey():
                 yield name, RecordedTable(task)
-            case OfSource(source) | LeftBy(source):
+            case SourceTablesKey(source) | RemainingRowsKey(source):
                 destination = _destination(session, rules, task, source, name)
                 if destination is not None:
                     yield (
                         destination.name,
-                        RecordedTable(task, source, name, destination.extracted, isinstance(key, LeftBy)),
+                        RecordedTable(task, source, name, destination.extracted, isinstance(key, RemainingRowsKey)),
                     )
 
 
@@ -118,7 +118,7 @@ def _destination(
     The rules of a source are read once.
     """
     if (task, source) not in rules:
-        text = session.meta.notes.read(task, OfSource(source), RULES)
+        text = session.meta.notes.read(task, SourceTablesKey(source), RULES)
         rules[task, source] = from_text(text) if text else Rules()
     try:
         return rules[task, source].routes.destination(name)

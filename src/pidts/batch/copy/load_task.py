@@ -38,7 +38,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply import Retry, Target, TargetSession
-from pidts.apply.load import Asked, load_chunk, load_whole
+from pidts.apply.load import LoadRequest, load_chunk, load_whole
 from pidts.apply.merge.table_owners import identifies_own_rows, removes_extra_rows
 from pidts.batch.context import JobContext
 from pidts.batch.copy.extra_rows import read_extras
@@ -196,8 +196,8 @@ def _load(context: JobContext, piece: RequestedChunk, table: Table, low: Lsn, ro
         return is_loaded, time.monotonic() - began
 
 
-def _asked(context: JobContext, piece: RequestedChunk, low: Lsn) -> Asked:
-    return Asked(context.task, context.source.source_id, context.epoch, piece.batch, low)
+def _asked(context: JobContext, piece: RequestedChunk, low: Lsn) -> LoadRequest:
+    return LoadRequest(context.task, context.source.source_id, context.epoch, piece.batch, low)
 
 
 @dataclass(frozen=True, slots=True)

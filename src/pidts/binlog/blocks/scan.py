@@ -1,9 +1,9 @@
 """Scans blocks of events: ordinary transactions in compiled code, all others with the reference classes.
 
 A `LogWalker` and a `TransactionScanner` follow the log event by event. With this module, their caller can skip many
-ordinary events at once: a `Run`. After a `Run`, both have the same state as if they had read every event, so the caller
-may feed them the next event at any time. A `Run` may begin between two transactions. It may also begin within a
-transaction whose beginning an earlier `Run` has read, if no event was fed to the walker and the scanner since.
+neighbouring events at once (`OrdinaryEvents`). Both then have the same state as if they had read every event, so the
+caller may feed them the next event at any time. The skipped events may begin between two transactions. They may also
+begin within a transaction whose beginning was skipped, if no event was fed to the walker and the scanner since.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _KEY_AT = HEADER_SIZE + 8
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OrdinaryEvents:
     """Neighbouring ordinary events, and the transactions that end in them.
 
-    The arrays belong to the scan: the next `Run` overwrites them.
+    The arrays belong to the scan: the next call of `run` overwrites them.
     """
 
     end: int
@@ -168,11 +168,11 @@ class BlockScan:
         self._met, self._tables, self._lists = (np.zeros(0, kind) for kind in (np.int64, np.uint32, np.uint32))
         self._make_room(_TABLES)
 
-    def run(self, block: memoryview, at: int, limit: int) -> Run | None:
+    def run(self, block: memoryview, at: int, limit: int) -> OrdinaryEvents | None:
         """Skips ordinary events from byte `at` of the block on. Returns None if the first event is not ordinary.
 
-        The `Run` ends before the first event that is not ordinary, after the first transaction that ends at or after
-        byte `limit`, or when there is no more room for results.
+        The skipped events end before the first event that is not ordinary, after the first transaction that ends at or
+        after byte `limit`, or when there is no more room for results.
         """
         if not self._begin(limit):
             return None
@@ -185,7 +185,7 @@ class BlockScan:
         if not state[o.EVENTS]:
             return None
         self._end()
-        return Run(
+        return OrdinaryEvents(
             end=int(state[o.STOPPED]),
             events=int(state[o.EVENTS]),
             previous=previous,
@@ -230,7 +230,7 @@ class BlockScan:
         self._end()
 
     def _begin(self, limit: int) -> bool:
-        """Loads the state from the walker and the scanner; returns whether a `Run` may begin."""
+        """Loads the state from the walker and the scanner; returns whether events may be skipped here."""
         walker, scanner, state = self._walker, self.scanner, self._state
         log_format = walker.format
         if log_format is None or not scanner.may_skip:
@@ -248,7 +248,7 @@ class BlockScan:
         return True
 
     def _end(self) -> None:
-        """Sets the walker and the scanner to the place where the `Run` has ended."""
+        """Sets the walker and the scanner to the place where the skipped events have ended."""
         state, walker, scanner = self._state, self._walker, self.scanner
         walker.offset = int(state[o.OFFSET])
         here, timestamp = (scanner.change_no, walker.log_index), int(state[o.TIMESTAMP])

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.binlog.kernel import texts
-from pidts.binlog.kernel.buffers import Memory, Side
+from pidts.binlog.kernel.buffers import ImageBuffers, Memory
 from pidts.binlog.values import labels
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, image_type
 from pidts.model.event import Op
@@ -32,7 +32,7 @@ def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch
 
 
 def _struct(
-    table: Table, side: Side, passed_over: frozenset[int], ops: pa.Array, without: Op, missing: int
+    table: Table, side: ImageBuffers, passed_over: frozenset[int], ops: pa.Array, without: Op, missing: int
 ) -> pa.Array:
     """Returns the before images or the after images; null for a row whose operation has no such image."""
     rows = len(ops)

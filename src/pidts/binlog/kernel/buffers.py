@@ -35,7 +35,7 @@ _LARGEST_TEXT = 2**31 - 1
 """The most bytes of text in one column: Arrow stores the ends of values in 32 bits."""
 
 
-class Side:
+class ImageBuffers:
     """The before images or the after images of a table's rows."""
 
     __slots__ = ("_block", "_cells", "_rooms", "_texts", "columns")
@@ -153,7 +153,7 @@ class Memory:
         self.logs: list[Any] = []
         """The bytes of events of which columns were skipped. They stay in memory: these columns may be read later."""
         self.width = len(cells)
-        self.before, self.after = Side(cells), Side(cells)
+        self.before, self.after = ImageBuffers(cells), ImageBuffers(cells)
         self.state = np.zeros(at.TABLE // 8, np.int64)
         self._layout = np.zeros((max(len(cells), 1), at.PROGRAM // 8), np.int64)
         self._layout[: len(cells), at.CELL // 8] = cells

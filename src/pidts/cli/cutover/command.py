@@ -16,8 +16,8 @@ from pidts.model import ConfigError, PidtsError
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
-    from pidts.task.cutover.steps import Checklist, Step
-    from pidts.task.cutover.switch import Switch
+    from pidts.task.cutover.steps import Checklist, CutoverStep
+    from pidts.task.cutover.switch import CutoverRun
     from pidts.verify import Report
 
 _STYLES = {"done": "green", "todo": "yellow", "blocked": "bold red", "skipped": "dim"}
@@ -132,9 +132,9 @@ def _switch(
     stop: threading.Event,
     *,
     quiet: bool,
-) -> Switch:
+) -> CutoverRun:
     from pidts.cli.verify import verified
-    from pidts.task.cutover.switch import Switch
+    from pidts.task.cutover.switch import CutoverRun
     from pidts.task.run.task_run import run_task
 
     last = ""
@@ -152,11 +152,11 @@ def _switch(
     def compare(stop: threading.Event, state: str) -> Report:
         return verified(parts, tables or "", examples=20, restart=False, stop=stop, state=state)
 
-    def show(step: Step) -> None:
+    def show(step: CutoverStep) -> None:
         if not quiet:
             _show_step(step)
 
-    return Switch(
+    return CutoverRun(
         parts,
         target,  # type: ignore[arg-type]  # a session
         options,  # type: ignore[arg-type]  # `CutoverOptions`, imported late
@@ -240,7 +240,7 @@ def _show(found: Checklist, *, as_json: bool, command: str, shown: bool = False)
     print(f"Nothing was changed. To do it: pidts cutover {command} --yes")
 
 
-def _show_step(step: Step) -> None:
+def _show_step(step: CutoverStep) -> None:
     from rich.console import Console
     from rich.text import Text
 

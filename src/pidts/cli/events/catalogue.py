@@ -14,7 +14,7 @@ from pidts.model import ConfigError, Lsn, Position, Transaction, Where
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.schema.affected_tables import split, understood
-from pidts.schema.evolve.catalog_history import History
+from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike, Statement, Unknown
 from pidts.source import SourceConfig
@@ -34,7 +34,7 @@ class ServerCatalogue:
     log: LogInput
     tables: AllowList
 
-    def at(self, place: Position, lsn: Lsn, dialect: Dialect) -> tuple[History, Dialect]:
+    def at(self, place: Position, lsn: Lsn, dialect: Dialect) -> tuple[KnownStructures, Dialect]:
         """Returns the structures after the transaction that spans `place` to `lsn`, and the server's dialect."""
         current = Catalogue.read(self.server, self.tables)
         blocks, number = self.log.again(place), lsn.change_no
@@ -53,7 +53,7 @@ class ScriptCatalogue:
 
     path: Path
 
-    def begin(self, dialect: Dialect) -> History:
+    def begin(self, dialect: Dialect) -> KnownStructures:
         """Returns the tables that the file's statements create; other statements are ignored."""
         where = Where(file=str(self.path))
         try:
@@ -68,7 +68,7 @@ class ScriptCatalogue:
                 where=where,
                 todo="Give a file with the log's CREATE TABLE statements, as mysqldump --no-data writes it",
             ) from None
-        history, schema = History(), ""
+        history, schema = KnownStructures(), ""
         for text in statements:
             if used := _USE.search(text):
                 schema = used[1]

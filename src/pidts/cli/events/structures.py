@@ -19,7 +19,7 @@ from pidts.cli.events.group import TransactionEvents
 from pidts.model import Halted, Kind, Lsn, Position, Table, TableName, Transaction
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History, refined
+from pidts.schema.evolve.catalog_history import KnownStructures, refined
 
 _ID_SIZES = frozenset({4, 16})
 """The lengths of MariaDB's INET4, and of its INET6 and UUID, which its log describes as BINARY."""
@@ -35,7 +35,7 @@ class Structures:
         self._catalogue = catalogue
         self._tables = tables
         self._say = say
-        self._history = History(complete=False)
+        self._history = KnownStructures(complete=False)
         self._begun = False
         self._dialect = Dialect()
         self._here: tuple[Position, Lsn] | None = None

@@ -15,10 +15,10 @@ from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
 from pidts.model import ConfigError
 
 if TYPE_CHECKING:
-    from pidts.apply.locks.resolve import Begun, Take
+    from pidts.apply.locks.resolve import ResolveWith, UnfinishedResolves
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
-    from pidts.task.operate.row_locks import Chosen
+    from pidts.task.operate.row_locks import ChosenRows
 
 locks_commands = typer.Typer(
     name="locks", help="Rows that differ from the source and were set aside (on-divergence: lock)."
@@ -66,13 +66,13 @@ def show_lock(
 ) -> None:
     """Show a locked row: as it was on the source, as it is on the target, and as it would be with its held changes."""
     parts = _opened(task, debug=debug)
-    from pidts.apply.locks.resolve import Take
+    from pidts.apply.locks.resolve import ResolveWith
     from pidts.cli.locks.view import show_outlooks
     from pidts.task.operate.row_locks import task_locks
 
     with task_locks(parts) as locks:
         rows = [row for one in locks.named([id_], table) for row in locks.rows(one)]
-        show_outlooks([(one, locks.outlook(one, Take.SOURCE, {})) for one in rows], as_json=as_json)
+        show_outlooks([(one, locks.outlook(one, ResolveWith.SOURCE, {})) for one in rows], as_json=as_json)
 
 
 @locks_commands.command("resolve")
@@ -125,7 +125,7 @@ def resolve_locks(
     if bool(given) == every or (every and not table):
         raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo=f"See: pidts locks list {task}")
     parts = _opened(task, debug=debug)
-    from pidts.apply.locks.resolve import Take
+    from pidts.apply.locks.resolve import ResolveWith
     from pidts.cli.locks.view import Resolved
     from pidts.task.operate.row_locks import task_locks
 
@@ -137,10 +137,12 @@ def resolve_locks(
             return
         asked = sum(len(one.ids) for one in rows)
         if not yes:
-            Resolved(locks.outlooks(rows, Take(chosen), set_values), as_json=as_json).show(asked=asked, done=False)
+            Resolved(locks.outlooks(rows, ResolveWith(chosen), set_values), as_json=as_json).show(
+                asked=asked, done=False
+            )
             return
-        begun = _begun_here(task, directions, Take(chosen), sets=bool(set_values)) if only_here else None
-        done = Resolved(locks.resolve(rows, Take(chosen), set_values, begun), as_json=as_json)
+        begun = _begun_here(task, directions, ResolveWith(chosen), sets=bool(set_values)) if only_here else None
+        done = Resolved(locks.resolve(rows, ResolveWith(chosen), set_values, begun), as_json=as_json)
         for winner in sorted(done.winners):
             what = (
                 f"a command had begun to give all zones the row of zone {winner}: some zones may already have that row"
@@ -174,7 +176,7 @@ def _directions(task: Path) -> Sequence[Direction]:
     return found
 
 
-def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets: bool) -> Begun:
+def _begun_here(task: Path, directions: Sequence[Direction], take: ResolveWith, *, sets: bool) -> UnfinishedResolves:
     """Returns which killed commands this command may complete.
 
     A killed command was to resolve locks in all zones; this command resolves locks of one task only.
@@ -188,7 +190,7 @@ def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets
 
 
 def _resolve_in_all(
-    task: Path, directions: Sequence[Direction], rows: Sequence[Chosen], take: str, *, yes: bool, as_json: bool
+    task: Path, directions: Sequence[Direction], rows: Sequence[ChosenRows], take: str, *, yes: bool, as_json: bool
 ) -> None:
     """Resolves the locks in all zones: all zones get the row of the named task's source, or the row of its target."""
     from pidts.cli.locks.view import Resolved

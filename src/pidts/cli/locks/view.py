@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pidts.apply.locks.resolve import Outlook, Values
+from pidts.apply.locks.resolve import ResolvePreview, Values
 from pidts.apply.rows.shown_values import value_text
 from pidts.cli.backlog_text import SHOWN, moment
 from pidts.model.errors import plural
 
 if TYPE_CHECKING:
-    from pidts.task.operate.row_locks import Chosen, LockedRow, TaskLocks
+    from pidts.task.operate.row_locks import ChosenRows, LockedRow, TaskLocks
 
 _LISTED = 100
 _WIDTH = 28
@@ -32,7 +32,7 @@ class TaskLockedRows:
     task: str
     direction: str
     locks: TaskLocks
-    chosen: Sequence[Chosen]
+    chosen: Sequence[ChosenRows]
 
     @property
     def count(self) -> int:
@@ -95,7 +95,7 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) -> None:
+def show_outlooks(found: Sequence[tuple[LockedRow, ResolvePreview]], *, as_json: bool) -> None:
     """Prints for each row, side by side, what the source had, what the target has, and what the row becomes."""
     for row, one in found:
         if as_json:
@@ -112,7 +112,9 @@ class Resolved:
     The text of a million rows is in a file, not in memory.
     """
 
-    def __init__(self, found: Iterable[Outlook], *, as_json: bool, places: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self, found: Iterable[ResolvePreview], *, as_json: bool, places: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """Takes all rows; `places` has, for each row, its zone and the zone from which its held changes come."""
         self.count, self.winners, self._as_json = 0, set[str](), as_json
         self._text = SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8")  # noqa: SIM115 - lives as long as this
@@ -123,7 +125,7 @@ class Resolved:
             self._text.close()
             raise
 
-    def _take(self, number: int, one: Outlook, place: tuple[str, str] | None) -> None:
+    def _take(self, number: int, one: ResolvePreview, place: tuple[str, str] | None) -> None:
         self.count += 1
         self.winners |= {one.lock.winner} - {""}
         if self._as_json:
@@ -151,7 +153,7 @@ class Resolved:
             print(f"{plural('row', self.count)} would be resolved. Do it: --yes")
 
 
-def _sides(one: Outlook) -> dict[str, Any]:
+def _sides(one: ResolvePreview) -> dict[str, Any]:
     return {
         "columns": [
             {"name": name, "source": _text(one.expected, name), "target": _text(one.actual, name), "outcome": after}
@@ -170,14 +172,14 @@ def _sides(one: Outlook) -> dict[str, Any]:
     }
 
 
-def _lines(one: Outlook) -> Iterator[str]:
+def _lines(one: ResolvePreview) -> Iterator[str]:
     yield f"  {'column':20} {'the source had':{_WIDTH}} {'the target has':{_WIDTH}} becomes"
     for name in one.table.arrow.names:
         said, has, becomes = (_shown(_text(row, name)) for row in (one.expected, one.actual, one.outcome))
         yield f"  {name:20.20} {said:{_WIDTH}} {has:{_WIDTH}} {becomes}"
 
 
-def _held_lines(one: Outlook, most: int) -> Iterator[str]:
+def _held_lines(one: ResolvePreview, most: int) -> Iterator[str]:
     """Yields the first held changes, one per line, and how many more there are."""
     for each in one.changes[:most]:
         of = f", GTID {each.moment.gtid}" if each.moment.gtid else ""

@@ -16,7 +16,7 @@ from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import dropped_records, dropped_under, missed_records
-from pidts.model import Arrival, Halted, Member, OfGroups, OrderKind, Table, TableName
+from pidts.model import Arrival, Halted, Member, MergedTablesKey, OrderKind, Table, TableName
 from pidts.schema import (
     AddColumn,
     AddKey,
@@ -192,7 +192,7 @@ def _decided(
     records = dropped_records(dropped, decision.agreed) | missed_records(missed, groups.known.missed)
     joins = agreed is not None and not arrival.runs and arrival.order is None
     if joins:
-        records[OfGroups()] = {target: decision.agreed}
+        records[MergedTablesKey()] = {target: decision.agreed}
     if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         return Admission(passing, decision, passes=True, dropped=dropped, missed=missed)
@@ -220,7 +220,7 @@ def _decided(
             )
     if isinstance(change.statement, AlterTable):
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))
-    records[OfGroups()] = {target: decision.agreed}
+    records[MergedTablesKey()] = {target: decision.agreed}
     change = replace(change, shared=target, others=member_changes, records=records)
     return Admission(change, decision, dropped=dropped, missed=missed)
 

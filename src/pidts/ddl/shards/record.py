@@ -14,7 +14,17 @@ from pidts.apply import SchemaChange, TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.model import DroppedBy, Lsn, Member, MissedBy, OfGroups, OfSource, RecordKey, Table, TableName
+from pidts.model import (
+    DroppedColumnsKey,
+    Lsn,
+    Member,
+    MergedTablesKey,
+    MissedChangesKey,
+    RecordKey,
+    SourceTablesKey,
+    Table,
+    TableName,
+)
 from pidts.shards.decide import MissedChanges
 from pidts.shards.structures import names_of, same_version
 
@@ -27,8 +37,8 @@ def join(groups: ShardGroups, context: JobContext) -> None:
     if rules.routes.rules or len(groups.known.sources) > 1:
         read = groups.next_read()
         with closing(context.target.connect()) as session:
-            agreed = session.meta.structures.load(context.task, OfGroups())
-            dropped = session.meta.structures.load(context.task, DroppedBy(source))
+            agreed = session.meta.structures.load(context.task, MergedTablesKey())
+            dropped = session.meta.structures.load(context.task, DroppedColumnsKey(source))
             missed = load_missed(session, context.task, groups.known.sources)
         named = {name: names_of(table) for name, table in dropped.items()}
         groups.recall(read, source, agreed, named, missed)
@@ -48,7 +58,7 @@ def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) 
             rules = groups.rules.get(source)
             if rules is None or not session.meta.checkpoints.read(context.task, source):
                 continue
-            tables = session.meta.structures.load(context.task, OfSource(source))
+            tables = session.meta.structures.load(context.task, SourceTablesKey(source))
             rules = replace(rules, keyed=keyed_targets(session, rules, tables.values()))
             groups.take_recorded(source, {name: rules.target_table(table) for name, table in tables.items()})
 
@@ -59,7 +69,7 @@ def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) ->
     for member, names in dropped.items():
         columns = tuple(column for column in agreed.columns if column.name.lower() in names)
         table = replace(agreed, name=member.table, columns=columns, keys=()) if columns else None
-        records.setdefault(DroppedBy(member.source), {})[member.table] = table
+        records.setdefault(DroppedColumnsKey(member.source), {})[member.table] = table
     return dict(records)
 
 
@@ -82,7 +92,7 @@ def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Co
     Otherwise they would also apply to a new table with the same name, which has only its own rows.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
-    return {DroppedBy(source): {name: None for name in gone if known.get(Member(source, name))}}
+    return {DroppedColumnsKey(source): {name: None for name in gone if known.get(Member(source, name))}}
 
 
 def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
@@ -91,7 +101,7 @@ def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
     for member, steps in missed.items():
         for place in range(max(len(steps), len(before.get(member, ())))):
             step = steps[place] if place < len(steps) else None
-            records.setdefault(MissedBy(member.source, place), {})[member.table] = step
+            records.setdefault(MissedChangesKey(member.source, place), {})[member.table] = step
     return dict(records)
 
 
@@ -107,7 +117,7 @@ def load_missed(session: TargetSession, task: str, sources: Collection[str]) -> 
     found: dict[Member, tuple[Table, ...]] = {}
     for source in sorted(sources):
         place = 0
-        while steps := session.meta.structures.load(task, MissedBy(source, place)):
+        while steps := session.meta.structures.load(task, MissedChangesKey(source, place)):
             for name, step in steps.items():
                 found[Member(source, name)] = (*found.get(Member(source, name), ()), step)
             place += 1

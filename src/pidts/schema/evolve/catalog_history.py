@@ -40,7 +40,7 @@ Known = Table | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class KnownAgain:
+class RelearnedStructures:
     """The tables, charsets and sequences that become known again after one transaction."""
 
     lsn: Lsn
@@ -51,7 +51,7 @@ class KnownAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class KnownStructures:
     """The structures of all tables, as far as they are known at one place of the log.
 
     The first history is a catalogue that was read at the history's place.
@@ -66,7 +66,7 @@ class History:
     """Statements that could not be parsed. Their effect on tables that were not known at that time is also unknown."""
     complete: bool = True
     """Whether a table that this history lacks certainly does not exist; False if no complete catalogue was read."""
-    turns: tuple[KnownAgain, ...] = ()
+    turns: tuple[RelearnedStructures, ...] = ()
     sequences: frozenset[TableName] = frozenset()
     """MariaDB's SEQUENCE objects, as far as a catalogue or a statement has shown them."""
 
@@ -105,7 +105,7 @@ class History:
             return False
         return name in self.sequences or (looks_like_one and self.has_no(name))
 
-    def after(self, transaction: Transaction, dialect: Dialect) -> History:
+    def after(self, transaction: Transaction, dialect: Dialect) -> KnownStructures:
         """Returns the history after the next transaction in the log; the same object if nothing has changed.
 
         `dialect` is the server's dialect. If `sql_mode` and time zone of the statement's session are known, pass
@@ -122,7 +122,7 @@ class History:
         due = tuple(turn for turn in history.turns if turn.lsn <= transaction.lsn)
         return history._with(due) if due else history  # noqa: SLF001 - of this class
 
-    def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
+    def before(self, changes: Iterable[Transaction], dialect: Dialect) -> KnownStructures:
         """Returns the history at an earlier place.
 
         `changes` are the schema changes between the earlier place and this catalogue, in the order of the log. If they
@@ -145,7 +145,7 @@ class History:
             final = {transaction.lsn}
         lsns = sorted({*last.values(), *schemas.values(), *final})
         turns = tuple(
-            KnownAgain(
+            RelearnedStructures(
                 lsn,
                 {name: self.tables.get(name) or self.unknown.get(name) for name, at in last.items() if at == lsn},
                 {name: self.charsets.get(name) for name, at in schemas.items() if at == lsn},
@@ -168,7 +168,7 @@ class History:
             turns=(*turns, *self.turns),
         )
 
-    def doubting(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
+    def doubting(self, changes: Iterable[Transaction], dialect: Dialect) -> KnownStructures:
         """Returns the history without the tables of schema changes that ran *while* the catalogue was read.
 
         The catalogue may show the state before or after each of these changes.
@@ -213,7 +213,7 @@ class History:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> History:
+    def from_json(cls, data: dict[str, Any]) -> KnownStructures:
         """Reads the values of `to_json`."""
         tables = [Table.from_json(item) for item in data["tables"]]
         return cls(
@@ -224,7 +224,7 @@ class History:
             complete=data["complete"],
             sequences=_names_from_json(data.get("sequences", [])),
             turns=tuple(
-                KnownAgain(
+                RelearnedStructures(
                     Lsn.parse(item["lsn"]),
                     {
                         TableName(schema, name): Table.from_json(known) if isinstance(known, dict) else known
@@ -237,7 +237,7 @@ class History:
             ),
         )
 
-    def _follow(self, statement: ddl.Statement, text: str, dialect: Dialect) -> History:
+    def _follow(self, statement: ddl.Statement, text: str, dialect: Dialect) -> KnownStructures:
         match statement:
             case ddl.SequenceChange(made=made, there=there, unless_table=maybe):
                 # The statement has run on the server, so there is no table of this name.
@@ -261,7 +261,9 @@ class History:
                 return self._put(dict.fromkeys(names))
         return self._database(statement, dialect)
 
-    def _created(self, statement: ddl.CreateTable | ddl.CreateTableLike, text: str, dialect: Dialect) -> History:
+    def _created(
+        self, statement: ddl.CreateTable | ddl.CreateTableLike, text: str, dialect: Dialect
+    ) -> KnownStructures:
         name = statement.table
         if statement.if_not_exists and not statement.or_replace:
             if name in self.tables or name in self.unknown or name in self.sequences:
@@ -275,7 +277,7 @@ class History:
         like = self.tables.get(statement.like) if isinstance(statement, ddl.CreateTableLike) else None
         return self._applied(statement, text, dialect, inherits=like is None or like.charset is not None)
 
-    def _altered(self, statement: ddl.AlterTable, text: str, dialect: Dialect) -> History:
+    def _altered(self, statement: ddl.AlterTable, text: str, dialect: Dialect) -> KnownStructures:
         names = statement.tables
         if names[0] in self.sequences and names[0] not in self.tables:
             return self
@@ -292,7 +294,7 @@ class History:
         dialect: Dialect,
         *,
         inherits: bool,
-    ) -> History:
+    ) -> KnownStructures:
         """Applies a statement. If it is unknown which charset the table inherits, several charsets are tried.
 
         Most statements make the same structure under all charsets.
@@ -317,7 +319,7 @@ class History:
     def _lacks_charset(self, name: TableName) -> bool:
         return name in self.tables and self.tables[name].has_unknown_charset
 
-    def _renamed(self, statement: ddl.RenameTable, text: str) -> History:
+    def _renamed(self, statement: ddl.RenameTable, text: str) -> KnownStructures:
         """Applies the renames pair by pair, since two tables can swap their names by using a third name."""
         state: dict[TableName, Known] = {}
         sequences = self.sequences
@@ -333,7 +335,7 @@ class History:
             state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
         return self._put(state)
 
-    def _database(self, statement: ddl.Statement, dialect: Dialect) -> History:
+    def _database(self, statement: ddl.Statement, dialect: Dialect) -> KnownStructures:
         history = self
         if isinstance(statement, ddl.DropDatabase) or (
             isinstance(statement, ddl.CreateDatabase) and statement.or_replace
@@ -345,17 +347,17 @@ class History:
         changed = apply_charset(statement, history.charsets, dialect=dialect)
         return replace(history, charsets=_merged(history.charsets, changed)) if changed else history
 
-    def _lost(self, text: str, names: Iterable[TableName]) -> History:
+    def _lost(self, text: str, names: Iterable[TableName]) -> KnownStructures:
         return self._put({name: self.unknown.get(name, text) for name in names})
 
-    def _put(self, changed: Mapping[TableName, Known] | Mapping[TableName, Table | None]) -> History:
+    def _put(self, changed: Mapping[TableName, Known] | Mapping[TableName, Table | None]) -> KnownStructures:
         if not changed:
             return self
         tables = {name: known if isinstance(known, Table) else None for name, known in changed.items()}
         unknown = {name: known if isinstance(known, str) else None for name, known in changed.items()}
         return replace(self, tables=_merged(self.tables, tables), unknown=_merged(self.unknown, unknown))
 
-    def _with(self, due: tuple[KnownAgain, ...]) -> History:
+    def _with(self, due: tuple[RelearnedStructures, ...]) -> KnownStructures:
         history = self
         for turn in due:
             sequences = history.sequences if turn.sequences is None else turn.sequences

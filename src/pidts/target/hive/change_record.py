@@ -45,7 +45,7 @@ class ChangeTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class FilesToMerge:
     """Waiting files that become one file of a change table, or one for each day."""
 
     table: TableName
@@ -79,7 +79,7 @@ class ChangeRecord:
         """Whether any files wait."""
         return bool(self._connection.run("SELECT 1 FROM pidts_meta.change_file WHERE task = %s LIMIT 1", (task,))[0])
 
-    def choose(self, task: str) -> list[Chosen]:
+    def choose(self, task: str) -> list[FilesToMerge]:
         """Chooses the published file that each waiting file becomes; keeps what an earlier call has chosen."""
         with self._connection.transaction():
             self._connection.own_database()
@@ -102,7 +102,7 @@ class ChangeRecord:
             )
             rows, _ = self._connection.run(sql, (task,))
         return [
-            Chosen(
+            FilesToMerge(
                 TableName(schema, table),
                 name,
                 tuple((column, kind) for column, kind in json.loads(columns)),
@@ -111,7 +111,7 @@ class ChangeRecord:
             for (schema, table, name, columns), alike in groupby(rows, key=lambda row: row[:4])
         ]
 
-    def published(self, task: str, chosen: Chosen, one: ChangeTable) -> None:
+    def published(self, task: str, chosen: FilesToMerge, one: ChangeTable) -> None:
         """Records that these files are published and do not wait any more."""
         with self._connection.transaction():
             self._connection.own_database()

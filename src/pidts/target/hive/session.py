@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pidts.model import DdlJournal, Lsn, OfSource, Table, TableName, record_text
+from pidts.model import DdlJournal, Lsn, SourceTablesKey, Table, TableName, record_text
 from pidts.reduce import NetChange
 from pidts.target.hive.change_record import CHANGE_RECORDS
 from pidts.target.hive.changes import WaitingChanges, truncated_row
@@ -75,7 +75,7 @@ class HiveSession(IcebergSession):
     def changed_at(self, task: str, source: str) -> dict[TableName, Lsn]:
         """Returns the place at which the structure of each of the source's tables last changed."""
         sql = "SELECT table_schema, table_name, lsn FROM pidts_meta.structure WHERE task = %s AND source = %s"
-        rows, _ = self.run(sql, (task, record_text(OfSource(source))))
+        rows, _ = self.run(sql, (task, record_text(SourceTablesKey(source))))
         return {TableName(schema, name): Lsn.parse(lsn) for schema, name, lsn in rows}
 
     @contextmanager

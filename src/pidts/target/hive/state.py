@@ -27,7 +27,7 @@ from pidts.model import ColumnType, Table
 from pidts.target.hive.places import begin_folder, end_folder, take_over, write_published
 from pidts.target.iceberg.columns import stored_type
 from pidts.target.iceberg.files import is_local, read_columns
-from pidts.target.iceberg.snapshot import Snapshot
+from pidts.target.iceberg.snapshot import MetadataFile
 
 _NAMES = {
     pa.bool_(): "boolean",
@@ -60,7 +60,7 @@ def hive_columns(table: Table) -> list[tuple[str, str]]:
     return [(column.name.lower(), hive_type(column.type)) for column in table.columns]
 
 
-def write_state(base: Snapshot, folder: str, before: str) -> int:
+def write_state(base: MetadataFile, folder: str, before: str) -> int:
     """Writes all rows of a table to a new folder, and flushes it to disk; returns the number of newly written files.
 
     `before` is the folder of an earlier state, whose files are used again if they are unchanged.
@@ -97,7 +97,7 @@ def plain_type(kind: ColumnType) -> pa.DataType:
     return pa.timestamp("us") if pa.types.is_timestamp(stored) else stored
 
 
-def _digest(path: str, dead: np.ndarray, base: Snapshot, goal: pa.Schema) -> str:
+def _digest(path: str, dead: np.ndarray, base: MetadataFile, goal: pa.Schema) -> str:
     found = hashlib.sha256(f"{_FORM}\0{path}\0{len(dead)}\0".encode())
     found.update(dead.astype("<i8").tobytes())
     found.update(

@@ -14,7 +14,7 @@ from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.files import name_of, remove
 from pidts.target.iceberg.publish import KEPT_SECONDS, Published
 from pidts.target.iceberg.server_record import ServerRecord
-from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot
+from pidts.target.iceberg.snapshot import STRUCTURE, MetadataFile
 
 _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
 _TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
@@ -92,7 +92,7 @@ class Catalog:
         """
         location = self.location(name)
         with suppress(Halted):  # a table with unreadable metadata may be dropped
-            metadata = None if location is None else Snapshot.read(name, location).metadata
+            metadata = None if location is None else MetadataFile.read(name, location).metadata
             if metadata is not None and STRUCTURE in metadata.properties:
                 self._run(
                     "INSERT INTO pidts_meta.dropped_table (location, since) VALUES (%s, %s) ON CONFLICT DO NOTHING",

@@ -42,8 +42,8 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from pidts.model import TableName, Transient, Where
-from pidts.target.iceberg.server_catalog import Move, Step, first_line, step
-from pidts.target.iceberg.snapshot import Snapshot
+from pidts.target.iceberg.server_catalog import CatalogAction, CatalogUpdate, first_line, step
+from pidts.target.iceberg.snapshot import MetadataFile
 
 _ANSWER_SECONDS = 60
 _NAME = re.compile(r"[a-z0-9_]+")
@@ -64,7 +64,7 @@ class HiveCatalog:
         """The address, and the catalog whose tables are published there."""
         return f"hive {self.metastore}, catalog {self.catalog}"
 
-    def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
+    def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
         """Makes the moves one after the other, removals last."""
         problems = dict[TableName, str]()
         with self._client() as client:
@@ -99,7 +99,7 @@ class HiveCatalog:
             return
         raise Transient("metastore-lost", f"no metastore answers: {'; '.join(errors)}")
 
-    def _moved(self, client: Any, move: Move) -> str:
+    def _moved(self, client: Any, move: CatalogUpdate) -> str:
         """Makes a move; returns the reason if the table is left as it is."""
         database, name = move.table.schema, move.table.name
         if not (_NAME.fullmatch(database) and _NAME.fullmatch(name)):
@@ -110,13 +110,13 @@ class HiveCatalog:
             return found
         try:
             match found:
-                case Step.CREATE:
+                case CatalogAction.CREATE:
                     _create(client, move)
-                case Step.REPLACE:
+                case CatalogAction.REPLACE:
                     _replace(client, there, move)
-                case Step.REMOVE:
+                case CatalogAction.REMOVE:
                     _remove(client, there, move)
-                case Step.NOTHING if move.goal is None and move.former:
+                case CatalogAction.NOTHING if move.goal is None and move.former:
                     _drop_aside(client, database, move.former)
         except (MetaException, InvalidOperationException, TApplicationException) as error:
             if _is_late(str(error)):
@@ -136,9 +136,9 @@ def _location(table: Any) -> str:
     return str((table.parameters or {}).get(_METADATA, ""))
 
 
-def _create(client: Any, move: Move) -> None:
+def _create(client: Any, move: CatalogUpdate) -> None:
     database, goal = move.table.schema, str(move.goal)
-    metadata = Snapshot.read(move.table, goal).metadata
+    metadata = MetadataFile.read(move.table, goal).metadata
     stored = StorageDescriptor(
         cols=_columns(metadata),
         location=metadata.location,
@@ -160,9 +160,9 @@ def _create(client: Any, move: Move) -> None:
     client.create_table(made)
 
 
-def _replace(client: Any, table: Any, move: Move) -> None:
+def _replace(client: Any, table: Any, move: CatalogUpdate) -> None:
     before, old = _location(table), table.sd.cols
-    metadata = Snapshot.read(move.table, str(move.goal)).metadata
+    metadata = MetadataFile.read(move.table, str(move.goal)).metadata
     table.parameters = {**table.parameters, _METADATA: str(move.goal), _PREVIOUS: before}
     table.sd.cols, table.sd.location = _columns(metadata), metadata.location
     try:
@@ -174,7 +174,7 @@ def _replace(client: Any, table: Any, move: Move) -> None:
         _alter(client, move, table, before)
 
 
-def _remove(client: Any, table: Any, move: Move) -> None:
+def _remove(client: Any, table: Any, move: CatalogUpdate) -> None:
     """Removes a table; its files stay. Before that, it gets a name that only this removal uses.
 
     Because of the new name, a removal that the metastore completes late never removes a new table of the old name.
@@ -194,7 +194,7 @@ def _aside(location: str) -> str:
     return f"pidts_dropped_{hashlib.sha256(location.encode()).hexdigest()[:16]}"
 
 
-def _alter(client: Any, move: Move, table: Any, before: str) -> None:
+def _alter(client: Any, move: CatalogUpdate, table: Any, before: str) -> None:
     how = {"expected_parameter_key": _METADATA, "expected_parameter_value": before, "DO_NOT_UPDATE_STATS": "true"}
     client.alter_table_with_environment_context(
         move.table.schema, move.table.name, table, EnvironmentContext(properties=how)

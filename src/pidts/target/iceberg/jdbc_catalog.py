@@ -22,7 +22,7 @@ from pidts.login.link import Link
 from pidts.login.plugins import PLUGINS
 from pidts.model import TableName, Transient, Where
 from pidts.target.iceberg.catalog_tables import CATALOG_TABLES
-from pidts.target.iceberg.server_catalog import Move, Step, step
+from pidts.target.iceberg.server_catalog import CatalogAction, CatalogUpdate, step
 from pidts.target.mysql import errors as mysql
 from pidts.target.mysql.driver import force_close
 from pidts.target.postgres import errors as postgres
@@ -77,7 +77,7 @@ class JdbcCatalog(ABC):
         """The address and the catalog's name."""
         return f"{self.kind} {self.host}:{self.port}/{self.database}, catalog {self.catalog}"
 
-    def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
+    def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
         """Makes the moves in one transaction."""
         problems = {}
         with self._transaction() as connection:
@@ -140,13 +140,13 @@ class JdbcCatalog(ABC):
             found |= {TableName(schema, name): location or "" for schema, name, location in rows.fetchall()}
         return found
 
-    def _make(self, connection: _Connection, move: Move, what: Step, there: str | None) -> str:
+    def _make(self, connection: _Connection, move: CatalogUpdate, what: CatalogAction, there: str | None) -> str:
         """Makes a move; returns the reason if it cannot be made."""
         row = (self.catalog, move.table.schema, move.table.name)
         match what:
-            case Step.NOTHING:
+            case CatalogAction.NOTHING:
                 return ""
-            case Step.CREATE:
+            case CatalogAction.CREATE:
                 self._add_namespace(connection, move.table.schema)
                 done = connection.execute(
                     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
@@ -155,13 +155,13 @@ class JdbcCatalog(ABC):
                 )
                 taken = "the catalog's database already has this name, or a name that it does not distinguish from it"
                 return "" if done.rowcount else taken
-            case Step.REPLACE:
+            case CatalogAction.REPLACE:
                 done = connection.execute(
                     "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "
                     f"WHERE {_PLACE} AND metadata_location = %s",
                     (move.goal, there, *row, there),
                 )
-            case Step.REMOVE:
+            case CatalogAction.REMOVE:
                 done = connection.execute(
                     f"DELETE FROM iceberg_tables WHERE {_PLACE} AND metadata_location = %s", (*row, there)
                 )

@@ -22,7 +22,7 @@ from pidts.reduce import NetChange
 from pidts.schema.column_defaults import default_value
 from pidts.target.iceberg.columns import decode, encode, scalar
 from pidts.target.iceberg.files import ROW_GROUP, ascending, exists, key_columns, matches, rows_at, tuples
-from pidts.target.iceberg.snapshot import Positions, Snapshot, in_order
+from pidts.target.iceberg.snapshot import MetadataFile, Positions, in_order
 
 OnUnreal = Callable[[Table, str, int], None]
 """A function that is called with a table, a column and the number of its dates that become NULL."""
@@ -51,7 +51,7 @@ class Written:
 class OpenTable:
     """Reads and changes one table in memory; this class writes no files."""
 
-    def __init__(self, base: Snapshot, on_unreal: OnUnreal) -> None:
+    def __init__(self, base: MetadataFile, on_unreal: OnUnreal) -> None:
         self.base, self._on_unreal = base, on_unreal
         self.written: list[Written] = []
         self.removed: dict[str, list[np.ndarray]] = {}
@@ -126,7 +126,7 @@ class OpenTable:
         self.removed, self.written, self._dead = {}, [], {}
         self.prepared, self.loaded = [], []
 
-    def rebased(self, base: Snapshot) -> OpenTable:
+    def rebased(self, base: MetadataFile) -> OpenTable:
         """Returns the loaded rows on top of another snapshot of the same structure.
 
         Raises if a row that the other snapshot has gained has the same key as one of these rows. If the transaction has

@@ -41,10 +41,10 @@ from dataclasses import replace
 import structlog
 
 from pidts.model import Halted, TableName
-from pidts.target.iceberg.server_catalog import Move, ServerCatalog
-from pidts.target.iceberg.server_record import DROPPED, Entry, ServerRecord, ServerState
+from pidts.target.iceberg.server_catalog import CatalogUpdate, ServerCatalog
+from pidts.target.iceberg.server_record import DROPPED, CatalogLag, Entry, ServerRecord
 from pidts.target.iceberg.session import IcebergSession
-from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot
+from pidts.target.iceberg.snapshot import STRUCTURE, MetadataFile
 
 _log = structlog.get_logger(__name__)
 
@@ -95,7 +95,7 @@ def _differing(
     return gone | changed
 
 
-def server_state(session: IcebergSession, place: str) -> ServerState:
+def server_state(session: IcebergSession, place: str) -> CatalogLag:
     """Returns how far a server's catalog is behind the warehouse."""
     record = ServerRecord(session)
     entries, current = record.entries(place), session.tables.all()
@@ -110,7 +110,7 @@ def server_state(session: IcebergSession, place: str) -> ServerState:
 def _is_own(name: TableName, location: str) -> bool:
     """Whether the product has made the table. A table whose metadata cannot be read is not published."""
     with suppress(Halted):
-        return STRUCTURE in Snapshot.read(name, location).metadata.properties
+        return STRUCTURE in MetadataFile.read(name, location).metadata.properties
     return False
 
 
@@ -119,7 +119,7 @@ def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) 
     waiting = {name: entry for name, entry in record.entries(place).items() if entry.next}
     problems = server.move(
         [
-            Move(name, None if entry.next == DROPPED else entry.next, entry.metadata)
+            CatalogUpdate(name, None if entry.next == DROPPED else entry.next, entry.metadata)
             for name, entry in sorted(waiting.items())
         ]
     )

@@ -69,8 +69,8 @@ from requests.adapters import HTTPAdapter
 
 from pidts.model import TableName, Transient, Where
 from pidts.target.iceberg.files import remove, write_bytes
-from pidts.target.iceberg.server_catalog import Move, Step, first_line, step
-from pidts.target.iceberg.snapshot import Snapshot
+from pidts.target.iceberg.server_catalog import CatalogAction, CatalogUpdate, first_line, step
+from pidts.target.iceberg.snapshot import MetadataFile
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 60
 _METADATA, _SCHEMA = "pidts.metadata", "pidts.schema-id"
@@ -112,7 +112,7 @@ class RestCatalog:
         there = f", warehouse {self.warehouse}" if self.warehouse else ""
         return f"rest {self.uri}{there}, catalog {self.catalog}"
 
-    def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
+    def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
         """Makes the moves one after the other, removals first."""
         problems = dict[TableName, str]()
         with self._client() as client:
@@ -159,7 +159,7 @@ class _Adapter(HTTPAdapter):
         return super().send(request, *words, **(named | {"timeout": (_CONNECT_SECONDS, _ANSWER_SECONDS)}))
 
 
-def _moved(client: _Client, move: Move) -> str:
+def _moved(client: _Client, move: CatalogUpdate) -> str:
     """Makes a move; returns the reason if the table is left as it is."""
     there = _table(client, move.table)
     found = step(move, None if there is None else _shown(there))
@@ -167,11 +167,11 @@ def _moved(client: _Client, move: Move) -> str:
         return found
     try:
         match found:
-            case Step.CREATE:
+            case CatalogAction.CREATE:
                 return _create(client, move)
-            case Step.REPLACE if there is not None:
+            case CatalogAction.REPLACE if there is not None:
                 return _replace(client, there, move)
-            case Step.REMOVE:
+            case CatalogAction.REMOVE:
                 _remove(client, move.table)
     except _LATER:
         raise
@@ -201,10 +201,10 @@ def _tag(location: str) -> str:
     return _TAG + hashlib.sha256(location.encode()).hexdigest()[:16]
 
 
-def _goal(move: Move) -> TableMetadata:
+def _goal(move: CatalogUpdate) -> TableMetadata:
     """Returns the state that the server's table is to have."""
     location = str(move.goal)
-    metadata = Snapshot.read(move.table, location).metadata
+    metadata = MetadataFile.read(move.table, location).metadata
     ours = {_METADATA: location, _SCHEMA: str(metadata.current_schema_id), **_KEPT}
     refs = dict(metadata.refs)
     if (current := metadata.current_snapshot_id) is not None:
@@ -212,7 +212,7 @@ def _goal(move: Move) -> TableMetadata:
     return metadata.model_copy(update={"metadata_log": [], "refs": refs, "properties": {**metadata.properties, **ours}})
 
 
-def _create(client: _Client, move: Move) -> str:
+def _create(client: _Client, move: CatalogUpdate) -> str:
     goal, name = _goal(move), move.table
     copy = f"{str(move.goal).removesuffix('.metadata.json')}-{uuid.uuid4().hex}.published.metadata.json"
     with suppress(NamespaceAlreadyExistsError):
@@ -233,7 +233,7 @@ def _create(client: _Client, move: Move) -> str:
     return ""
 
 
-def _replace(client: _Client, table: Table, move: Move) -> str:
+def _replace(client: _Client, table: Table, move: CatalogUpdate) -> str:
     goal, before = _goal(move), table.metadata
     updates = _updates(before, goal)
     if updates is None:

@@ -44,14 +44,14 @@ from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, Table
 from pidts.reduce import watched_columns
 from pidts.schema import Statement
 from pidts.schema.column_defaults import default_value
-from pidts.schema.literals import Now, parse_default
+from pidts.schema.literals import CurrentTime, parse_default
 from pidts.target.difference import difference, kept_names, recomputed, refuse_unfillable, unfillable
 from pidts.target.iceberg.catalog import Catalog
 from pidts.target.iceberg.columns import decode, encode, stored_type
 from pidts.target.iceberg.conversion import converted, keeps_letters, surely_fits, widens
 from pidts.target.iceberg.open_table import OpenTable, filling
 from pidts.target.iceberg.publish import replace_metadata, write_metadata
-from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot, data_field
+from pidts.target.iceberg.snapshot import STRUCTURE, MetadataFile, data_field
 
 Structures = Mapping[TableName, Table | None]
 
@@ -81,7 +81,7 @@ class IcebergSchema:
     transactional_ddl = True
     holds_unreal_dates = False
 
-    def __init__(self, catalog: Catalog, read: Callable[[TableName], Snapshot | None]) -> None:
+    def __init__(self, catalog: Catalog, read: Callable[[TableName], MetadataFile | None]) -> None:
         self._catalog, self._read = catalog, read
 
     def structure(self, name: TableName) -> Table | None:
@@ -359,7 +359,7 @@ def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
     a session's time zone.
     """
     goal = stored_type(column.type)
-    if isinstance(parse_default(column.default), Now) and pa.types.is_timestamp(goal):
+    if isinstance(parse_default(column.default), CurrentTime) and pa.types.is_timestamp(goal):
         return pa.repeat(pa.array([executed_at * 1_000_000], pa.int64()).cast(goal)[0], table.rows)
     if default_value(column) is None:
         raise refuse_unfillable([column.name], table.base.table)

@@ -19,7 +19,7 @@ _OURS = re.compile(r"\d{8,}-[0-9a-f]{32}\.metadata\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CatalogUpdate:
     """A table's next state in the catalog of a server."""
 
     table: TableName
@@ -29,7 +29,7 @@ class Move:
     """The metadata file that the server was last seen with; empty if the table is not known to be there."""
 
 
-class Step(Enum):
+class CatalogAction(Enum):
     """An action at the server that makes a move."""
 
     NOTHING = auto()
@@ -46,7 +46,7 @@ class ServerCatalog(Protocol):
         """The address and the catalog's name, without secrets. Tasks with one `place` publish to one catalog."""
         ...
 
-    def move(self, moves: Sequence[Move]) -> Mapping[TableName, str]:
+    def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
         """Makes the moves; returns the tables that were left as they are, each with the reason.
 
         A table is changed by one action of the server, and only if the server has it in the state that `step` names. If
@@ -59,14 +59,14 @@ class ServerCatalog(Protocol):
         ...
 
 
-def step(move: Move, there: str | None) -> Step | str:
+def step(move: CatalogUpdate, there: str | None) -> CatalogAction | str:
     """Returns what has to be done if the server names the file `there`, or the reason why nothing may be done."""
     if there == move.goal or (move.goal is None and not move.former):  # or the table to remove was never there
-        return Step.NOTHING
+        return CatalogAction.NOTHING
     if there is None:
-        return Step.CREATE
+        return CatalogAction.CREATE
     if (move.former and there == move.former) or (not move.former and _is_earlier(there, move.goal)):
-        return Step.REMOVE if move.goal is None else Step.REPLACE
+        return CatalogAction.REMOVE if move.goal is None else CatalogAction.REPLACE
     if move.former:
         return f"another program has changed the table there: its metadata file is {there}"
     which = f"with the metadata file {there}" if there else "which is no Iceberg table"

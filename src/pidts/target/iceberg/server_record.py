@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from pidts.model import Halted, PidtsError, TableName
 from pidts.target.iceberg.connection import CatalogConnection
-from pidts.target.iceberg.snapshot import Snapshot
+from pidts.target.iceberg.snapshot import MetadataFile
 
 _ENTRIES = (
     "CREATE TABLE IF NOT EXISTS pidts_server_entry (place text NOT NULL, table_schema text NOT NULL, "
@@ -49,7 +49,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerState:
+class CatalogLag:
     """How far the catalog of a server is behind the warehouse."""
 
     place: str
@@ -92,7 +92,7 @@ class ServerRecord:
             for schema, name, metadata, after, problem in rows
         }
 
-    def state(self, place: str, current: Mapping[TableName, str]) -> ServerState:
+    def state(self, place: str, current: Mapping[TableName, str]) -> CatalogLag:
         """Returns how far a server is behind the current metadata files of the tables to be published."""
         entries = self.entries(place)
         behind = [
@@ -101,7 +101,7 @@ class ServerRecord:
             if entries.get(name, Entry()).metadata != current.get(name, "")
         ]
         now = time.time()
-        return ServerState(
+        return CatalogLag(
             place=place,
             tables=sum(bool(one.metadata) for one in entries.values()),
             behind=len(behind),
@@ -220,7 +220,7 @@ class ServerRecord:
 
 
 def _read(location: str) -> TableMetadata:
-    return Snapshot.read(TableName("", ""), location).metadata
+    return MetadataFile.read(TableName("", ""), location).metadata
 
 
 def _numbers(metadata: TableMetadata) -> set[int]:

@@ -16,7 +16,7 @@ from pidts.target.iceberg.meta import IcebergMeta
 from pidts.target.iceberg.open_table import OpenTable
 from pidts.target.iceberg.publish import prepare, publish
 from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
-from pidts.target.iceberg.snapshot import Snapshot
+from pidts.target.iceberg.snapshot import MetadataFile
 
 _LOADED_BYTES = 128 << 20
 """If more bytes than this are loaded into a table without a key, they are written to files before the transaction ends.
@@ -152,11 +152,11 @@ class IcebergSession(CatalogConnection):
             self.own_database()
             run_statement(sql, self.files, self.tables, self._writable, self._settle)
 
-    def _snapshot(self, name: TableName) -> Snapshot | None:
+    def _snapshot(self, name: TableName) -> MetadataFile | None:
         if name in self._open:
             return self._open[name].base
         location = self.tables.location(name)
-        return None if location is None else Snapshot.read(name, location)
+        return None if location is None else MetadataFile.read(name, location)
 
     def _known(self, name: TableName) -> OpenTable:
         return self._open.get(name) or self._loading.get(name) or self._readable(name)
@@ -194,7 +194,7 @@ class IcebergSession(CatalogConnection):
         self._demand_fit(table, found.base)
         return found
 
-    def _demand_fit(self, table: Table, base: Snapshot) -> None:
+    def _demand_fit(self, table: Table, base: MetadataFile) -> None:
         if problems := misfits(table, base.table):
             raise unfit(table.name, problems)
 
@@ -249,6 +249,6 @@ class IcebergSession(CatalogConnection):
             _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, values=count)
 
 
-def _shape_of(base: Snapshot) -> tuple[object, int]:
+def _shape_of(base: MetadataFile) -> tuple[object, int]:
     """Returns what identifies the table and its schema: ids of columns have no meaning in another schema."""
     return base.metadata.table_uuid, base.metadata.current_schema_id

@@ -37,7 +37,7 @@ Positions = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class MetadataFile:
     """The contents of a metadata file; they never change."""
 
     name: TableName
@@ -46,7 +46,7 @@ class Snapshot:
     metadata: TableMetadata = field(repr=False)
 
     @classmethod
-    def read(cls, name: TableName, location: str) -> Snapshot:
+    def read(cls, name: TableName, location: str) -> MetadataFile:
         """Reads a metadata file."""
 
         def parsed() -> TableMetadata:

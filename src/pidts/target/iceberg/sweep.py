@@ -57,7 +57,7 @@ from pidts.target.iceberg.files import (
     remove_folder,
 )
 from pidts.target.iceberg.server_record import ServerRecord
-from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot, live_entries
+from pidts.target.iceberg.snapshot import STRUCTURE, MetadataFile, live_entries
 
 ORPHAN_SECONDS = 86_400
 """The time after which a file that was noted as an orphan, or the folder of a dropped table, is removed."""
@@ -258,7 +258,7 @@ def _locations(session: CatalogConnection) -> list[str]:
 
 
 def _read(location: str) -> TableMetadata:
-    return Snapshot.read(TableName("", ""), location).metadata
+    return MetadataFile.read(TableName("", ""), location).metadata
 
 
 def _is_own(session: CatalogConnection, folder: str) -> bool:

@@ -15,7 +15,7 @@ from pidts.model import Column, ColumnType, ConfigError, Halted, Kind
 from pidts.model.zone import mark_table
 from pidts.schema import Dialect
 from pidts.target.meta_schema import USUAL, in_schema
-from pidts.target.mysql.driver import Done, as_bytes, force_close
+from pidts.target.mysql.driver import StatementResult, as_bytes, force_close
 from pidts.target.mysql.encode import StatementLimits, literals, statements, tuples
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.server import TargetServer
@@ -243,7 +243,7 @@ class MySqlConnection:
         )
 
 
-def _demand_one(done: Done) -> None:
+def _demand_one(done: StatementResult) -> None:
     if done.count != 1:
         raise Halted(
             "checkpoint-mismatch",

@@ -10,7 +10,7 @@ import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName
 from pidts.schema import column_clause, create_table, quote, render_statement, type_text
-from pidts.schema.literals import Expression, Now, parse_default
+from pidts.schema.literals import CurrentTime, Expression, parse_default
 from pidts.target.difference import difference, left_out
 from pidts.target.mysql.server import TargetServer
 
@@ -185,7 +185,9 @@ def _alter(
     """Renders ALTER TABLE; a new column that defaults to the current time gets the source's time of the statement."""
     old, _ = adapted(before, server)
     new, notes = adapted(after, server, computed)
-    clocks = {c.name for c in difference(statement, before, after).added if isinstance(parse_default(c.default), Now)}
+    clocks = {
+        c.name for c in difference(statement, before, after).added if isinstance(parse_default(c.default), CurrentTime)
+    }
     moment = datetime.fromtimestamp(executed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     filled = tuple(replace(c, default=f"'{moment}'") if c.name in clocks else c for c in new.columns)
     mariadb, made = server.dialect.mariadb, replace(new, columns=filled)

@@ -41,7 +41,7 @@ def force_close(connection: Connection[Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class StatementResult:
     """The result of one statement."""
 
     rows: Sequence[tuple[Any, ...]]
@@ -50,7 +50,7 @@ class Done:
     warnings: int
 
 
-def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Done]:
+def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[StatementResult]:
     """Executes statements in order, up to the first that fails.
 
     The statements are bytes, since they may contain binary literals.
@@ -78,7 +78,7 @@ def as_bytes(connection: Connection[Any]) -> Iterator[None]:
         own.encoding = encoding
 
 
-def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryview]) -> Done:
+def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryview]) -> StatementResult:
     """Executes LOAD DATA LOCAL INFILE '{FILE}' with these texts.
 
     Each text is sent while the server works on the previous text.
@@ -100,7 +100,7 @@ def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryvi
         raise
     answer = OKPacketWrapper(own._read_packet())  # noqa: SLF001 - as above
     own.server_status = answer.server_status
-    return Done((), int(answer.affected_rows), int(answer.warning_count))
+    return StatementResult((), int(answer.affected_rows), int(answer.warning_count))
 
 
 def _demand_name(asked: bytes) -> None:
@@ -108,7 +108,7 @@ def _demand_name(asked: bytes) -> None:
         raise pymysql.err.OperationalError(_OUT_OF_SYNC, "the server did not ask for the text that it was offered")
 
 
-class Answer:
+class RawRows:
     """The rows of one SELECT in the server's own format: the driver would make an object of each value."""
 
     def __init__(self, connection: Connection[Any], statement: bytes) -> None:
@@ -180,7 +180,7 @@ def watch(connection: Connection[Any]) -> None:
                 peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def _without_rows(own: Any) -> Done | None:
+def _without_rows(own: Any) -> StatementResult | None:
     """Reads the answer to a statement without rows, which is one short packet.
 
     The driver takes five times as long for this answer, and a small batch has several such answers. Returns None, and
@@ -201,7 +201,7 @@ def _without_rows(own: Any) -> Done | None:
     own._next_seq_id = (here[3] + 1) % 256  # noqa: SLF001 - as the driver does
     own._result = None  # noqa: SLF001 - as above
     own.server_status = int.from_bytes(packet[place : place + 2], "little")
-    return Done((), count, int.from_bytes(packet[place + 2 : place + 4], "little"))
+    return StatementResult((), count, int.from_bytes(packet[place + 2 : place + 4], "little"))
 
 
 def _number(data: bytes, place: int) -> tuple[int, int]:
@@ -213,9 +213,9 @@ def _number(data: bytes, place: int) -> tuple[int, int]:
     return int.from_bytes(data[place + 1 : place + 1 + width], "little"), place + 1 + width
 
 
-def _done(connection: Connection[Any]) -> Done:
+def _done(connection: Connection[Any]) -> StatementResult:
     result = _own(connection)._result  # noqa: SLF001 - a cursor has it, too, but copies the statement
-    return Done(result.rows or (), int(result.affected_rows), int(result.warning_count or 0))
+    return StatementResult(result.rows or (), int(result.affected_rows), int(result.warning_count or 0))
 
 
 def _own(connection: Connection[Any]) -> Any:

@@ -19,10 +19,10 @@ import pymysql
 from pymysql.connections import Connection
 
 from pidts.model import Halted, PidtsError
-from pidts.target.mysql.driver import Answer, Done, force_close, load, run
+from pidts.target.mysql.driver import RawRows, StatementResult, force_close, load, run
 from pidts.target.mysql.errors import Refused, translate
 
-Check = Callable[[Done], None]
+Check = Callable[[StatementResult], None]
 Rows = Sequence[tuple[Any, ...]]
 Explain = Callable[[Refused], PidtsError | None]
 """A function that returns an error with more details about a refusal; None if there are none."""
@@ -62,7 +62,7 @@ class Exchange:
         if self._bytes > _WAITING_BYTES:
             self.flush()
 
-    def now(self, sql: bytes, table: str = "") -> Done:
+    def now(self, sql: bytes, table: str = "") -> StatementResult:
         """Sends the queued statements and this statement. `table` is the table that this statement concerns."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()  # together, the statements might be larger than the server accepts
@@ -76,7 +76,7 @@ class Exchange:
 
         The returned function returns the rows, in the same transaction.
         """
-        answers: list[Done] = []
+        answers: list[StatementResult] = []
         statement = _Statement(sql, check=answers.append)
         self._behind.append(statement)
 
@@ -89,7 +89,7 @@ class Exchange:
 
         return rows
 
-    def load(self, sql: bytes, texts: Iterable[memoryview], table: str = "") -> Done:
+    def load(self, sql: bytes, texts: Iterable[memoryview], table: str = "") -> StatementResult:
         """Sends the queued statements, and then LOAD DATA LOCAL with this text."""
         self.flush()
         self.trips += 2
@@ -98,12 +98,12 @@ class Exchange:
         except (pymysql.err.Error, OSError) as error:
             raise translate(error, table) from error
 
-    def rows(self, sql: bytes, read: Callable[[Answer], _T], table: str = "") -> _T:
+    def rows(self, sql: bytes, read: Callable[[RawRows], _T], table: str = "") -> _T:
         """Sends the queued statements, and then this SELECT; `read` has to consume all of its rows."""
         self.flush()
         self.trips += 1
         try:
-            return read(Answer(self._connection, sql))
+            return read(RawRows(self._connection, sql))
         except (pymysql.err.Error, OSError) as error:
             raise translate(error, table) from error
         except BaseException:
@@ -123,10 +123,10 @@ class Exchange:
         """Returns a statement with its values filled in."""
         return str(self._connection.cursor().mogrify(sql, values or None)).encode("utf-8", "surrogateescape")
 
-    def _sent(self) -> list[Done]:
+    def _sent(self) -> list[StatementResult]:
         statements, self._waiting, self._bytes = self._waiting, [], 0
         self.trips += 1
-        answers: list[Done] = []
+        answers: list[StatementResult] = []
         try:
             answers.extend(run(self._connection, [statement.sql for statement in statements]))
         except (pymysql.err.Error, OSError) as error:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from pidts.model import Column, Halted, Table, Where
 from pidts.target.mysql.dialect import identifier, qualified
-from pidts.target.mysql.driver import Done
+from pidts.target.mysql.driver import StatementResult
 from pidts.target.mysql.encode import StatementLimits, literals, statements, wrapped
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.shape import MyTable
@@ -44,7 +44,7 @@ class CopyRemover:
         found: MyTable,
         written: Sequence[Column],
         limits: StatementLimits,
-        execute: Callable[[bytes], Done],
+        execute: Callable[[bytes], StatementResult],
     ) -> None:
         self._table, self._found, self._written = table, found, written
         self._limits, self._execute = limits, execute

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pidts.model import Column, Halted, Kind, Table, Where
-from pidts.target.mysql.driver import Answer
+from pidts.target.mysql.driver import RawRows
 from pidts.text_rows.cells import Cells
 
 _AT_ONCE = 16 << 20
 
 
-def many_rows(answer: Answer, table: Table) -> pa.Table | None:
+def many_rows(answer: RawRows, table: Table) -> pa.Table | None:
     """Returns all rows of an answer; None if the target sends a value in another text form than the source would."""
     cells = Cells(replace(table, columns=tuple(map(_as_sent, table.columns))), Where(table=str(table.name)))
     found = []

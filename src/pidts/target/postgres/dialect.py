@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
-from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
+from pidts.schema.literals import BytesLiteral, CurrentTime, Expression, Number, TextLiteral, parse_default
 
 MAX_NAME = 63
 _SIMPLE = {
@@ -113,14 +113,14 @@ def default_clause(column: Column) -> tuple[str | None, str | None]:
     return None, f"column {column.name}: default {column.default} has no equivalent and was left out"
 
 
-def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | None:
-    if isinstance(value, Bytes) and kind.kind is Kind.BIT:
+def _constant(kind: ColumnType, value: CurrentTime | TextLiteral | BytesLiteral | Number) -> str | None:
+    if isinstance(value, BytesLiteral) and kind.kind is Kind.BIT:
         return _bits(kind, int.from_bytes(value.value))
-    if isinstance(value, Bytes) and kind.kind is Kind.GEOMETRY and kind.chosen:
+    if isinstance(value, BytesLiteral) and kind.kind is Kind.GEOMETRY and kind.chosen:
         return None
-    if isinstance(value, Bytes):
+    if isinstance(value, BytesLiteral):
         return literal("\\x" + value.value.hex()) if kind.is_bytes and kind.kind is not Kind.VECTOR else None
-    if isinstance(value, Now):
+    if isinstance(value, CurrentTime):
         if kind.kind is Kind.TIMESTAMP:
             return f"CURRENT_TIMESTAMP({kind.fsp})"
         return f"LOCALTIMESTAMP({kind.fsp})" if kind.kind is Kind.DATETIME else None
@@ -132,7 +132,7 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
     if kind.kind is Kind.SET and kind.chosen == "text":
         return literal(text)
     if kind.kind in _DATED:
-        return literal(text) if isinstance(value, Text) and _is_moment(text) else None
+        return literal(text) if isinstance(value, TextLiteral) and _is_moment(text) else None
     if kind.kind is Kind.SET:
         return literal(array(text.split(",") if text else []))
     if kind.is_bytes or "\0" in text:
@@ -144,14 +144,14 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
 
 def is_left_out(column: Column) -> bool:
     """Whether PostgreSQL cannot store the default. False for dates: a date that it cannot store becomes NULL."""
-    is_constant = not isinstance(parse_default(column.default), Now | Expression | None)
+    is_constant = not isinstance(parse_default(column.default), CurrentTime | Expression | None)
     return is_constant and column.type.kind not in _DATED and default_clause(column)[0] is None
 
 
 def implicit_default(column: Column, executed_at: int) -> str | None:
     """Returns the value that MySQL puts into existing rows when a column is added; None: NULL, or no equivalent."""
     parsed = parse_default(column.default)
-    if isinstance(parsed, Now):
+    if isinstance(parsed, CurrentTime):
         moment = datetime.fromtimestamp(executed_at, UTC).replace(tzinfo=None).isoformat(" ")
         return literal(moment + ("Z" if column.type.kind is Kind.TIMESTAMP else ""))
     if parsed is not None:

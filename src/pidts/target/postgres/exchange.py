@@ -38,7 +38,7 @@ class _Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StatementResult:
     """The result of one statement."""
 
     rows: list[tuple[Any, ...]]
@@ -80,13 +80,15 @@ class Exchange:
         numbered: bool = False,
         table: str = "",
         explain: Explain | None = None,
-    ) -> Answer:
+    ) -> StatementResult:
         """Sends the queued statements and this statement."""
         cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
         self._waiting += self._behind
         self._behind = []
         self.flush()
-        return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or "")
+        return StatementResult(
+            cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or ""
+        )
 
     def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], list[tuple[Any, ...]]]:
         """Queues a SELECT that is executed right after the next statement whose answer is needed, in its round trip.

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.differences import differences_text
-from pidts.model import OfGroups, PidtsError, PrecheckFailed, Table, Transient, Where
+from pidts.model import MergedTablesKey, PidtsError, PrecheckFailed, Table, Transient, Where
 from pidts.shards.structures import fits, same_version
 from pidts.source import connect, read_structures
 from pidts.task.checks.shards import differ_fix
@@ -33,7 +33,7 @@ def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], m
     first = begun[0].target_table
     if mode != "optimistic" and all(same_version(first, other.target_table) for other in begun):
         return first
-    return target.meta.structures.load(task, OfGroups()).get(first.name, first)
+    return target.meta.structures.load(task, MergedTablesKey()).get(first.name, first)
 
 
 def fitting_structure(

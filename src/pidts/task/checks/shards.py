@@ -12,7 +12,7 @@ from itertools import combinations
 from pidts.apply import TargetSession
 from pidts.apply.merge.differences import differences_text
 from pidts.ddl.shards.record import load_missed
-from pidts.model import Member, OfGroups, OfSource, PidtsError, Table, TableName
+from pidts.model import Member, MergedTablesKey, PidtsError, SourceTablesKey, Table, TableName
 from pidts.model.errors import listed
 from pidts.shards.structures import joined, same_version
 from pidts.source.connection import Session, connect, query
@@ -177,7 +177,7 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
             with closing(connect(part.source.server)) as source:
                 tables = read_structures(source, part.allow)
             has_begun = part.source.source_id in resumed
-            known = target.meta.structures.load(part.name, OfSource(part.source.source_id)) if has_begun else {}
+            known = target.meta.structures.load(part.name, SourceTablesKey(part.source.source_id)) if has_begun else {}
             own = partial(Shard, rules=part.rules, source=part.source.source_id)
             shards += [own(table, begun=name in known) for name, table in tables.items()]
         by_target: dict[TableName, list[Shard]] = {}
@@ -274,8 +274,8 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
     has let a change run without it (`pidts ddl unlock`), since the other shards do wait for it. The compared structures
     are those at the checkpoints on the target, not the present structures on the servers.
     """
-    recorded = target.meta.structures.load(task, OfGroups())
-    known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}
+    recorded = target.meta.structures.load(task, MergedTablesKey())
+    known = {source: target.meta.structures.load(task, SourceTablesKey(source)) for source in sources}
     missed_changes = load_missed(target, task, sources)
     found = []
     for one in begun:

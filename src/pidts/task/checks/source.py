@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pidts.apply import TargetSession, can_be_version
-from pidts.model import Halted, OfSource, PidtsError, Position, Table, TableName, Transient
+from pidts.model import Halted, PidtsError, Position, SourceTablesKey, Table, TableName, Transient
 from pidts.model.errors import listed, plural
 from pidts.relay.permissions import is_open_to_others
 from pidts.source import Session
@@ -252,7 +252,7 @@ def _fit(
             require_unmoved_rows(config, target)
         except PidtsError as error:
             findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
-        known = target.meta.structures.load(config.name, OfSource(config.source.source_id))
+        known = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
         # If the task already writes to a table's target table, the table may be a known table that was renamed. The log
         # shows this later.
         target_table = {target_name(config.rules, name) for name in known}

@@ -17,7 +17,7 @@ from typing import Any
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
-from pidts.model import Cutover, CutoverStage, OfSource, PidtsError, TableName
+from pidts.model import Cutover, CutoverStage, PidtsError, SourceTablesKey, TableName
 from pidts.model.zone import ZONE_NOTE
 from pidts.rules import Rules
 from pidts.rules.record import from_text
@@ -115,7 +115,7 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
     """Records on the target the identity of the source, and the servers whose changes other tasks carry to it."""
     there = server_identity(config, target)
     origins = _origins(config, writers_on(source), there) if there else []
-    notes, place = target.meta.notes, (config.name, OfSource(config.source.source_id))
+    notes, place = target.meta.notes, (config.name, SourceTablesKey(config.source.source_id))
     target.begin()
     notes.write(*place, SOURCE_SERVER, server_info(source).identity)
     if config.is_between_zones:

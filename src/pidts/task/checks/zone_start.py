@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Halted, OfSource, TableName, Where
+from pidts.model import Checkpoint, Halted, SourceTablesKey, TableName, Where
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD, RETURNING, ZONE_NOTE
 from pidts.source import Session, query
 from pidts.source.structures import quoted
@@ -32,7 +32,7 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
     after this claim, and before the first batch: a run that dies before it has recorded the zone has written no rows.
     """
     zone = config.zone if config.is_between_zones else ""
-    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE_NOTE)
+    known = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), ZONE_NOTE)
     if known == zone:
         return
     if any(checkpoint.batch for checkpoint in stored) or _has_altered(config, target):
@@ -51,7 +51,9 @@ def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
     if not (config.is_between_zones and isinstance(target, MySqlSession)):
         return False
     is_there = config.target.meta_schema in meta_schemas(target.rows)  # a check does not create the meta schema
-    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), MAY_FIND_ROWS) if is_there else ""
+    known = (
+        target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), MAY_FIND_ROWS) if is_there else ""
+    )
     return bool(known) and known == os.environ.get(RETURNING)
 
 
@@ -83,9 +85,13 @@ def demand_still_forwards(
     """
     if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
         return
-    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), FORWARDS)
+    known = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), FORWARDS)
     left = {*json.loads(known or "[]")} - {*config.zones.forwards, config.zones.target}
-    own = target.meta.structures.load(config.name, OfSource(config.source.source_id)).keys() if left else frozenset()
+    own = (
+        target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id)).keys()
+        if left
+        else frozenset()
+    )
     for other in writers_of_target(config, target) if left else ():
         if other.tables >= own:
             left -= other.carries

@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 from pidts.copy import highest, ranges
 from pidts.gate.replay import (
     ROWS,
-    Fact,
     KeyChange,
-    Lineage,
-    Record,
+    ReplayedRow,
     ReplayedTable,
+    TableNames,
+    TransferRow,
     Values,
     documents,
     follows,
@@ -142,7 +142,7 @@ class _Comparison:
     callbacks: Callbacks
     most: int
     datacenter: Datacenter = field(init=False)
-    present: Lineage = field(init=False)
+    present: TableNames = field(init=False)
     """The present tables, by their present names."""
     read_upto: int = 0
     """The id of the last record that was read."""
@@ -157,14 +157,14 @@ class _Comparison:
     breaks: Counter[TableName] = field(default_factory=Counter)
     """The number of places at which a record is missing, for each table."""
     examples: list[RowDifference] = field(default_factory=list)
-    waiting: dict[Group, list[Fact]] = field(default_factory=dict)
+    waiting: dict[Group, list[ReplayedRow]] = field(default_factory=dict)
     """Rows, as their last records have them, that are not compared yet."""
     waiting_bytes: int = 0
     groups: dict[tuple[TableName, int, Columns], Group] = field(default_factory=dict)
     """The groups so far, keyed by the table, the number of its schema changes after the record, and the record's
     columns.
     """
-    doubtful: dict[tuple[TableName, Columns], dict[KeyText, Fact]] = field(default_factory=dict)
+    doubtful: dict[tuple[TableName, Columns], dict[KeyText, ReplayedRow]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.datacenter = Datacenter(self.target, self.config.target.database)
@@ -175,7 +175,7 @@ class _Comparison:
         allow = self.config.allow
         tables = read_structures(self.source, lambda name: allow(name) and is_taken(name))
         versioned = system_versioned(self.source)
-        self.present = Lineage.of(table for name, table in tables.items() if name not in versioned)
+        self.present = TableNames.of(table for name, table in tables.items() if name not in versioned)
         for name in tables:
             self.reports[name] = TableReport(name, filtered=self.config.rules.keeps_rows(name))
             if name in versioned:
@@ -195,7 +195,7 @@ class _Comparison:
         found = [self._finished(self.reports[name]) for name in sorted(self.reports)]
         return Report((numbers, *found) if found or takes is None else (), tuple(self.examples))
 
-    def _walk(self, upto: int) -> tuple[TableReport, Lineage]:
+    def _walk(self, upto: int) -> tuple[TableReport, TableNames]:
         """Reads the records up to number `upto`, from the last to the first.
 
         Returns a report about missing and wrong numbers of records, and the tables with the names that they had before
@@ -207,7 +207,7 @@ class _Comparison:
             self._show_progress(numbers.last, upto)
         return numbers.report(TableName(self.config.target.database, DATA)), lineage
 
-    def _take_page(self, page: Sequence[Row], lineage: Lineage, numbers: _NumberCheck) -> Lineage:
+    def _take_page(self, page: Sequence[Row], lineage: TableNames, numbers: _NumberCheck) -> TableNames:
         """Processes records from the last to the first. Returns the tables as they were named before the first."""
         chosen: list[tuple[Row, ReplayedTable]] = []
         tables: dict[tuple[object, object], ReplayedTable | None] = {}
@@ -266,7 +266,7 @@ class _Comparison:
         if (group := self.groups.get(known)) is None:
             group = self.groups[known] = followed.table.name, followed.known(columns), followed.may_lack_changes
         facts = self.waiting.setdefault(group, [])
-        facts.append(Fact(step.key, step.after))
+        facts.append(ReplayedRow(step.key, step.after))
         self.waiting_bytes += taken.size
         if len(facts) >= _AT_ONCE:
             self._compare(group, self.waiting.pop(group))
@@ -279,7 +279,7 @@ class _Comparison:
             group = next(iter(self.waiting))
             self._compare(group, self.waiting.pop(group))
 
-    def _compare(self, group: tuple[TableName, Columns, bool], facts: Sequence[Fact]) -> None:
+    def _compare(self, group: tuple[TableName, Columns, bool], facts: Sequence[ReplayedRow]) -> None:
         name, columns, may_lack_changes = group
         whole = self.present.tables[name].table
         texts = text_table(whole, columns)
@@ -313,7 +313,7 @@ class _Comparison:
             asked = texts_of_keys(found)
             digests = {key: key_digest(table.name, key) for key in asked}
             known = self.store.found(list(digests.values()))
-            lacking = {key: Fact(key, None) for key, digest in digests.items() if digest not in known}
+            lacking = {key: ReplayedRow(key, None) for key, digest in digests.items() if digest not in known}
             self._settle(table.name, columns, lacking)
             self._stop_if_asked()
             if part.is_last:
@@ -325,7 +325,7 @@ class _Comparison:
             (name, columns), facts = self.doubtful.popitem()
             self._settle(name, columns, facts)
 
-    def _settle(self, name: TableName, columns: Columns, facts: Mapping[KeyText, Fact]) -> None:
+    def _settle(self, name: TableName, columns: Columns, facts: Mapping[KeyText, ReplayedRow]) -> None:
         """Decides about doubtful rows, and adds the unequal ones to the table's report."""
         if not facts:
             return
@@ -349,7 +349,7 @@ class _Comparison:
         report = self.reports[name]
         self.reports[name] = replace(report, waits=tuple(dict.fromkeys((*report.waits, *settled.waits))))
 
-    def _later(self, table: Table, keys: Sequence[KeyText]) -> dict[KeyText, list[Fact]]:
+    def _later(self, table: Table, keys: Sequence[KeyText]) -> dict[KeyText, list[ReplayedRow]]:
         """Returns, for each of these keys, the successive rows in the records that have been written meanwhile."""
         self._read_later()
         digests = {key_digest(table.name, key): key for key in keys}
@@ -358,14 +358,14 @@ class _Comparison:
         for digest, ids in found.items():
             for id_ in ids:
                 wanted.setdefault(id_, []).append(digests[digest])
-        facts: dict[KeyText, list[Fact]] = {}
+        facts: dict[KeyText, list[ReplayedRow]] = {}
         ids = sorted(wanted)
         for begin in range(0, len(ids), _LATER_RECORDS):
             records = sorted(map(_record, self.datacenter.records(ids[begin : begin + _LATER_RECORDS])), key=_id)
             for record in records:
                 for step in steps(_document(record.id, record.data), self.present.tables[table.name]) or ():
                     if step.key in wanted[record.id]:
-                        facts.setdefault(step.key, []).append(Fact(step.key, step.after))
+                        facts.setdefault(step.key, []).append(ReplayedRow(step.key, step.after))
         return facts
 
     def _read_later(self) -> None:
@@ -394,7 +394,7 @@ class _Comparison:
         self.broken.setdefault(name, f"of ({named}) after record {taken.id}")
         self.breaks[name] += 1
 
-    def _count_others(self, passed: Lineage) -> None:
+    def _count_others(self, passed: TableNames) -> None:
         """Counts the rows of the source that no record contains."""
         for name in self.reports:
             if name in passed.whole:
@@ -469,7 +469,7 @@ class _NumberCheck:
         return TableReport(name, missing=self._lost, problem=problem, note=note)
 
 
-def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[Values]:
+def _rows(texts: Table, facts: Iterable[ReplayedRow]) -> Iterator[Values]:
     """Yields the rows, each completed by its key, since an image with only some columns may lack the key."""
     identity = texts.identity
     for fact in facts:
@@ -478,9 +478,9 @@ def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[Values]:
             yield fact.row if has_key else {**fact.row, **dict(zip(identity, fact.key, strict=True))}
 
 
-def _record(row: Row) -> Record:
+def _record(row: Row) -> TransferRow:
     id_, tid, schema, table, instance, optype, data = row
-    return Record(id_, tid, TableName(schema or "", table or ""), instance or "", optype or "", data or "")
+    return TransferRow(id_, tid, TableName(schema or "", table or ""), instance or "", optype or "", data or "")
 
 
 def _documents(records: Sequence[Row]) -> list[Any]:
@@ -506,7 +506,7 @@ def _document(id_: int, data: str) -> Any:
         ) from error
 
 
-def _id(record: Record) -> int:
+def _id(record: TransferRow) -> int:
     return record.id
 
 

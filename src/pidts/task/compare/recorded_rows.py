@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.gate.replay import Fact, Values
+from pidts.gate.replay import ReplayedRow, Values
 from pidts.gate.value_text import printed
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.source.connection import Session, server_info
@@ -100,9 +100,9 @@ class SourceTexts:
 class RecordedTexts:
     """The rows of some keys of one table, as the records have them, including records that were written meanwhile."""
 
-    later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[Fact]]]
+    later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[ReplayedRow]]]
     """Reads the new records, and returns for each of these keys the successive rows that these records show."""
-    facts: Mapping[KeyText, Fact]
+    facts: Mapping[KeyText, ReplayedRow]
     unknown: set[KeyText] = field(default_factory=set)
     """Keys whose rows cannot be made from the records, because an image that lacked columns has given a row this key.
     """

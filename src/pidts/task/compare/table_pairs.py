@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_targets
-from pidts.model import Column, ColumnType, ConfigError, Halted, Key, OfSource, Table, TableName
+from pidts.model import Column, ColumnType, ConfigError, Halted, Key, SourceTablesKey, Table, TableName
 from pidts.model.errors import listed
 from pidts.rules import Rules, mapping_of
 from pidts.source.structures import read_structures
@@ -91,7 +91,7 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
 def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
     """Returns the tables that the task follows, even those that the account may not read."""
     config = part.config
-    mine = (config.name, OfSource(config.source.source_id))
+    mine = (config.name, SourceTablesKey(config.source.source_id))
     return sorted(
         name for task, key, name in target.meta.structures.tables() if (task, key) == mine and config.allow(name)
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 
 from pidts.apply import TargetSession
-from pidts.model import Halted, Lsn, OfSource, PrecheckFailed, TableName, Transient
+from pidts.model import Halted, Lsn, PrecheckFailed, SourceTablesKey, TableName, Transient
 from pidts.replicate.status import is_silent, read_status
 from pidts.source import connect
 from pidts.task.compare.catch_up import TaskCatchUp
@@ -82,7 +82,7 @@ def touched(
 
 def tables_of(part: TaskConfig, target: TargetSession) -> list[TableName]:
     """Returns the tables that a part follows, with their names on the source."""
-    stored = target.meta.structures.load(part.name, OfSource(part.source.source_id))
+    stored = target.meta.structures.load(part.name, SourceTablesKey(part.source.source_id))
     return sorted(filter(part.allow, stored))
 
 

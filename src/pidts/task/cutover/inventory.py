@@ -7,11 +7,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
-from pidts.model import Check, ExpressionKey, ForeignKey, OfSource, OnUpdate, Table, TableName
+from pidts.model import CheckConstraint, ExpressionKey, ForeignKey, OnUpdate, SourceTablesKey, Table, TableName
 from pidts.source import connect
 from pidts.source.connection import server_info
 from pidts.source.counters import next_values
-from pidts.source.left_behind import DECLARED, GENERATED, LeftBehind, Unseen, foreign_keys, left_behind, unseen
+from pidts.source.left_behind import (
+    DECLARED,
+    GENERATED,
+    HiddenObjects,
+    UncarriedObject,
+    foreign_keys,
+    left_behind,
+    unseen,
+)
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, RemadeColumn
@@ -50,7 +58,7 @@ class Inventory:
     foreign_keys: Sequence[ForeignKey]
     """The foreign keys that the target can have."""
     unfit: Sequence[Unfit]
-    checks: Sequence[Check]
+    checks: Sequence[CheckConstraint]
     """The checks that the target can have."""
     expression_keys: Sequence[ExpressionKey]
     """The keys over expressions that the target can have."""
@@ -64,8 +72,8 @@ class Inventory:
     """The FULLTEXT and SPATIAL keys that the target can have."""
     partitions: Sequence[Partitions]
     """The partitions that the target can have."""
-    left: Sequence[LeftBehind]
-    unseen: Sequence[Unseen] = ()
+    left: Sequence[UncarriedObject]
+    unseen: Sequence[HiddenObjects] = ()
     """Kinds of objects that may also be left behind, but are hidden from the accounts."""
 
 
@@ -74,12 +82,12 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     tables: dict[str, Mapping[TableName, Table]] = {}
     nexts: dict[str, Mapping[TableName, int]] = {}
     keys: list[tuple[TaskConfig, ForeignKey]] = []
-    besides: list[tuple[TaskConfig, LeftBehind]] = []
+    besides: list[tuple[TaskConfig, UncarriedObject]] = []
     flavors: dict[str, str] = {}
-    hidden: dict[Unseen, None] = {}
+    hidden: dict[HiddenObjects, None] = {}
     for part in parts:
         source = part.source.source_id
-        stored = target.meta.structures.load(part.name, OfSource(source))
+        stored = target.meta.structures.load(part.name, SourceTablesKey(source))
         tables[source] = {name: table for name, table in stored.items() if part.allow(name)}
         with closing(connect(part.source.server)) as session:
             flavors[source] = server_info(session).flavor
@@ -94,13 +102,13 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     # MySQL may have a foreign key and a check of the same name, MariaDB and PostgreSQL may not.
     there = _flavor(target)
     taken = {(key.table, key.name) for key in found if there != "mysql" and isinstance(key, ForeignKey)}
-    made: list[Check | ExpressionKey] = []
+    made: list[CheckConstraint | ExpressionKey] = []
     fitting = [key for key in found if isinstance(key, ForeignKey)]
     automatic: list[OnUpdate] = []
     remade: list[RemadeColumn] = []
     special_keys: list[SpecialKey] = []
     partitions: list[Partitions] = []
-    left: list[LeftBehind] = []
+    left: list[UncarriedObject] = []
     for part, one in besides:
         source = part.source.source_id
         if (timestamp := on_update_of(part, one, target)) is not None:
@@ -121,16 +129,16 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             left += [] if special is not None else [_with_statement(part, one, target)]
             continue
         wanted = _made(part, one, tables[source], merged, alike=alike)
-        if wanted is None or (isinstance(wanted, Check) and (wanted.table, wanted.name) in taken):
+        if wanted is None or (isinstance(wanted, CheckConstraint) and (wanted.table, wanted.name) in taken):
             left.append(one)
             continue
         made.append(wanted)
-        taken |= {(wanted.table, wanted.name)} if isinstance(wanted, Check) else set()
+        taken |= {(wanted.table, wanted.name)} if isinstance(wanted, CheckConstraint) else set()
     return Inventory(
         _counted(parts, tables, nexts),
         fitting,
         [key for key in found if isinstance(key, Unfit)],
-        [one for one in made if isinstance(one, Check)],
+        [one for one in made if isinstance(one, CheckConstraint)],
         [one for one in made if isinstance(one, ExpressionKey)],
         automatic,
         remade,
@@ -141,7 +149,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     )
 
 
-def _with_suggestion(left: LeftBehind, wanted: OnUpdate, target: TargetSession) -> LeftBehind:
+def _with_suggestion(left: UncarriedObject, wanted: OnUpdate, target: TargetSession) -> UncarriedObject:
     """Adds the triggers that may replace an automatic timestamp on PostgreSQL.
 
     Their effect may differ, so the cutover does not create them.
@@ -151,13 +159,13 @@ def _with_suggestion(left: LeftBehind, wanted: OnUpdate, target: TargetSession) 
     return replace(left, text=f"{left.text}\nOn PostgreSQL, if it fits:\n{on_update.text(wanted)};")
 
 
-def _with_statement(part: TaskConfig, left: LeftBehind, target: TargetSession) -> LeftBehind:
+def _with_statement(part: TaskConfig, left: UncarriedObject, target: TargetSession) -> UncarriedObject:
     """Adds the statement that may create the object on the target."""
     statement = remade_statement(part, left, target)
     return replace(left, text=f"{left.text}\nOn the target, if it fits:\n{statement};") if statement else left
 
 
-def _is_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:
+def _is_there(part: TaskConfig, one: UncarriedObject, target: TargetSession) -> bool:
     """Whether the target has the column definition, the key or the partitions that the source has (`one`)."""
     if isinstance(target, MySqlSession) and (special := special_part(part, one, target)) is not None:
         return not remade_tables.is_needed(target, special)
@@ -175,12 +183,12 @@ def _is_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:
 
 def _made(
     part: TaskConfig,
-    found: LeftBehind,
+    found: UncarriedObject,
     tables: Mapping[TableName, Table],
     merged: Collection[TableName],
     *,
     alike: bool,
-) -> Check | ExpressionKey | None:
+) -> CheckConstraint | ExpressionKey | None:
     name = found.table_name
     if name is None or not found.may_be_made:
         return None

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from pidts.model import Cutover, CutoverStage
-from pidts.source.left_behind import LeftBehind, Unseen
+from pidts.source.left_behind import HiddenObjects, UncarriedObject
 
 
 class StepName(StrEnum):
@@ -41,7 +41,7 @@ class StepState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CutoverStep:
     """One line of the checklist."""
 
     name: StepName
@@ -64,10 +64,10 @@ class Checklist:
     """The steps before the switch: the steps that are done, and the remaining ones."""
 
     task: str
-    steps: Sequence[Step]
-    left: Sequence[LeftBehind] = ()
+    steps: Sequence[CutoverStep]
+    left: Sequence[UncarriedObject] = ()
     """The objects that the target does not get: triggers, views and the like."""
-    unseen: Sequence[Unseen] = ()
+    unseen: Sequence[HiddenObjects] = ()
     """Kinds of objects that the target may also lack, but that are hidden from the accounts."""
     record: Cutover | None = None
 

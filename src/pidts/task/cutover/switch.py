@@ -64,7 +64,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
-from pidts.task.cutover.steps import Checklist, Step, StepName, StepState
+from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
 from pidts.task.operate.status import TaskStatus, load_status
 from pidts.task.tables.constraints import Unfit
 from pidts.verify import Report
@@ -99,7 +99,7 @@ class Different(Exception):
         self.report = report
 
 
-class Switch:
+class CutoverRun:
     """The cutover of one task; `target` is a connection that only the cutover uses."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Switch:
         *,
         run_once: RunOnce,
         verify: Verify | None,
-        show: Callable[[Step], None] = lambda _: None,
+        show: Callable[[CutoverStep], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
@@ -119,7 +119,7 @@ class Switch:
         self._run_once, self._verify, self._show, self._say = run_once, verify, show, say
         self._stop = stop or threading.Event()
         self._name = parts[0].name
-        self._steps: list[Step] = []
+        self._steps: list[CutoverStep] = []
         self._record: Cutover | None = None
         """The record that this command has read or written last."""
 
@@ -128,7 +128,7 @@ class Switch:
         record = self._target.meta.cutovers.read(self._name)
         status = load_status(self._target, self._parts)
         if not status.has_begun:
-            blocked = Step(StepName.TABLES, StepState.BLOCKED, "the task has not begun yet")
+            blocked = CutoverStep(StepName.TABLES, StepState.BLOCKED, "the task has not begun yet")
             return Checklist(task=self._name, steps=[blocked], record=record)
         inventory = read_inventory(self._parts, self._target)
         if record is not None and record.stage is CutoverStage.DONE:
@@ -170,7 +170,7 @@ class Switch:
         self._steps.append(_switched(self._parts[0]))
         return self._checklist(self._steps, inventory, record)
 
-    def _checklist(self, steps: Sequence[Step], inventory: Inventory, record: Cutover | None) -> Checklist:
+    def _checklist(self, steps: Sequence[CutoverStep], inventory: Inventory, record: Cutover | None) -> Checklist:
         return Checklist(task=self._name, steps=steps, left=inventory.left, unseen=inventory.unseen, record=record)
 
     def undo(self) -> Cutover | None:
@@ -386,7 +386,9 @@ class Switch:
         self._target.rollback()
         try:
             with closing(self._parts[0].target.server.connect()) as target:
-                Switch(self._parts, target, self._options, run_once=self._run_once, verify=None, say=self._say).undo()
+                CutoverRun(
+                    self._parts, target, self._options, run_once=self._run_once, verify=None, say=self._say
+                ).undo()
         except PidtsError as failure:
             _log.warning(
                 "the source may still be read-only" if self._record.read_only else "the cutover is not undone yet",
@@ -407,13 +409,13 @@ class Switch:
         self._add(name, StepState.DONE, about, details)
 
     def _add(self, name: StepName, state: StepState, about: str, details: Sequence[str] = ()) -> None:
-        step = Step(name, state, about, tuple(details))
+        step = CutoverStep(name, state, about, tuple(details))
         self._steps.append(step)
         self._show(step)
 
     # The remaining steps.
 
-    def _source_steps(self, status: TaskStatus) -> list[Step]:
+    def _source_steps(self, status: TaskStatus) -> list[CutoverStep]:
         behind: list[str] = []
         writable, not_allowed = [], []
         for part, known in zip(self._parts, status.sources, strict=True):
@@ -425,42 +427,46 @@ class Switch:
                     writable.append(part.source.source_id)
                     not_allowed.append(source_read_only.statements(source, on=True))
         lag = "the target catches up; if the task does not run, this command runs it" if behind else "nothing is left"
-        steps = [Step(StepName.LAG, StepState.TODO if behind else StepState.DONE, lag, tuple(behind))]
+        steps = [CutoverStep(StepName.LAG, StepState.TODO if behind else StepState.DONE, lag, tuple(behind))]
         if not writable:
-            steps.append(Step(StepName.READ_ONLY, StepState.DONE, "the source is read-only"))
+            steps.append(CutoverStep(StepName.READ_ONLY, StepState.DONE, "the source is read-only"))
         elif self._options.read_only:
             about = f"applications are kept from writing to {', '.join(writable)}: {not_allowed[0]}"
-            steps.append(Step(StepName.READ_ONLY, StepState.TODO, about))
+            steps.append(CutoverStep(StepName.READ_ONLY, StepState.TODO, about))
         else:
-            steps.append(Step(StepName.READ_ONLY, StepState.SKIPPED, "you stop all programs that write to the source"))
+            steps.append(
+                CutoverStep(StepName.READ_ONLY, StepState.SKIPPED, "you stop all programs that write to the source")
+            )
         return steps
 
-    def _verify_step(self) -> Step:
+    def _verify_step(self) -> CutoverStep:
         if self._verify is None:
-            return Step(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wish")
-        return Step(StepName.VERIFY, StepState.TODO, "both sides are compared while no program writes")
+            return CutoverStep(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wish")
+        return CutoverStep(StepName.VERIFY, StepState.TODO, "both sides are compared while no program writes")
 
-    def _counter_step(self, inventory: Inventory) -> Step:
+    def _counter_step(self, inventory: Inventory) -> CutoverStep:
         behind: list[str] = []
         for one in inventory.counted:
             behind += target_side.counters_behind(self._target, one.table, one.source_next)
         state = StepState.TODO if behind else StepState.DONE
         about = f"{len(behind)} are moved" if behind else "all continue above the rows' numbers"
-        return Step(StepName.COUNTERS, state, about, tuple(behind))
+        return CutoverStep(StepName.COUNTERS, state, about, tuple(behind))
 
-    def _constraints_step(self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit] = ()) -> Step:
+    def _constraints_step(
+        self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit] = ()
+    ) -> CutoverStep:
         wanted = [one for one in constraints if target_side.statements(self._target, one)]
         about = f"{len(wanted)} are made" if wanted else "the target has all that it can have"
         details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in unfit)]
-        return Step(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
+        return CutoverStep(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 
-    def _stop_step(self) -> Step:
+    def _stop_step(self) -> CutoverStep:
         about = (
             "the run of the task ends at the end of a transaction"
             if self._is_running()
             else "the task does not seem to run"
         )
-        return Step(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
+        return CutoverStep(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,16 +530,18 @@ def _demand_ready(status: TaskStatus, part: TaskConfig) -> None:
         raise Halted("cutover-halted", "; ".join((step.about, *step.details)), todo=todo)
 
 
-def _tables_step(status: TaskStatus) -> Step:
+def _tables_step(status: TaskStatus) -> CutoverStep:
     halted = [str(one.halt.what) for source in status.sources for one in source.halted if one.halt is not None]
     copying = [str(one) for source in status.sources for one in source.copying]
     held = sum(len(source.held.tables) for source in status.sources)
     if halted or held:
-        return Step(StepName.TABLES, StepState.BLOCKED, "tables are halted or wait for a schema change", tuple(halted))
+        return CutoverStep(
+            StepName.TABLES, StepState.BLOCKED, "tables are halted or wait for a schema change", tuple(halted)
+        )
     if copying:
         # A run that ends when it is synced copies all of these tables.
-        return Step(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))
-    return Step(StepName.TABLES, StepState.DONE, "no table is halted, waits or is still being copied")
+        return CutoverStep(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))
+    return CutoverStep(StepName.TABLES, StepState.DONE, "no table is halted, waits or is still being copied")
 
 
 def _remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn | RemadeTable]]]:
@@ -548,19 +556,19 @@ def _remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn 
     ]
 
 
-def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> Step:
+def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> CutoverStep:
     about = f"{len(wanted)} are made" if wanted else "the target has all that it can have"
     details = tuple(f"{one} {'are' if isinstance(one, Partitions) else 'is'} made" for one in wanted)
-    return Step(name, StepState.TODO if wanted else StepState.DONE, about, details)
+    return CutoverStep(name, StepState.TODO if wanted else StepState.DONE, about, details)
 
 
-def _last_step(part: TaskConfig, why: str) -> Step:
+def _last_step(part: TaskConfig, why: str) -> CutoverStep:
     details = (f"there will be no way back by --reverse: {why}",) if why else ()
-    return Step(StepName.SWITCH, StepState.TODO, f"you point the application to {_address(part)}", details)
+    return CutoverStep(StepName.SWITCH, StepState.TODO, f"you point the application to {_address(part)}", details)
 
 
-def _switched(part: TaskConfig) -> Step:
-    return Step(StepName.SWITCH, StepState.DONE, f"point the application to {_address(part)} now")
+def _switched(part: TaskConfig) -> CutoverStep:
+    return CutoverStep(StepName.SWITCH, StepState.DONE, f"point the application to {_address(part)} now")
 
 
 def _address(part: TaskConfig) -> str:

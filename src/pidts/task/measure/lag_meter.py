@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pidts.batch.batch_done import BatchDone
 from pidts.model import LogEntry, Lsn
-from pidts.relay.arrivals import Arrivals
+from pidts.relay.arrivals import ReceiveTimes
 from pidts.relay.folder import Folder
 
 _RECENT_SECONDS = 1.0
@@ -36,7 +36,7 @@ class LagMeter:
     """The lag of one attempt. The stream's thread reports batches, the task's thread reads the lag."""
 
     def __init__(self, folder: Folder) -> None:
-        self._arrivals = Arrivals(folder)
+        self._arrivals = ReceiveTimes(folder)
         self._lock = threading.Lock()
         self._batches: deque[tuple[float, Lsn]] = deque(maxlen=4096)
         """The time of each batch's commit on the target, and the place where its first row's transaction begins."""

@@ -45,7 +45,7 @@ import structlog
 
 from pidts.model import Halted, TableName
 from pidts.spark.metastore import Metastore, MetastoreTable
-from pidts.target.hive.change_record import ChangeRecord, ChangeTable, Chosen, changes_folders, waiting_folder
+from pidts.target.hive.change_record import ChangeRecord, ChangeTable, FilesToMerge, changes_folders, waiting_folder
 from pidts.target.hive.names import CHANGE_COLUMNS, DAY, change_refusal, change_table_name
 from pidts.target.hive.places import begin_folder, discard, folder_of, location_of, write_visible
 from pidts.target.hive.session import HiveSession
@@ -94,7 +94,7 @@ class ChangePublisher:
         if self._keep:
             self._expire(store)
 
-    def _publish(self, store: Metastore, chosen: Chosen) -> None:
+    def _publish(self, store: Metastore, chosen: FilesToMerge) -> None:
         table, names = self._table(store, chosen)
         rows = self._waiting_rows(chosen).rename_columns(names)
         for day, mine in _by_day(rows):
@@ -109,7 +109,7 @@ class ChangePublisher:
                 (waiting_folder(self._session) / name).unlink()
         _log.info("changes are published", table=str(table), lsn=lsn, changes=rows.num_rows)
 
-    def _table(self, store: Metastore, chosen: Chosen) -> tuple[MetastoreTable, list[str]]:
+    def _table(self, store: Metastore, chosen: FilesToMerge) -> tuple[MetastoreTable, list[str]]:
         """Returns the table with all columns that it needs, and the names of the changes' columns in it."""
         database, name = change_table_name(chosen.table)
         there = store.table(database, name)
@@ -153,7 +153,7 @@ class ChangePublisher:
             store.switch(goal, there)
         return goal, names
 
-    def _waiting_rows(self, chosen: Chosen) -> pa.Table:
+    def _waiting_rows(self, chosen: FilesToMerge) -> pa.Table:
         parts = []
         for name in chosen.files:
             path = waiting_folder(self._session) / name

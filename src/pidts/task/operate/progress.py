@@ -63,7 +63,7 @@ class TableProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class TableChanges:
     """The changes that a run has applied to one target table, copied rows included."""
 
     name: str
@@ -141,7 +141,7 @@ class Progress:
     rate: float = 0.0
     """Rows per second over the last seconds."""
     tables: tuple[TableProgress, ...] = ()
-    changed: tuple[Changed, ...] = ()
+    changed: tuple[TableChanges, ...] = ()
     """The target tables that this run has changed, sorted by rows per second; a hundred at most."""
     message: str = ""
     cause: PidtsError | None = None

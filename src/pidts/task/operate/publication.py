@@ -44,7 +44,7 @@ from pathlib import Path
 
 import structlog
 
-from pidts.model import Halted, Lsn, OfSource, TableName
+from pidts.model import Halted, Lsn, SourceTablesKey, TableName
 from pidts.plan import PlanState
 from pidts.spark.metastore import Metastore, MetastoreTable, metastore
 from pidts.target.hive.names import hive_name, refusals
@@ -52,7 +52,7 @@ from pidts.target.hive.places import discard, folder_of, inner_folders, is_in, l
 from pidts.target.hive.record import Publication, tables_folders
 from pidts.target.hive.session import HiveSession
 from pidts.target.hive.state import hive_columns, write_state
-from pidts.target.iceberg.snapshot import Snapshot
+from pidts.target.iceberg.snapshot import MetadataFile
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.change_publication import ChangePublisher
 from pidts.task.tables.merged import Shard
@@ -67,7 +67,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class WarehouseState:
     """The tables of a warehouse at one moment."""
 
     read_at: float
@@ -80,20 +80,20 @@ class Moment:
     """All tables of the catalog."""
 
 
-def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
+def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> WarehouseState:
     """Reads the tables and their places."""
     places: dict[TableName, dict[str, set[Lsn | None]]] = {}
     read_at = time.time()
     with session.one_moment():
         if not all(session.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
             known = frozenset(session.published.of(parts[0].name))
-            return Moment(read_at, {}, known, known)
+            return WarehouseState(read_at, {}, known, known)
         for part in parts:
             source = part.source.source_id
             rows = session.meta.checkpoints.read(part.name, source)
             states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in rows]
             changed = session.changed_at(part.name, source)
-            for name, table in session.meta.structures.load(part.name, OfSource(source)).items():
+            for name, table in session.meta.structures.load(part.name, SourceTablesKey(source)).items():
                 target = Shard(table, part.rules, source).target_name if part.allow(name) else None
                 if target is None:
                     continue
@@ -108,7 +108,7 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
         if target in locations and all(len(found) == 1 and None not in found for found in of_source.values()):
             lsns = [f"{source}: {lsn}" if len(parts) > 1 else f"{lsn}" for source, (lsn,) in sorted(of_source.items())]
             whole[target] = locations[target], ", ".join(lsns)
-    return Moment(read_at, whole, frozenset(places), frozenset(locations))
+    return WarehouseState(read_at, whole, frozenset(places), frozenset(locations))
 
 
 def publish(parts: Sequence[TaskConfig], session: HiveSession) -> None:
@@ -142,7 +142,7 @@ class _Publisher:
         for name, (location, lsn) in sorted(moment.whole.items()):
             known = before.get(name, Publication())
             if known.metadata != location or known.next:
-                changed[name] = Snapshot.read(name, location)
+                changed[name] = MetadataFile.read(name, location)
                 if (other := published.setdefault(hive_name(name), name)) != name:
                     problems[name] = (
                         f"Hive has only lower-case names, and table {other} has the same name in lower case"
@@ -179,7 +179,7 @@ class _Publisher:
                 _log.warning("a table is not published", table=str(name), why=problem)
             self._record.put(self._task, name, replace(known, problem=problem))
 
-    def _publish(self, store: Metastore, name: TableName, base: Snapshot) -> None:
+    def _publish(self, store: Metastore, name: TableName, base: MetadataFile) -> None:
         database, table = hive_name(name)
         lsn, known = self._moment.whole[name][1], self._before.get(name, Publication())
         there = store.table(database, table)

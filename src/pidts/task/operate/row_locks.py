@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.apply.locks.resolve import Begun, Outlook, Take, outlook, outlooks, resolve
+from pidts.apply.locks.resolve import ResolvePreview, ResolveWith, UnfinishedResolves, outlook, outlooks, resolve
 from pidts.apply.locks.unique_values import unique_keys
 from pidts.model import ConfigError, RowLock, TableName
 from pidts.model.errors import listed
@@ -46,7 +46,7 @@ class LockedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenRows:
     """Locked rows of one table of one source. Only their ids are in memory, since there may be a million."""
 
     source: str
@@ -69,7 +69,7 @@ class TaskLocks:
                 found[source, table] = count
         return found
 
-    def all_of(self, table: str = "", source: str = "") -> list[Chosen]:
+    def all_of(self, table: str = "", source: str = "") -> list[ChosenRows]:
         """Returns the locked rows of each table, the oldest first; `table` is a name on the source or on the target."""
         found = []
         for of, name in sorted(self.counts()):
@@ -79,17 +79,17 @@ class TaskLocks:
             origins = [TableName(table[:dot], table[dot + 1 :]) for dot in dots]
             named = [None] if table in ("", str(name)) else origins
             read = self._target.meta.row_locks.ids
-            found += [Chosen(of, name, read(self._task, of, name, origin)) for origin in named]
+            found += [ChosenRows(of, name, read(self._task, of, name, origin)) for origin in named]
         return [one for one in found if one.ids]
 
-    def rows(self, chosen: Chosen, most: int | None = None) -> Iterator[LockedRow]:
+    def rows(self, chosen: ChosenRows, most: int | None = None) -> Iterator[LockedRow]:
         """Yields these locked rows, `most` at most; rows that are resolved meanwhile are left out."""
         for part in _parts(chosen.ids[:most]):
             found = self._target.meta.row_locks.some(self._task, chosen.source, chosen.table, part)
             by_id = {one.id: one for one in found}
             yield from (LockedRow(chosen.source, by_id[one]) for one in part if one in by_id)
 
-    def named(self, ids: Collection[str], table: str = "") -> list[Chosen]:
+    def named(self, ids: Collection[str], table: str = "") -> list[ChosenRows]:
         """Returns the rows with these ids, or beginnings of ids. Raises if one of these names no row, or several rows.
 
         Rows of several tables may have the same id, since equal keys have equal ids.
@@ -102,13 +102,15 @@ class TaskLocks:
                 raise _not_one(id_, found)
             ((one, whole),) = found
             chosen.setdefault((one.source, one.table), []).append(whole)
-        return [Chosen(*place, list(dict.fromkeys(mine))) for place, mine in sorted(chosen.items())]
+        return [ChosenRows(*place, list(dict.fromkeys(mine))) for place, mine in sorted(chosen.items())]
 
-    def outlook(self, one: LockedRow, take: Take, values: Mapping[str, str | None]) -> Outlook:
+    def outlook(self, one: LockedRow, take: ResolveWith, values: Mapping[str, str | None]) -> ResolvePreview:
         """Returns the effect of resolving this lock."""
         return outlook(self._target, self._task, one.source, one.lock, take, values)
 
-    def outlooks(self, chosen: Iterable[Chosen], take: Take, values: Mapping[str, str | None]) -> Iterator[Outlook]:
+    def outlooks(
+        self, chosen: Iterable[ChosenRows], take: ResolveWith, values: Mapping[str, str | None]
+    ) -> Iterator[ResolvePreview]:
         """Yields the effects of `resolve`, also on the rows that wait for these rows and are resolved with them."""
         for one in chosen:
             for part, awaited in self._steps(one):
@@ -117,11 +119,11 @@ class TaskLocks:
 
     def resolve(
         self,
-        chosen: Iterable[Chosen],
-        take: Take,
+        chosen: Iterable[ChosenRows],
+        take: ResolveWith,
         values: Mapping[str, str | None],
-        begun: Begun | None = None,
-    ) -> Iterator[Outlook]:
+        begun: UnfinishedResolves | None = None,
+    ) -> Iterator[ResolvePreview]:
         """Resolves these locks; yields the locks that still existed.
 
         `begun` are the commands on several zones that this call may complete. If a table has no unique key besides its
@@ -132,7 +134,7 @@ class TaskLocks:
                 place = one.source, one.table, part.ids
                 yield from resolve(self._target, self._task, *place, take, values, begun, awaited=awaited)
 
-    def _steps(self, chosen: Chosen) -> Iterator[tuple[Chosen, bool]]:
+    def _steps(self, chosen: ChosenRows) -> Iterator[tuple[ChosenRows, bool]]:
         """Yields groups of locks, each for one transaction, and for each whether other locks may wait for its locks."""
         first = next(self.rows(chosen, _AT_ONCE), None) if len(chosen.ids) > _AT_ONCE else None
         if first is None or unique_keys(self._target, first.lock.structure):
@@ -142,7 +144,7 @@ class TaskLocks:
             yield replace(chosen, ids=part), False
 
 
-def _not_one(id_: str, found: Sequence[tuple[Chosen, str]]) -> ConfigError:
+def _not_one(id_: str, found: Sequence[tuple[ChosenRows, str]]) -> ConfigError:
     """Returns the error about the beginning of an id that names no locked row, or several."""
     count = f"{len(found):,} locked rows have" if found else "no locked row has"
     tables = sorted({str(one.table) for one, _ in found})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pidts.apply import TargetSession
 from pidts.batch.workers import Workers
-from pidts.model import Lsn, Member, OfSource, Position, RecordKey, TableName
+from pidts.model import Lsn, Member, Position, RecordKey, SourceTablesKey, TableName
 from pidts.replicate import NotReceiving, not_receiving, silent_since
 from pidts.shards.structures import names_of
 from pidts.target.hive.change_record import ChangeTable
@@ -30,7 +30,7 @@ from pidts.task.operate.warehouse import change_tables, demand_warehouse, public
 from pidts.task.tables.merged import Shard
 
 if TYPE_CHECKING:
-    from pidts.target.iceberg.server_record import ServerState
+    from pidts.target.iceberg.server_record import CatalogLag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class TaskStatus:
     """The tables that the task has published to a Hive metastore; None for targets of other types."""
     change_tables: Mapping[TableName, ChangeTable] = field(default_factory=dict)
     """The change tables that the task has published there."""
-    server_catalog: ServerState | None = None
+    server_catalog: CatalogLag | None = None
     """The state of the server's catalog to which the tables are published; None if there is none."""
     ended: RunEnd | None = None
     """The error with which the last run on this machine ended; None if it had none, or if another run has continued."""
@@ -173,7 +173,9 @@ def _source(
     if not rows:
         return _not_begun(config, held)
     _, state, claimed = Workers.claimed(rows)
-    tables = {table for key, table in known if key == OfSource(source) and config.allow(table)} | state.copy.keys()
+    tables = {
+        table for key, table in known if key == SourceTablesKey(source) and config.allow(table)
+    } | state.copy.keys()
     return replace(
         _not_begun(config, held),
         applied_lsn=state.lsn,
@@ -235,7 +237,7 @@ def partial_columns(target: TargetSession, parts: Sequence[TaskConfig]) -> tuple
     groups: dict[TableName, list[tuple[Member, Shard]]] = {}
     for part in parts:
         source = part.source.source_id
-        for name, table in sorted(target.meta.structures.load(part.name, OfSource(source)).items()):
+        for name, table in sorted(target.meta.structures.load(part.name, SourceTablesKey(source)).items()):
             shard = Shard(table, part.rules, source)
             if part.allow(name) and shard.target_name is not None:
                 groups.setdefault(shard.target_name, []).append((Member(source, name), shard))

@@ -17,7 +17,7 @@ from pidts.target.iceberg.connection import CATALOG, CatalogConnection
 from pidts.task.config.task_file import TaskConfig
 
 if TYPE_CHECKING:
-    from pidts.target.iceberg.server_record import ServerState
+    from pidts.target.iceberg.server_record import CatalogLag
 
 
 def demand_warehouse(session: TargetSession) -> None:
@@ -41,7 +41,7 @@ def change_tables(session: TargetSession) -> ChangeRecord:
     return ChangeRecord(session)
 
 
-def server_state_of(session: TargetSession, config: TaskConfig) -> ServerState | None:
+def server_state_of(session: TargetSession, config: TaskConfig) -> CatalogLag | None:
     """Returns how far the catalog of a server is behind the warehouse; None if the task publishes to no server."""
     server = config.target.server_catalog
     if server is None:

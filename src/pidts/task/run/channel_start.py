@@ -27,7 +27,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.gate.committer import Channel
 from pidts.gate.stream import ChannelStream
-from pidts.model import Checkpoint, ConfigError, Lsn, OfSource, PrecheckFailed, TableName, Transient, Where
+from pidts.model import Checkpoint, ConfigError, Lsn, PrecheckFailed, SourceTablesKey, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.servers_read import servers_read
@@ -86,7 +86,7 @@ def begin_channel(
         reader = StructureReader(config, source, replicator, stop)
         claimed = _first_start(config, source, target, datacenter, reader, on_claim)
         charsets, dialect = schema_charsets(source), source_dialect(source)
-    known = target.meta.structures.load(config.name, OfSource(source_id))
+    known = target.meta.structures.load(config.name, SourceTablesKey(source_id))
     left = sorted(name for name in known if not config.allow(name))
     if left:
         _forget(target, claimed, left)
@@ -193,8 +193,10 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
         raise _refused(config, what, "Stop what writes there, and remove these rows, or name another datacenter")
     own(config, target)
     note_first_id(target, numbers.id + 1)
-    earlier = target.meta.structures.load(config.name, OfSource(source))
-    target.meta.structures.save(config.name, OfSource(source), read.lsn, {**dict.fromkeys(earlier), **read.structures})
+    earlier = target.meta.structures.load(config.name, SourceTablesKey(source))
+    target.meta.structures.save(
+        config.name, SourceTablesKey(source), read.lsn, {**dict.fromkeys(earlier), **read.structures}
+    )
     target.meta.shadows.replace(config.name, source, read.shadows)
 
 
@@ -203,7 +205,7 @@ def _forget(target: MySqlSession, claimed: Checkpoint, left: Sequence[TableName]
     target.begin()
     try:
         _lock(target, claimed)
-        target.meta.structures.save(claimed.task, OfSource(claimed.source), claimed.lsn, dict.fromkeys(left))
+        target.meta.structures.save(claimed.task, SourceTablesKey(claimed.source), claimed.lsn, dict.fromkeys(left))
         target.commit()
     except BaseException:
         target.rollback()

@@ -15,7 +15,7 @@ from dataclasses import replace
 import structlog
 
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.model import OfSource, PidtsError, Transient
+from pidts.model import PidtsError, SourceTablesKey, Transient
 from pidts.model.errors import sentence
 from pidts.source import connect, read_structures
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
@@ -146,7 +146,7 @@ def _refusal(running: TaskConfig, config: TaskConfig, other_parts: Sequence[Task
     """Returns the reason why one source's new rules cannot take effect; empty if they can."""
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         tables = read_structures(source, config.allow)
-        known = target.meta.structures.load(config.name, OfSource(config.source.source_id))
+        known = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
         if not tables:
             return "no table of the source would match block-allow-list"
         kept = [table for name, table in known.items() if config.allow(name)]

@@ -14,7 +14,7 @@ from contextlib import closing
 import structlog
 
 from pidts.batch.workers import Workers
-from pidts.model import OfSource, PidtsError, TableName, Transient
+from pidts.model import PidtsError, SourceTablesKey, TableName, Transient
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres.counters import move
 from pidts.task.config.task_file import TaskConfig
@@ -61,7 +61,7 @@ def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.
     if not rows:
         return
     _, state, _ = Workers.claimed(rows)
-    stored = session.meta.structures.load(config.name, OfSource(source))
+    stored = session.meta.structures.load(config.name, SourceTablesKey(source))
     for name, table in stored.items():
         if stop.is_set():
             return

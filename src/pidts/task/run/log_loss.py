@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pidts.batch.workers import Workers, resume_point
-from pidts.model import Checkpoint, Halted, OfSource, PidtsError, Position, parse_gtid_set
+from pidts.model import Checkpoint, Halted, PidtsError, Position, SourceTablesKey, parse_gtid_set
 from pidts.model.errors import listed, sentence
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
@@ -140,7 +140,9 @@ def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
     task, source_id = config.name, config.source.source_id
     with closing(config.target.server.connect()) as target:
         stored = target.meta.checkpoints.read(task, source_id)
-        tables = sorted(name for name in target.meta.structures.load(task, OfSource(source_id)) if config.allow(name))
+        tables = sorted(
+            name for name in target.meta.structures.load(task, SourceTablesKey(source_id)) if config.allow(name)
+        )
     if not stored:
         return "The target never received any of it"
     begin = resume_point(stored)

@@ -23,7 +23,18 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_unaltered
 from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch.workers import Workers, resume_point
-from pidts.model import Checkpoint, Halted, Lsn, OfSource, Position, PrecheckFailed, Table, TableName, Transient, Where
+from pidts.model import (
+    Checkpoint,
+    Halted,
+    Lsn,
+    Position,
+    PrecheckFailed,
+    SourceTablesKey,
+    Table,
+    TableName,
+    Transient,
+    Where,
+)
 from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
@@ -129,7 +140,7 @@ def begin_task(
     record_source(config, source, target)
     # The structures are read after the claim: until then, another run may commit a schema change and move the
     # checkpoint past it.
-    structures = target.meta.structures.load(config.name, OfSource(config.source.source_id))
+    structures = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
     # If two tasks start for the first time together, at least one task finds the other task's note here.
     demand(circle_findings(config, source, target, structures), config.ignored_checks)
     safe_until = target.meta.safe_range.read(config.name, config.source.source_id)
@@ -160,7 +171,7 @@ def _resume_without_source(
         raise absence
     state = resumed_state(stored)
     rule_changes.require_unmoved_rows(config, target, other_parts)
-    known = target.meta.structures.load(config.name, OfSource(source_id))
+    known = target.meta.structures.load(config.name, SourceTablesKey(source_id))
     if state.copying or not all(map(config.allow, known)):
         raise absence
     charsets, dialect = terms_of_relay(config, state.needs, absence)
@@ -176,7 +187,7 @@ def _resume_without_source(
         raise absence
     rule_changes.record_rules(config, target)
     # The structures are read after the claim, as in a start with the source.
-    structures = target.meta.structures.load(config.name, OfSource(source_id))
+    structures = target.meta.structures.load(config.name, SourceTablesKey(source_id))
     safe_until = target.meta.safe_range.read(config.name, source_id)
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
     _log.warning("the source cannot be reached: what the relay holds is applied", source=source_id, cause=str(absence))
@@ -289,8 +300,10 @@ def _put_on_record(
     if target.meta.checkpoints.read(task, source_id):
         target.rollback()
         raise Transient("task-taken", "another run of this task has started it for the first time meanwhile")
-    earlier = target.meta.structures.load(task, OfSource(source_id))
-    target.meta.structures.save(task, OfSource(source_id), read.lsn, {**dict.fromkeys(earlier), **read.structures})
+    earlier = target.meta.structures.load(task, SourceTablesKey(source_id))
+    target.meta.structures.save(
+        task, SourceTablesKey(source_id), read.lsn, {**dict.fromkeys(earlier), **read.structures}
+    )
     shared = {fit.target_table.name: fit.made or fit.target_table for fit in fits if fit.is_shared}
     is_first = not any(target.meta.checkpoints.read(task, other.source.source_id) for other in other_parts)
     record_shared_tables(target, task, read.lsn, shared, anew=is_first)

@@ -51,10 +51,10 @@ from pidts.model import (
     ConfigError,
     DdlState,
     Halted,
-    LeftBy,
     Lsn,
-    OfSource,
+    RemainingRowsKey,
     Shadow,
+    SourceTablesKey,
     Table,
     TableName,
     Where,
@@ -139,7 +139,7 @@ class TableSet:
         if wanted.resync is None:
             return
         tables = read_structures(self._source, self._config.allow)
-        known = self._target.meta.structures.load(self._config.name, OfSource(self._config.source.source_id))
+        known = self._target.meta.structures.load(self._config.name, SourceTablesKey(self._config.source.source_id))
         for pattern in wanted.resync:
             if not any(map(AllowList.parse(pattern), {*tables, *known})):
                 what = f"--resync: no table of this task matches {pattern!r}"
@@ -162,7 +162,7 @@ class TableSet:
         if self._loss is not None:
             return self._begin_anew(claimed, self._loss)
         task, source_id = self._config.name, self._config.source.source_id
-        known = self._target.meta.structures.load(task, OfSource(source_id))
+        known = self._target.meta.structures.load(task, SourceTablesKey(source_id))
         _, state, _ = Workers.claimed(claimed)
         change = _Change()
         self._leave(change, known, state)
@@ -321,7 +321,7 @@ class TableSet:
         demand_fit(fits)
         create_missing(self._target, config.name, fits, before_copy=True)
         shared = self._shared(fits, read.structures, {})
-        known = self._target.meta.structures.load(config.name, OfSource(config.source.source_id))
+        known = self._target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
         left = sorted(name for name in known if name not in read.structures)
         self._behind = {
             **dict.fromkeys(left),
@@ -388,7 +388,7 @@ class TableSet:
             rows = [changed(self._locked(one)) for one in claimed]
             self._keep_left(lsn, structures)
             settle_missed(target, task, source_id, self._behind, lsn)
-            target.meta.structures.save(task, OfSource(source_id), lsn, structures)
+            target.meta.structures.save(task, SourceTablesKey(source_id), lsn, structures)
             record_shared_tables(target, task, lsn, shared)
             if shadows is not None:
                 target.meta.shadows.replace(task, source_id, shadows)
@@ -403,10 +403,12 @@ class TableSet:
     def _keep_left(self, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
         """Records, in the open transaction, the tables that leave the task and whose rows stay on the target."""
         task, source_id = self._config.name, self._config.source.source_id
-        known = self._target.meta.structures.load(task, OfSource(source_id)) if None in structures.values() else {}
+        known = (
+            self._target.meta.structures.load(task, SourceTablesKey(source_id)) if None in structures.values() else {}
+        )
         gone = [name for name, table in structures.items() if table is None and name in known]
         left = {name: known[name] for name in gone if self._config.rules.routes.may_leave_rows(name)}
-        self._target.meta.structures.save(task, LeftBy(source_id), lsn, left)
+        self._target.meta.structures.save(task, RemainingRowsKey(source_id), lsn, left)
 
     def _locked(self, claimed: Checkpoint) -> Checkpoint:
         stored = self._target.meta.checkpoints.lock(claimed.task, claimed.source, claimed.worker)

@@ -15,7 +15,7 @@ from pidts.model.errors import sentence
 from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
-from pidts.task.operate.progress import Changed, Progress, SourceProgress, Stage, TableProgress
+from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableChanges, TableProgress
 from pidts.task.operate.stage_report import StageReport
 
 _RATE_SECONDS = 5.0
@@ -247,7 +247,7 @@ class Tracker:
         behind = self._waits_since or self._event_time
         return max(self._delay, time.time() - behind) if behind else None
 
-    def _changed(self, window: float) -> tuple[Changed, ...]:
+    def _changed(self, window: float) -> tuple[TableChanges, ...]:
         """Returns the changes of each target table, sorted by rows per second."""
         lately: Counter[str] = Counter()
         for _, counts in self._recent:
@@ -255,7 +255,7 @@ class Tracker:
         found = lately.most_common(_CHANGED)
         if len(found) < _CHANGED:
             found += ((name, 0) for name, _ in self._by_table.most_common(_CHANGED) if name not in lately)
-        return tuple(Changed(name, self._by_table[name], rows / window) for name, rows in found[:_CHANGED])
+        return tuple(TableChanges(name, self._by_table[name], rows / window) for name, rows in found[:_CHANGED])
 
     def _tables(self, now: float) -> tuple[TableProgress, ...]:
         while len(self._copied) > 2 and self._copied[1][0] < now - _COPY_SECONDS:
@@ -313,12 +313,12 @@ def combined(parts: Sequence[Progress]) -> Progress:
     )
 
 
-def _changed(parts: Sequence[Progress]) -> tuple[Changed, ...]:
+def _changed(parts: Sequence[Progress]) -> tuple[TableChanges, ...]:
     """Adds up the changes of several sources to each target table."""
-    found: dict[str, Changed] = {}
+    found: dict[str, TableChanges] = {}
     for one in (one for part in parts for one in part.changed):
-        before = found.get(one.name, Changed(one.name))
-        found[one.name] = Changed(one.name, before.rows + one.rows, before.rate + one.rate)
+        before = found.get(one.name, TableChanges(one.name))
+        found[one.name] = TableChanges(one.name, before.rows + one.rows, before.rate + one.rate)
     return tuple(sorted(found.values(), key=lambda one: -one.rate))
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pidts.apply import TargetSession
-from pidts.model import OfSource, TableName
+from pidts.model import SourceTablesKey, TableName
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.datacenter import Datacenter
 from pidts.task.config.task_file import TaskConfig
 
-_OWNER = ("*", OfSource("datacenter"), TableName("", ""))
+_OWNER = ("*", SourceTablesKey("datacenter"), TableName("", ""))
 """The key of the note that names the task that fills the datacenter."""
-_FIRST = ("*", OfSource("datacenter-first-id"), TableName("", ""))
+_FIRST = ("*", SourceTablesKey("datacenter-first-id"), TableName("", ""))
 """The key of the note with the first id that the task has given; smaller numbers may have gaps."""
 
 

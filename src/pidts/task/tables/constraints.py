@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
-from pidts.model import Check, ExpressionKey, ForeignKey, Halted, OnUpdate, Table, TableName
+from pidts.model import CheckConstraint, ExpressionKey, ForeignKey, Halted, OnUpdate, Table, TableName
 from pidts.rules import mapping_of
-from pidts.source.left_behind import PARTITIONS, SPECIAL_KEYS, LeftBehind
+from pidts.source.left_behind import PARTITIONS, SPECIAL_KEYS, UncarriedObject
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, GeneratedColumn, RemadeColumn
@@ -56,8 +56,8 @@ def fitting_key(
 
 
 def fitting_check(
-    part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName], *, alike: bool
-) -> Check | None:
+    part: TaskConfig, found: UncarriedObject, table: Table, merged: Collection[TableName], *, alike: bool
+) -> CheckConstraint | None:
     """Returns the check as the target can create it; None if the target cannot, or might evaluate it differently.
 
     `alike`: source and target are both MySQL, or both MariaDB. Servers of the MySQL family understand each other's
@@ -70,11 +70,11 @@ def fitting_check(
         return None
     typed = part.target.types.of(table.renamed(there))
     wanted = condition(typed, found.clause) if part.target.type == "postgresql" else found.clause
-    return None if wanted is None else Check(found.name, there, wanted)
+    return None if wanted is None else CheckConstraint(found.name, there, wanted)
 
 
 def fitting_expression_key(
-    part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName], *, alike: bool
+    part: TaskConfig, found: UncarriedObject, table: Table, merged: Collection[TableName], *, alike: bool
 ) -> ExpressionKey | None:
     """Returns the key as the target can create it; None if the target cannot, or might evaluate it differently.
 
@@ -90,7 +90,7 @@ def fitting_expression_key(
     return None if parts is None or _is_too_long(part, name) else ExpressionKey(name, there, parts, found.unique)
 
 
-def on_update_of(part: TaskConfig, found: LeftBehind, target: TargetSession) -> OnUpdate | None:
+def on_update_of(part: TaskConfig, found: UncarriedObject, target: TargetSession) -> OnUpdate | None:
     """Returns the automatic timestamp with the target's names; None if the target has no such column."""
     table = found.table_name
     if table is None or found.digits is None:
@@ -126,7 +126,7 @@ def fitting_on_update(
 
 
 def remade_column(
-    part: TaskConfig, found: LeftBehind, target: TargetSession, merged: Collection[TableName], *, alike: bool
+    part: TaskConfig, found: UncarriedObject, target: TargetSession, merged: Collection[TableName], *, alike: bool
 ) -> RemadeColumn | None:
     """Returns the generated column or declared type to make on a MySQL or MariaDB target; None if it cannot be made.
 
@@ -141,7 +141,7 @@ def remade_column(
     return wanted if alike and mapping_of(part.rules.mappings, found.table_name or wanted.table) is None else None
 
 
-def remade_statement(part: TaskConfig, found: LeftBehind, target: TargetSession) -> str:
+def remade_statement(part: TaskConfig, found: UncarriedObject, target: TargetSession) -> str:
     """Returns the statement that would create the object on a target of the MySQL family; empty if there is none."""
     if not isinstance(target, MySqlSession):
         return ""
@@ -157,7 +157,7 @@ def remade_statement(part: TaskConfig, found: LeftBehind, target: TargetSession)
 
 
 def remade_table(
-    part: TaskConfig, found: LeftBehind, target: TargetSession, merged: Collection[TableName], *, alike: bool
+    part: TaskConfig, found: UncarriedObject, target: TargetSession, merged: Collection[TableName], *, alike: bool
 ) -> RemadeTable | None:
     """Returns the FULLTEXT key, SPATIAL key or partitions to make on the target; None if there is nothing to make.
 
@@ -169,7 +169,7 @@ def remade_table(
     return wanted if remade_tables.can_be(target, wanted) else None  # type: ignore[arg-type]
 
 
-def special_part(part: TaskConfig, found: LeftBehind, target: TargetSession) -> RemadeTable | None:
+def special_part(part: TaskConfig, found: UncarriedObject, target: TargetSession) -> RemadeTable | None:
     """Returns the FULLTEXT key, SPATIAL key or partitions, with the target's names.
 
     The result is None for other objects, if the text of the object was not read, and if the target has no such table or
@@ -186,7 +186,7 @@ def special_part(part: TaskConfig, found: LeftBehind, target: TargetSession) -> 
     return SpecialKey(there, found.name, kind, found.columns, found.definition)
 
 
-def _remade(part: TaskConfig, found: LeftBehind, target: TargetSession) -> RemadeColumn | None:
+def _remade(part: TaskConfig, found: UncarriedObject, target: TargetSession) -> RemadeColumn | None:
     name = found.table_name
     if name is None or not isinstance(target, MySqlSession) or not (found.expression or found.declared):
         return None

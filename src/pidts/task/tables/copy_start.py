@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cache
 
-from pidts.model import ConfigError, Lsn, OfSource, Table, TableName
+from pidts.model import ConfigError, Lsn, SourceTablesKey, Table, TableName
 from pidts.plan import CopyMode, CopyState
 from pidts.rules import AllowList
 from pidts.source import Session, connect, read_structures
@@ -75,7 +75,7 @@ def _tables_of(part: TaskConfig) -> set[TableName]:
     """Returns the tables of the source, and the source's tables in the target's records."""
     with closing(connect(part.source.server)) as source, closing(part.target.server.connect()) as target:
         known = (
-            target.meta.structures.load(part.name, OfSource(part.source.source_id))
+            target.meta.structures.load(part.name, SourceTablesKey(part.source.source_id))
             if target.meta.checkpoints.read(part.name, part.source.source_id)
             else {}
         )

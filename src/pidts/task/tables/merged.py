@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_targets
-from pidts.model import ConfigError, OfSource, Table, TableName
+from pidts.model import ConfigError, SourceTablesKey, Table, TableName
 from pidts.rules import Rules
 from pidts.shards.structures import same_version
 from pidts.source import connect, read_structures
@@ -70,7 +70,7 @@ def shards_of_other_sources(
         begun = bool(target.meta.checkpoints.read(config.name, source_id))
         tables: Mapping[TableName, Table] = {}
         if begun:
-            known = target.meta.structures.load(config.name, OfSource(source_id))
+            known = target.meta.structures.load(config.name, SourceTablesKey(source_id))
             tables = {name: table for name, table in known.items() if config.allow(name)}
         elif asks:
             with closing(connect(config.source.server)) as source:

@@ -14,7 +14,7 @@ from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.table_owners import RULES, identifies_own_rows, tables_in_targets
 from pidts.apply.prepare import is_guarded
-from pidts.model import ConfigError, OfSource, Table, TableName, Where
+from pidts.model import ConfigError, SourceTablesKey, Table, TableName, Where
 from pidts.plan import CopyMode
 from pidts.rules import Destination, Rules, mapping_of
 from pidts.rules.record import from_text, to_text
@@ -48,7 +48,7 @@ def lock_open_error(waiting: Iterable[TableName]) -> ConfigError:
 def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts: Iterable[TaskConfig] = ()) -> None:
     """Raises if the new rules contradict the rows that are already on the target (`rule_conflict`)."""
     task, source_id = config.name, config.source.source_id
-    text = target.meta.notes.read(task, OfSource(source_id), RULES)
+    text = target.meta.notes.read(task, SourceTablesKey(source_id), RULES)
     before = from_text(text) if text else config.rules
     if (before.routes, before.mappings) != (config.rules.routes, config.rules.mappings):
         sources = [source_id, *(part.source.source_id for part in other_parts)]
@@ -56,7 +56,7 @@ def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts:
         waiting = {name for halt in halts if halt.awaits for name in halt.tables}
         if waiting:
             raise lock_open_error(waiting)
-    known = target.meta.structures.load(task, OfSource(source_id))
+    known = target.meta.structures.load(task, SourceTablesKey(source_id))
     kept = [table for name, table in known.items() if config.allow(name)]
     refused = rule_conflict(before, config.rules, kept)
     if refused:
@@ -71,7 +71,7 @@ def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts:
 def record_rules(config: TaskConfig, target: TargetSession) -> None:
     """Records on the target by which rules rows are written from now on."""
     target.begin()
-    target.meta.notes.write(config.name, OfSource(config.source.source_id), RULES, to_text(config.rules))
+    target.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), RULES, to_text(config.rules))
     target.commit()
 
 

@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Lsn, OfSource, PrecheckFailed, Transient, Where
+from pidts.model import Checkpoint, Lsn, PrecheckFailed, SourceTablesKey, Transient, Where
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE
@@ -128,7 +128,7 @@ class HandOver:
         return zones
 
     def _carried_on(self, target: TargetSession) -> frozenset[str]:
-        place = (self._joined.seed.task, OfSource(self._joined.seed.source))
+        place = (self._joined.seed.task, SourceTablesKey(self._joined.seed.source))
         return frozenset(json.loads(target.meta.notes.read(*place, FORWARDS) or "[]"))
 
     def _demand_no_locks(self, seed: TargetSession, target: TargetSession, zones: tuple[str, ...]) -> None:
@@ -182,12 +182,14 @@ class HandOver:
             raise self._refused(what, "Remove the records of one of the two (pidts check names them)")
         start = replace(place, task=one.task, source=one.source, worker=0, batch=0, copy="")
         claimed = self._claim(target, one, start)
-        tables = seed.meta.structures.load(other.task, OfSource(other.source))
+        tables = seed.meta.structures.load(other.task, SourceTablesKey(other.source))
         shadows = seed.meta.shadows.load(other.task, other.source)
         target.begin()
         try:
-            known = target.meta.structures.load(one.task, OfSource(one.source))
-            target.meta.structures.save(one.task, OfSource(one.source), place.lsn, {**dict.fromkeys(known), **tables})
+            known = target.meta.structures.load(one.task, SourceTablesKey(one.source))
+            target.meta.structures.save(
+                one.task, SourceTablesKey(one.source), place.lsn, {**dict.fromkeys(known), **tables}
+            )
             target.meta.shadows.replace(one.task, one.source, shadows)
             for row in claimed:
                 target.meta.checkpoints.lock(row.task, row.source, row.worker)
@@ -205,12 +207,12 @@ class HandOver:
         try:
             _demand_claim(target, claimed)
             for zone in zones:
-                place = (self._joined.direct[zone].task, OfSource(self._joined.direct[zone].source))
+                place = (self._joined.direct[zone].task, SourceTablesKey(self._joined.direct[zone].source))
                 target.meta.notes.write(*place, ZONE_NOTE, zone)
                 target.meta.notes.write(*place, TARGET_ZONE, self._joined.zone)
                 target.meta.notes.write(*place, FORWARDS, "[]")
             left = json.dumps(sorted(carried - set(zones)))
-            target.meta.notes.write(seed.task, OfSource(seed.source), FORWARDS, left)
+            target.meta.notes.write(seed.task, SourceTablesKey(seed.source), FORWARDS, left)
             target.commit()
         except BaseException:
             target.rollback()

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
-from pidts.model import ConfigError, Lsn, OfSource, PrecheckFailed, Where
+from pidts.model import ConfigError, Lsn, PrecheckFailed, SourceTablesKey, Where
 from pidts.source import connect
 from pidts.target.mysql import MySqlSession
 from pidts.task.checks.task_records import FORWARDS
@@ -65,7 +65,7 @@ def _carried_on(config: TaskConfig) -> frozenset[str]:
     with closing(config.target.server.connect()) as target:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):
             return frozenset()
-        note = target.meta.notes.read(config.name, OfSource(config.source.source_id), FORWARDS)
+        note = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), FORWARDS)
     return frozenset(json.loads(note or "[]"))
 
 
@@ -85,7 +85,7 @@ class SeedTask:
     def await_carried(self, end: Lsn) -> None:
         """Waits until the target has all tables up to this place."""
         with self._catch_up() as (catch_up, target):
-            tables = target.meta.structures.load(self.config.name, OfSource(self.config.source.source_id))
+            tables = target.meta.structures.load(self.config.name, SourceTablesKey(self.config.source.source_id))
             for table in sorted(tables):
                 if (behind := catch_up.behind(table, end)) is not None:
                     what = behind.waits or f"task {self.config.name} does not catch up, or it copies {table}"

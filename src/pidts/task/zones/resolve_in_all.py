@@ -49,7 +49,15 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.locks.follow_schema import structure_now
-from pidts.apply.locks.resolve import Begun, Outlook, Take, Values, demand_winner, outlook, resolve_in
+from pidts.apply.locks.resolve import (
+    ResolvePreview,
+    ResolveWith,
+    UnfinishedResolves,
+    Values,
+    demand_winner,
+    outlook,
+    resolve_in,
+)
 from pidts.apply.unread import unpacked
 from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName, Where
 
@@ -83,7 +91,7 @@ class ResolveInAll:
     """The locks of the named task."""
     winner: str
 
-    def outlooks(self) -> list[tuple[TaskInto, Outlook]]:
+    def outlooks(self) -> list[tuple[TaskInto, ResolvePreview]]:
         """Returns, for each zone with a lock that would be resolved, the row that would result."""
         with closing(self.named.connect()) as session:
             locks = self._locks(session, self.named, self.ids)
@@ -96,13 +104,13 @@ class ResolveInAll:
                         found.append((task, outlook(session, task.name, task.source, one, take)))
         return found
 
-    def run(self) -> list[tuple[TaskInto, Outlook]]:
+    def run(self) -> list[tuple[TaskInto, ResolvePreview]]:
         """Resolves the locks. Returns, for each zone that had a lock, the row that resulted."""
         before = self._put_on_record()
         try:
             for task in self.tasks:
                 with closing(task.connect()) as session:
-                    demand_winner(self._locks(session, task, self.ids), Begun(self.winner))
+                    demand_winner(self._locks(session, task, self.ids), UnfinishedResolves(self.winner))
             for task in self.tasks:
                 task.await_all(self.table)
             for lock in before:
@@ -110,7 +118,7 @@ class ResolveInAll:
         except PidtsError:
             self._take_back(before)
             raise
-        done: list[tuple[TaskInto, Outlook]] = []
+        done: list[tuple[TaskInto, ResolvePreview]] = []
         for lock in before:
             winning = self._row(self.winner, lock)
             for zone in self._zones():
@@ -124,13 +132,13 @@ class ResolveInAll:
             with closing(self._into(zone)[0].connect()) as session:
                 self._takes(session, zone, lock, winning)
 
-    def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskInto, Outlook]]:
+    def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskInto, ResolvePreview]]:
         """Resolves the locks of one key in one zone, in one transaction."""
         tasks = self._into(zone)
         with closing(tasks[0].connect()) as session:
             takes = self._takes(session, zone, lock, winning)
-        writing = [task for task, _, take in takes if take is Take.SOURCE]
-        done: list[tuple[TaskInto, Outlook]] = []
+        writing = [task for task, _, take in takes if take is ResolveWith.SOURCE]
+        done: list[tuple[TaskInto, ResolvePreview]] = []
         # The written row gets the session's mark, that is, the mark of the zone that the row comes from.
         with closing((writing or tasks)[0].connect()) as session:
             session.begin()
@@ -141,8 +149,10 @@ class ResolveInAll:
                 self._demand_unchanged(lock, winning)
                 takes = self._takes(session, zone, lock, winning)
                 # A lock that is added at this moment is found by the next command.
-                for task, one, take in () if any(t is Take.SOURCE and k not in writing for k, _, t in takes) else takes:
-                    begun = Begun(self.winner)
+                for task, one, take in (
+                    () if any(t is ResolveWith.SOURCE and k not in writing for k, _, t in takes) else takes
+                ):
+                    begun = UnfinishedResolves(self.winner)
                     found = resolve_in(session, task.name, task.source, self.table, [one.id], take, begun=begun)
                     done += [(task, each) for each in found]
                 session.commit()
@@ -162,13 +172,13 @@ class ResolveInAll:
 
     def _takes(
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
-    ) -> list[tuple[TaskInto, RowLock, Take]]:
+    ) -> list[tuple[TaskInto, RowLock, ResolveWith]]:
         """Returns how each lock of a key is resolved in one zone. Locks that are not returned stay."""
         locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task, [lock.id])]
         if zone == self.winner:
-            return [(task, one, Take.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
+            return [(task, one, ResolveWith.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
         made = {
-            task.name: _plain(session, lock, outlook(session, task.name, task.source, one, Take.SOURCE).outcome)
+            task.name: _plain(session, lock, outlook(session, task.name, task.source, one, ResolveWith.SOURCE).outcome)
             for task, one in locks
         }
         bringing = [task for task, _ in locks if _same(made[task.name], winning)]
@@ -183,7 +193,7 @@ class ResolveInAll:
                 f"{self.winner}. Or resolve each lock separately (--only-here)",
             )
         return [
-            (task, one, Take.SOURCE if task == chosen else Take.KEEP)
+            (task, one, ResolveWith.SOURCE if task == chosen else ResolveWith.KEEP)
             for task, one in sorted(locks, key=lambda each: each[0] != chosen)
         ]
 
@@ -220,7 +230,7 @@ class ResolveInAll:
             session.begin()
             try:
                 found = self._of_named(session)
-                demand_winner(found, Begun(self.winner))
+                demand_winner(found, UnfinishedResolves(self.winner))
                 self._change(session, [replace(one, winner=self.winner) for one in found])
                 session.commit()
             except BaseException:
@@ -270,14 +280,16 @@ def _same(one: Values | None, other: Values | None) -> bool:
     return one.keys() == other.keys() and all(value.equals(other[name]) for name, value in one.items())
 
 
-def begun_here(zones: Collection[str], source: str, target: str, take: Take, *, sets: bool = False) -> Begun:
+def begun_here(
+    zones: Collection[str], source: str, target: str, take: ResolveWith, *, sets: bool = False
+) -> UnfinishedResolves:
     """Returns which killed commands are completed when only the lock of one task is resolved.
 
     `zones` are the zones that all feed each other; if there are none, no command can be repeated. `source` and `target`
     are the task's zones. With `sets`, the row gets values that no zone has.
     """
-    winners = {} if sets else {Take.SOURCE: source, Take.KEEP: target}
-    return Begun(winners.get(take, "") if zones else "", zones)
+    winners = {} if sets else {ResolveWith.SOURCE: source, ResolveWith.KEEP: target}
+    return UnfinishedResolves(winners.get(take, "") if zones else "", zones)
 
 
 def feeds_all(pairs: Mapping[tuple[str, str], bool]) -> bool:

@@ -15,10 +15,10 @@ from pidts.model import (
     Checkpoint,
     ConfigError,
     Lsn,
-    OfSource,
     PidtsError,
     Position,
     PrecheckFailed,
+    SourceTablesKey,
     Table,
     TableName,
     Transient,
@@ -108,7 +108,7 @@ class ReturningZone:
                 session.meta.prepare()
                 begun = session.rows("SELECT DISTINCT task, source FROM pidts_meta.checkpoint ORDER BY 1, 2")
                 for task, source in begun:
-                    read = session.meta.notes.read(str(task), OfSource(str(source)), ZONE_NOTE)
+                    read = session.meta.notes.read(str(task), SourceTablesKey(str(source)), ZONE_NOTE)
                     if read and self.zone in {zone, read}:
                         if task == f"{self._name}-{read}-{zone}":
                             found.append(RecordedTask(read, zone, str(task), str(source)))
@@ -189,7 +189,7 @@ class ReturningZone:
     def _recorded_place(self) -> Position | None:
         with closing(self.config.target.server.connect()) as session:
             session.meta.prepare()
-            text = session.meta.notes.read(RETURN_RECORD, OfSource(self.zone), COUNTED_UP_TO)
+            text = session.meta.notes.read(RETURN_RECORD, SourceTablesKey(self.zone), COUNTED_UP_TO)
         return Position.parse(text) if text else None
 
     def forget(self, task: RecordedTask) -> None:
@@ -235,7 +235,7 @@ class ReturningZone:
     def _record(self, text: str) -> None:
         with closing(self.config.target.server.connect()) as session:
             session.begin()
-            session.meta.notes.write(RETURN_RECORD, OfSource(self.zone), COUNTED_UP_TO, text)
+            session.meta.notes.write(RETURN_RECORD, SourceTablesKey(self.zone), COUNTED_UP_TO, text)
             session.commit()
 
     def allow(self) -> None:
@@ -243,7 +243,7 @@ class ReturningZone:
         config = self.config
         with closing(config.target.server.connect()) as session:
             session.begin()
-            session.meta.notes.write(config.name, OfSource(config.source.source_id), MAY_FIND_ROWS, self.token)
+            session.meta.notes.write(config.name, SourceTablesKey(config.source.source_id), MAY_FIND_ROWS, self.token)
             session.commit()
 
     def written(self) -> Counter[TableName]:
@@ -267,7 +267,7 @@ class ReturningZone:
         self._record("")
 
     def _begin(self, direction: Direction, config: TaskConfig, tables: Mapping[TableName, Table], at: Position) -> None:
-        place = (config.name, OfSource(config.source.source_id))
+        place = (config.name, SourceTablesKey(config.source.source_id))
         start = Checkpoint(
             task=config.name, source=config.source.source_id, worker=0, lsn=Lsn.at(at, 0), position=str(at)
         )

@@ -17,8 +17,8 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.apply.locks.early_removals import LATER_SECONDS
-from pidts.apply.locks.resolve import Take, resolve
-from pidts.model import ColumnType, Kind, Lsn, Moment, OfSource, Op, Table, TableName
+from pidts.apply.locks.resolve import ResolveWith, resolve
+from pidts.model import ColumnType, Kind, Lsn, Op, SourceTablesKey, SourceTransaction, Table, TableName
 from pidts.model.zone import ZONE_NOTE
 from pidts.target import IcebergTarget, PostgresTarget
 
@@ -52,14 +52,14 @@ class ZoneTask(Task):
         super().__init__(target, task, zone)
         with closing(target.connect()) as session:
             session.begin()
-            session.meta.notes.write(task, OfSource("s"), ZONE_NOTE, zone)
+            session.meta.notes.write(task, SourceTablesKey("s"), ZONE_NOTE, zone)
             session.commit()
 
     def leave(self) -> None:
         """Removes the task's records: later tests would wait for the task, or compare their rules with the task's rules."""
         with closing(self.target.connect()) as session:
             session.begin()
-            session.meta.notes.write(self.task, OfSource("s"), ZONE_NOTE, "")
+            session.meta.notes.write(self.task, SourceTablesKey("s"), ZONE_NOTE, "")
             session.commit()
 
 
@@ -69,8 +69,8 @@ class At:
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
 
-    def __call__(self, lsns: Sequence[Lsn]) -> list[Moment]:
-        return [Moment(time=self.seconds)] * len(lsns)
+    def __call__(self, lsns: Sequence[Lsn]) -> list[SourceTransaction]:
+        return [SourceTransaction(time=self.seconds)] * len(lsns)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_row_that_a_resolved_lock_removes_does_not_come_back_unseen(
     put(session, structure, OTHER)
     changes.apply(structure, (Op.DELETE, ROW, None))
     (lock,) = locks(session, changes.task, structure)
-    resolve(session, changes.task, "s", structure.name, {lock.id}, Take.SOURCE)
+    resolve(session, changes.task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)
     rows.apply(structure, (Op.INSERT, None, ROW))
     assert content(session, structure) == []
     assert len(locks(session, rows.task, structure)) == 1
@@ -209,6 +209,6 @@ def test_a_process_that_dies_anywhere_loses_no_deletion(
         assert content(session, structure) == []
         with closing(target.connect()) as other:
             other.begin()
-            other.meta.notes.write(running.task, OfSource("s"), ZONE_NOTE, "")
+            other.meta.notes.write(running.task, SourceTablesKey("s"), ZONE_NOTE, "")
             other.commit()
     assert len(locks(session, rows.task, structure)) == len(whole.points)

@@ -16,7 +16,7 @@ from tests.target.conformance.locks.test_row_locks import Change, Row, Task, con
 from tests.target.conformance.samples import INT, create, table, text
 
 from pidts.apply import Target, TargetSession
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import ColumnType, Halted, Kind, OnDivergence, Op, Table, TableName, calendar
 from pidts.reduce import NetChange
 from pidts.target.postgres import connection
@@ -550,5 +550,5 @@ def test_a_key_that_comes_and_goes_removes_no_row_of_an_equal_key(
     running.apply(structure, (Op.INSERT, None, ("A", 1)), (Op.DELETE, ("A", 1), None), (Op.DELETE, ("Z", 1), None))
     assert content(session, structure) == [("a", 1)]
     if found := locks(session, task, structure):
-        resolve(session, task, "s", structure.name, [one.id for one in found], Take.SOURCE)
+        resolve(session, task, "s", structure.name, [one.id for one in found], ResolveWith.SOURCE)
         assert content(session, structure) == [("a", 1)]

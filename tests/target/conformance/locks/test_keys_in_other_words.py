@@ -13,7 +13,7 @@ from tests.target.conformance.locks.test_row_locks import Change, Task, content,
 from tests.target.conformance.samples import INT, create, rows, table, text
 
 from pidts.apply import Target, TargetSession, prepared
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import ColumnType, Kind, Op, Table, TableName
 
 pytestmark = pytest.mark.repeats("mysql97")
@@ -95,7 +95,7 @@ def test_a_change_of_words_removes_no_row_that_differs(
     running.apply(structure, (Op.DELETE, (three, 1, 1), None), (Op.INSERT, None, (one, 5, 5)))
     assert content(session, structure) == [(two, 99, 1), ("b", 2, 2)]
     (lock,) = locks(session, task, structure)
-    assert len(resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)) == 1
+    assert len(resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)) == 1
     assert content(session, structure) == sorted([(one, 5, 5), ("b", 2, 2)])
     running.apply(structure, (Op.UPDATE, (one, 5, 5), (two, 6, 5)))
     assert content(session, structure) == sorted([(two, 6, 5), ("b", 2, 2)])
@@ -103,9 +103,9 @@ def test_a_change_of_words_removes_no_row_that_differs(
 
 
 @pytest.mark.parametrize("kind", MYSQL)
-@pytest.mark.parametrize("take", list(Take))
+@pytest.mark.parametrize("take", list(ResolveWith))
 def test_a_row_whose_key_another_program_has_respelled_is_resolved(
-    session: TargetSession, target: Target, task: str, structure: Table, words: tuple[str, ...], take: Take
+    session: TargetSession, target: Target, task: str, structure: Table, words: tuple[str, ...], take: ResolveWith
 ) -> None:
     _, one, two, three = words
     put(session, structure, (two, 1, 1))
@@ -116,7 +116,7 @@ def test_a_row_whose_key_another_program_has_respelled_is_resolved(
     assert lock.why == "the target's row has other values in id"
     assert content(session, structure) == [(two, 1, 1)]
     resolve(session, task, "s", structure.name, {lock.id}, take)
-    assert content(session, structure) == [(two, 1, 1) if take is Take.KEEP else (three, 2, 7)]
+    assert content(session, structure) == [(two, 1, 1) if take is ResolveWith.KEEP else (three, 2, 7)]
 
 
 @pytest.mark.parametrize("kind", MYSQL)
@@ -139,7 +139,7 @@ def test_a_locked_row_that_is_gone_comes_back_in_other_words(
     assert lock.why == "the target does not have the row"
     assert content(session, structure) == [("other", 3, 1)]
     running.apply(structure, (Op.UPDATE, (two, 3, 1), (three, 4, 1)))
-    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)
     assert content(session, structure) == sorted([(three, 4, 1), ("other", 3, 1)])
 
 
@@ -197,7 +197,7 @@ def test_later_changes_of_a_missing_row_in_other_words_are_held(
             session.execute(f"DELETE FROM {structure.name}")
     (lock,) = locks(session, task, structure)
     assert content(session, structure) == []
-    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)
     last = later[-1][2]
     assert content(session, structure) == ([] if last is None else [(spelled[last[0]], last[1], 1)])
 
@@ -363,7 +363,7 @@ def test_a_unique_value_that_only_the_collation_holds_equal_is_waited_for(
     assert content(session, structure) == [(1, 99, theirs), (2, 2, "zz"), (4, 4, "d")]
     first, second, third = locks(session, task, structure)
     assert (first.needs, second.needs, third.needs) == ("", first.id, second.id)
-    resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {first.id}, ResolveWith.SOURCE)
     assert content(session, structure) == [(1, 2, "yy"), (2, 3, ours), (3, 3, "zz"), (4, 4, "d")]
 
 
@@ -391,7 +391,7 @@ def test_a_lock_that_an_earlier_version_made_is_found_in_other_words(
     assert locks(session, task, structure) == [lock]
     assert [row[1] for row in content(session, structure)] == [1]
     assert len(session.meta.row_locks.held(task, "s", name, {lock.id})) == 3
-    resolve(session, task, "s", name, {lock.id}, Take.SOURCE)
+    resolve(session, task, "s", name, {lock.id}, ResolveWith.SOURCE)
     assert sorted(row[1] for row in content(session, structure)) == [1, 3]
     assert run.run("SELECT COUNT(*) FROM pidts_meta.locked_form WHERE task = %s", (task,))[0][0][0] == 0
 
@@ -415,7 +415,7 @@ def test_the_collation_of_a_key_is_altered_while_rows_are_locked(
     (lock,) = locks(session, task, structure)
     run: Any = session
     assert run.run("SELECT form FROM pidts_meta.locked_form WHERE task = %s", (task,))[0] == [(lock.form,)]
-    resolve(session, task, "s", name, {lock.id}, Take.SOURCE)
+    resolve(session, task, "s", name, {lock.id}, ResolveWith.SOURCE)
     assert content(session, structure) == [("ADA", 4)]
 
 
@@ -461,9 +461,9 @@ def test_a_row_that_waits_for_a_value_is_one_row_in_whatever_words(
         running.apply(structure, *part)
     first, second = locks(session, task, structure)
     assert second.needs == first.id
-    resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {first.id}, ResolveWith.SOURCE)
     if waiting := {one.id for one in locks(session, task, structure)}:
-        resolve(session, task, "s", structure.name, waiting, Take.SOURCE)
+        resolve(session, task, "s", structure.name, waiting, ResolveWith.SOURCE)
     assert content(session, structure) == [("BOB", 1, 6), ("a", 2, 1)]
 
 
@@ -496,9 +496,9 @@ def test_several_words_of_a_row_that_waits_are_one_lock(
     running.apply(structure, (Op.UPDATE, ("a", 1, 5), ("a", 2, 1)))
     running.apply(structure, *changes)
     first, second = locks(session, task, structure)
-    resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {first.id}, ResolveWith.SOURCE)
     for one in sorted(locks(session, task, structure), key=lambda lock: lock.lsn, reverse=last_first):
-        resolve(session, task, "s", structure.name, {one.id}, Take.SOURCE)
+        resolve(session, task, "s", structure.name, {one.id}, ResolveWith.SOURCE)
     last = changes[-1][2]
     assert second.id != first.id
     assert content(session, structure) == sorted([last, ("a", 2, 1)])

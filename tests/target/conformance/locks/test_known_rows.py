@@ -14,7 +14,7 @@ from tests.target.conformance.samples import INT, create, table, text
 from pidts.apply import Target, TargetSession
 from pidts.model import ColumnType, Halted, Kind, Op, Table, TableName
 from pidts.target.postgres import connection, writer
-from pidts.target.postgres.exchange import Answer, Exchange
+from pidts.target.postgres.exchange import Exchange, StatementResult
 
 pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 ROWS = 1500
@@ -43,7 +43,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     now = Exchange.now
 
-    def noted(self: Exchange, sql: str, *values: Any, **more: Any) -> Answer:
+    def noted(self: Exchange, sql: str, *values: Any, **more: Any) -> StatementResult:
         found.append(sql)
         return now(self, sql, *values, **more)
 

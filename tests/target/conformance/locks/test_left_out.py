@@ -17,7 +17,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.apply.locks.left_out import NOTES, row_digest, show_left_out
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.apply.rows.tombstone_keys import row_texts
 from pidts.apply.unread import packed
 from pidts.model import Key, Op, Table, TableName
@@ -108,7 +108,7 @@ def test_a_resolved_row_continues(session: TargetSession, structure: Table, ours
     ours.apply(NOTES, note(structure, 5))
     ours.apply(structure, BACK)
     (lock,) = locks(session, ours.task, structure)
-    resolve(session, ours.task, "s", structure.name, {lock.id}, Take.SOURCE)
+    resolve(session, ours.task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)
     ours.apply(structure, (Op.UPDATE, ONE, TWO))
     assert content(session, structure) == [TWO]
     assert locks(session, ours.task, structure) == []

@@ -16,7 +16,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.apply.locks.early_removals import LATER_SECONDS
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import ColumnType, Kind, Op, Table, TableName
 from pidts.target import IcebergTarget, PostgresTarget
 
@@ -193,14 +193,14 @@ def test_a_change_much_later_continues(session: TargetSession, structure: Table,
         alone.apply(structure, BACK)
         assert content(session, structure) == [row]
         ids = {one.id for one in locks(session, alone.task, structure)}
-        resolve(session, alone.task, "s", structure.name, ids, Take.KEEP)
+        resolve(session, alone.task, "s", structure.name, ids, ResolveWith.KEEP)
 
 
 def test_a_resolved_row_continues(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
     put(session, structure, TWO)
     alone.apply(structure, SET, BACK)
     (lock,) = locks(session, alone.task, structure)
-    resolve(session, alone.task, "s", structure.name, {lock.id}, Take.SOURCE)
+    resolve(session, alone.task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)
     assert content(session, structure) == [ONE]
     alone.apply(structure, (Op.UPDATE, ONE, THREE))
     assert content(session, structure) == [THREE]

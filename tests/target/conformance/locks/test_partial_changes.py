@@ -11,7 +11,7 @@ from tests.target.conformance.locks.test_row_locks import Change, content, locks
 from tests.target.conformance.samples import INT, create, table, text
 
 from pidts.apply import Target, TargetSession
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import Halted, Op, Table, TableName
 from pidts.target import IcebergTarget, PostgresTarget
 
@@ -61,7 +61,7 @@ def test_updates_and_deletes_in_part_are_set_aside_and_follow_when_they_are_reso
     assert [one.shown for one in found] == ["id=1", "id=2"]
     assert all("binlog_row_image=FULL" in one.why for one in found)
     running.apply(structure, (Op.UPDATE, (1, "a", 7), (1, "z", 7)))
-    resolve(session, running.task, "s", structure.name, {one.id for one in found}, Take.SOURCE)
+    resolve(session, running.task, "s", structure.name, {one.id for one in found}, ResolveWith.SOURCE)
     assert content(session, structure) == [(1, "z", 7), (3, "c", 4)]
     running.apply(structure, (Op.UPDATE, (1, "z", 7), (1, "y", 7)))
     assert content(session, structure) == [(1, "y", 7), (3, "c", 4)]
@@ -77,11 +77,11 @@ def test_a_row_that_gets_another_key_in_part_is_held_at_both(
     assert content(session, structure) == [(1, "a", 1), (2, "c", 2)]
     old, new = sorted(locks(session, running.task, structure), key=lambda one: one.shown)
     assert (old.shown, new.shown) == ("id=1", "id=5")
-    resolve(session, running.task, "s", structure.name, {old.id}, Take.SOURCE)
+    resolve(session, running.task, "s", structure.name, {old.id}, ResolveWith.SOURCE)
     with pytest.raises(Halted, match="not known: s, u") as halted:
-        resolve(session, running.task, "s", structure.name, {new.id}, Take.SOURCE)
+        resolve(session, running.task, "s", structure.name, {new.id}, ResolveWith.SOURCE)
     assert halted.value.code == "partial-row-image"
-    resolve(session, running.task, "s", structure.name, {new.id}, Take.SOURCE, {"s": "a", "u": "1"})
+    resolve(session, running.task, "s", structure.name, {new.id}, ResolveWith.SOURCE, {"s": "a", "u": "1"})
     assert content(session, structure) == [(2, "c", 2), (5, "a", 1)]
 
 

@@ -12,7 +12,7 @@ from tests.target.conformance.locks.test_row_locks import Change, content, locks
 from tests.target.conformance.samples import INT, checkpoint, create, table, text
 
 from pidts.apply import ApplyRules, Committer, Retry, Target, TargetSession
-from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.workers import Commit
@@ -83,9 +83,9 @@ def test_a_row_that_needs_another_ones_value_is_set_aside_and_names_it(
     running.apply(structure, (Op.UPDATE, (3, "mine", 5, "three"), (3, "more", 5, "three")))
     assert len(locks(session, task, structure)) == 1
     with pytest.raises(Halted, match="target-refused"):
-        resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+        resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)
     put(session, structure, (7, "theirs", 8, "seven"))
-    assert len(resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)) == 1
+    assert len(resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)) == 1
     assert content(session, structure)[1] == (3, "more", 5, "three")
 
 
@@ -145,7 +145,7 @@ def test_a_row_that_needs_a_kept_value_waits_for_it(
     first, second = locks(session, task, structure)
     assert (first.shown, second.shown, second.needs) == ("id=1", "id=2", first.id)
     put(session, structure, deletes=[(7,)])
-    assert len(resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)) == 2
+    assert len(resolve(session, task, "s", structure.name, {first.id}, ResolveWith.SOURCE)) == 2
     assert content(session, structure) == [(1, "a", 5, "a"), (2, "b", 1, "b"), (3, "c", 3, "c")]
 
 

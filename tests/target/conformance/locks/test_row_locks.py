@@ -16,7 +16,7 @@ from tests.target.conformance.samples import INT, change, checkpoint, create, ls
 
 from pidts.apply import ApplyRules, Committer, Retry, Target, TargetSession
 from pidts.apply.locks.follow_schema import carry
-from pidts.apply.locks.resolve import Take, outlook, outlooks, resolve
+from pidts.apply.locks.resolve import ResolveWith, outlook, outlooks, resolve
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.workers import Commit
@@ -134,12 +134,12 @@ def test_the_row_stays_and_all_others_continue(
     (lock,) = locks(session, task, structure)
     assert (lock.shown, lock.why, lock.table.name) == ("id=1", "the target's row has other values in s", structure.name)
     assert session.meta.row_locks.tables(task, "s") == {structure.name: 1}
-    seen = outlook(session, task, "s", lock, Take.SOURCE)
+    seen = outlook(session, task, "s", lock, ResolveWith.SOURCE)
     for row, said in ((seen.expected, "a"), (seen.actual, "theirs"), (seen.outcome, "aaa")):
         assert row is not None
         assert row["s"].as_py() == said
     assert [each.op for each in seen.changes] == [Op.UPDATE, Op.UPDATE]
-    assert len(resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)) == 1
+    assert len(resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)) == 1
     assert content(session, structure)[0] == (1, "aaa", 1)
     assert session.meta.row_locks.tables(task, "s") == {}
     running.apply(structure, (Op.DELETE, (1, "aaa", 1), None))
@@ -153,13 +153,13 @@ def test_the_targets_row_keeps_what_the_held_changes_leave_alone(
     running = Task(target, task)
     running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 7)), (Op.DELETE, (2, "b", 2), None))
     ids = {one.id for one in locks(session, task, structure)}
-    resolve(session, task, "s", structure.name, ids, Take.TARGET)
+    resolve(session, task, "s", structure.name, ids, ResolveWith.TARGET)
     assert content(session, structure) == [(1, "theirs", 7)]
 
 
-@pytest.mark.parametrize("take", [Take.SOURCE, Take.TARGET])
+@pytest.mark.parametrize("take", [ResolveWith.SOURCE, ResolveWith.TARGET])
 def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
-    target: Target, session: TargetSession, task: str, structure: Table, take: Take
+    target: Target, session: TargetSession, task: str, structure: Table, take: ResolveWith
 ) -> None:
     """Column s is dropped, u becomes wider, and w is added, with 5 in all existing rows."""
     put(session, structure, (1, "theirs", 1), (2, "theirs", 2), (3, "theirs", 3), (4, "theirs", 4))
@@ -183,7 +183,7 @@ def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
     ids = {one.id for one in locks(session, task, structure)}
     assert len(ids) == 4
     assert len(resolve(session, task, "s", structure.name, ids, take)) == 4
-    target_takes = take is Take.TARGET
+    target_takes = take is ResolveWith.TARGET
     assert content(session, later) == [
         (1, 11, 5),
         (2, 2**40, 6),
@@ -207,7 +207,7 @@ def test_a_column_that_has_come_counts_while_another_one_is_pending(
     running.apply(second, (Op.UPDATE, (1, "a", 2, None), (1, "a", 2, 7)))
     carry(session, task, "s", structure.name, replace(third, keys=(*third.keys, Key("c", ("c",)))), running.epoch)
     (lock,) = locks(session, task, structure)
-    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)
     assert content(session, second) == [(1, "a", 2, 7)]
 
 
@@ -246,17 +246,17 @@ def test_changes_of_which_the_log_holds_a_part_are_held_and_followed_as_far_as_t
         partial=[b"\1\2", key],
     )
     assert len(locks(session, task, structure)) == 3
-    resolve(session, task, "s", structure.name, {first.id, third.id}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {first.id, third.id}, ResolveWith.SOURCE)
     assert content(session, structure) == [(1, "b", 7), (4, "d", 4)]
-    seen = outlook(session, task, "s", second, Take.SOURCE)
+    seen = outlook(session, task, "s", second, ResolveWith.SOURCE)
     assert seen.expected is not None
     assert seen.outcome is not None
     assert (seen.expected.keys(), seen.outcome.keys()) == ({"id"}, {"id", "u"})
     with pytest.raises(Halted, match="not known: s") as halted:
-        resolve(session, task, "s", structure.name, {second.id}, Take.SOURCE)
+        resolve(session, task, "s", structure.name, {second.id}, ResolveWith.SOURCE)
     assert halted.value.code == "partial-row-image"
     assert [one.id for one in locks(session, task, structure)] == [second.id]
-    resolve(session, task, "s", structure.name, {second.id}, Take.SOURCE, {"s": "set"})
+    resolve(session, task, "s", structure.name, {second.id}, ResolveWith.SOURCE, {"s": "set"})
     assert content(session, structure) == [(1, "b", 7), (2, "set", 8), (4, "d", 4)]
 
 
@@ -272,7 +272,7 @@ def test_the_targets_row_gets_what_a_change_in_part_sets(
         (Op.UPDATE, (2, None, None), (None, "x", None)),
         partial=[None, b"\1\4", b"\1\2"],
     )
-    resolve(session, task, "s", structure.name, {one.id for one in locks(session, task, structure)}, Take.TARGET)
+    resolve(session, task, "s", structure.name, {one.id for one in locks(session, task, structure)}, ResolveWith.TARGET)
     assert content(session, structure) == [(1, "theirs", 7)]
 
 
@@ -300,8 +300,8 @@ def test_values_that_an_operator_sets(target: Target, session: TargetSession, ta
         ({"u": "two"}, "not a value"),
     ):
         with pytest.raises(ConfigError, match=said):
-            resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE, values)
-    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE, {"s": "mine", "u": None})
+            resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE, values)
+    resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE, {"s": "mine", "u": None})
     assert content(session, structure) == [(1, "mine", None)]
 
 
@@ -319,9 +319,9 @@ def test_rows_that_need_a_value_of_a_locked_row_wait_for_it_and_follow_it(
     assert (first.needs, len(others)) == ("", 3)
     assert all(one.needs for one in others)
     assert session.meta.row_locks.read(task, "s", structure.name, waiting=True) == others
-    shown = outlooks(session, task, "s", [first], Take.SOURCE)
+    shown = outlooks(session, task, "s", [first], ResolveWith.SOURCE)
     assert [one.outcome["u"].as_py() for one in shown if one.outcome] == [6, 5, 2, 3]
-    done = resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
+    done = resolve(session, task, "s", structure.name, {first.id}, ResolveWith.SOURCE)
     assert len(done) == 4
     assert content(session, structure) == [(1, "a", 6), (2, "b", 5), (3, "c", 2), (4, "d", 3)]
     assert locks(session, task, structure) == []
@@ -346,7 +346,7 @@ def test_the_schema_of_a_table_is_not_made_for_each_of_its_locks(
     counts = []
     for some in (ids[:10], ids[10:]):
         made.clear()
-        assert len(resolve(session, task, "s", structure.name, some, Take.SOURCE)) == len(some)
+        assert len(resolve(session, task, "s", structure.name, some, ResolveWith.SOURCE)) == len(some)
         counts.append(len(made))
     assert counts[0] == counts[1]
 
@@ -361,11 +361,11 @@ def test_a_unique_value_that_another_row_has_is_reported_with_both_rows(
     running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 5)), (Op.UPDATE, (2, "b", 2), (2, "b", 9)))
     one, two = locks(session, task, structure)
     with pytest.raises(Halted, match=r"row id=1 needs the unique value u=5, which row id=7 of the target has") as found:
-        resolve(session, task, "s", structure.name, {one.id, two.id}, Take.SOURCE)
+        resolve(session, task, "s", structure.name, {one.id, two.id}, ResolveWith.SOURCE)
     assert (found.value.code, found.value.where.key) == ("target-refused", "id=1")
     assert content(session, structure) == [(1, "theirs", 1), (2, "theirs", 2), (7, "program", 5)]
     assert len(locks(session, task, structure)) == 2
-    resolve(session, task, "s", structure.name, {one.id}, Take.SOURCE, {"u": "6"})
+    resolve(session, task, "s", structure.name, {one.id}, ResolveWith.SOURCE, {"u": "6"})
     assert content(session, structure)[0] == (1, "a", 6)
 
 
@@ -377,7 +377,7 @@ def test_two_rows_that_are_resolved_together_may_trade_their_unique_values(
     put(session, structure, (1, "theirs", 5), (2, "theirs", 6))
     running = Task(target, task)
     running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 6)), (Op.UPDATE, (2, "b", 2), (2, "b", 5)))
-    resolve(session, task, "s", structure.name, {one.id for one in locks(session, task, structure)}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {one.id for one in locks(session, task, structure)}, ResolveWith.SOURCE)
     assert content(session, structure) == [(1, "a", 6), (2, "b", 5)]
 
 
@@ -408,7 +408,7 @@ def test_a_lock_that_was_reported_is_the_same_lock(
     after = {one.id: one for one in locks(session, task, structure)}
     assert after == {id_: replace(one, is_reported=id_ in found) for id_, one in before.items()}
     running.apply(structure, (Op.UPDATE, (0, "b", 0), (0, "c", 0)))
-    assert len(resolve(session, task, "s", structure.name, set(before), Take.SOURCE)) == 3
+    assert len(resolve(session, task, "s", structure.name, set(before), ResolveWith.SOURCE)) == 3
     assert content(session, structure) == [(0, "c", 0), (1, "b", 1), (2, "b", 2)]
 
 
@@ -433,40 +433,40 @@ def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(
                 running.apply(structure, *changes)
         round_ += 1
         (lock,) = locks(session, task, structure)
-        held = outlook(session, task, "s", lock, Take.SOURCE)
+        held = outlook(session, task, "s", lock, ResolveWith.SOURCE)
         assert len(held.changes) == round_
         assert content(session, structure)[0] == (1, "theirs", 1)
         assert len(content(session, structure)) == 1 + round_
         if len(watched.points) <= broken:
             break
         broken += 1
-    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+    resolve(session, task, "s", structure.name, {lock.id}, ResolveWith.SOURCE)
     assert content(session, structure)[0] == (1, f"v{round_}", 1)
 
 
-@pytest.mark.parametrize("take", [Take.SOURCE, Take.TARGET])
+@pytest.mark.parametrize("take", [ResolveWith.SOURCE, ResolveWith.TARGET])
 def test_wherever_a_resolution_breaks_all_of_it_has_happened_or_nothing(
-    target: Target, session: TargetSession, task: str, structure: Table, take: Take
+    target: Target, session: TargetSession, task: str, structure: Table, take: ResolveWith
 ) -> None:
     """Row 1 differs, and row 2 needs its u: with the source's values for row 1, row 2 is resolved, too."""
     if isinstance(target, IcebergTarget):
         pytest.skip("an Iceberg table has no unique keys besides its identity")
     running, broken, is_whole = Task(target, task), 0, False
-    row = (1, "mine" if take is Take.SOURCE else "theirs", 9)
+    row = (1, "mine" if take is ResolveWith.SOURCE else "theirs", 9)
     while not is_whole:
         put(session, structure, (1, "theirs", 0), (2, "b", 2), deletes=[(1,), (2,)])
         running.apply(structure, (Op.UPDATE, (1, "mine", 0), (1, "mine", 9)), (Op.UPDATE, (2, "b", 2), (2, "b", 0)))
         first, second = locks(session, task, structure)
         assert (first.needs, second.needs) == ("", first.id)
         before = [(1, "theirs", 0), (2, "b", 2)], [first, second]
-        after = ([row, (2, "b", 0)], []) if take is Take.SOURCE else ([row, (2, "b", 2)], [second])
+        after = ([row, (2, "b", 0)], []) if take is ResolveWith.SOURCE else ([row, (2, "b", 2)], [second])
         watched = Breaking(target, broken, Died)
         with closing(watched.connect()) as dying, suppress(Died):
             resolve(dying, task, "s", structure.name, {first.id}, take)
         assert (content(session, structure), locks(session, task, structure)) in (before, after)
         resolve(session, task, "s", structure.name, {first.id}, take)
         assert (content(session, structure), locks(session, task, structure)) == after
-        resolve(session, task, "s", structure.name, {second.id}, Take.SOURCE)
+        resolve(session, task, "s", structure.name, {second.id}, ResolveWith.SOURCE)
         assert content(session, structure) == [row, (2, "b", 0)]
         is_whole, broken = len(watched.points) <= broken, broken + 1
     assert {"commit:before", "commit:after", "meta.row_locks.remove:after"} <= set(watched.points)
@@ -491,14 +491,14 @@ def test_a_row_is_kept_and_its_held_changes_are_dropped_together_or_neither(
         *kept, waiting = locks(session, task, structure)
         assert waiting.needs == kept[0].id
         ids = {one.id for one in kept}
-        assert all(outlook(session, task, "s", one, Take.KEEP).outcome is not None for one in kept)
+        assert all(outlook(session, task, "s", one, ResolveWith.KEEP).outcome is not None for one in kept)
         watched = Breaking(target, broken, Died)
         with closing(watched.connect()) as dying, suppress(Died):
-            resolve(dying, task, "s", structure.name, ids, Take.KEEP)
+            resolve(dying, task, "s", structure.name, ids, ResolveWith.KEEP)
         assert locks(session, task, structure) in ([*kept, waiting], [waiting])
-        resolve(session, task, "s", structure.name, ids, Take.KEEP)
+        resolve(session, task, "s", structure.name, ids, ResolveWith.KEEP)
         assert (content(session, structure), locks(session, task, structure)) == (rows, [waiting])
-        resolve(session, task, "s", structure.name, {waiting.id}, Take.KEEP)
+        resolve(session, task, "s", structure.name, {waiting.id}, ResolveWith.KEEP)
         assert session.meta.row_locks.tables(task, "s") == {}
         is_whole, broken = len(watched.points) <= broken, broken + 1
     running.apply(structure, (Op.UPDATE, (3, "c", 3), (3, "cc", 3)), (Op.UPDATE, (1, "mine", 9), (1, "mine", 10)))
@@ -516,12 +516,15 @@ def test_only_one_of_two_commands_resolves_a_row(
     (lock,) = locks(session, task, structure)
     together, done = threading.Barrier(3), []
 
-    def work(take: Take) -> None:
+    def work(take: ResolveWith) -> None:
         with closing(target.connect()) as mine:
             together.wait(10)
             done.append(len(resolve(mine, task, "s", structure.name, {lock.id}, take)))
 
-    threads = [threading.Thread(target=work, args=[take]) for take in (Take.SOURCE, Take.SOURCE, Take.TARGET)]
+    threads = [
+        threading.Thread(target=work, args=[take])
+        for take in (ResolveWith.SOURCE, ResolveWith.SOURCE, ResolveWith.TARGET)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -542,7 +545,7 @@ def test_a_programs_write_during_a_resolution_stays(
     def work() -> None:
         with closing(target.connect()) as mine:
             begun.set()
-            resolve(mine, task, "s", structure.name, {lock.id}, Take.TARGET)
+            resolve(mine, task, "s", structure.name, {lock.id}, ResolveWith.TARGET)
 
     with closing(target.connect()) as program:
         program.begin()
