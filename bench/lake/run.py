@@ -38,7 +38,7 @@ from pidts.apply import TargetSession  # noqa: E402
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName  # noqa: E402
 from pidts.reduce import Counts, NetChange  # noqa: E402
 from pidts.target import IcebergTarget  # noqa: E402
-from pidts.target.iceberg.snapshot import MetadataFile  # noqa: E402
+from pidts.target.iceberg.metadata_file import MetadataFile  # noqa: E402
 
 TEXT = ColumnType(Kind.VARCHAR, length=200)
 TABLE = Table(

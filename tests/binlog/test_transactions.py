@@ -11,7 +11,7 @@ from tests.binlog.logs.scenarios import kept, load
 from pidts.binlog import EventType, LogWalker, TransactionScanner, decode_slice, iter_raw
 from pidts.binlog.events import is_artificial
 from pidts.binlog.transactions import TransactionReader
-from pidts.excerpt.around import EventPlaces
+from pidts.excerpt.row_transactions import EventPlaces
 from pidts.model import Lsn, Position, Transaction
 
 pytestmark = pytest.mark.usefixtures("kernel")

@@ -10,7 +10,7 @@ import pytest
 
 from pidts.cli.app import run_command
 from pidts.cli.events.catalogue import ScriptCatalogue
-from pidts.excerpt.named import server_of
+from pidts.excerpt.table_options import server_of
 from pidts.model import ConfigError, TableName
 from pidts.sandbox import Server
 from pidts.schema import MYSQL

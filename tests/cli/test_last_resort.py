@@ -13,10 +13,10 @@ import pytest
 
 PROGRAM = """
 import ctypes, subprocess, threading, time
-from pidts.cli import last_resort
+from pidts.cli import forced_exit
 from pidts.cli.signals import run_until_stopped
 
-last_resort._SPARE_SECONDS = 1.0
+forced_exit._SPARE_SECONDS = 1.0
 
 def a_statement_without_end():
     {waits}

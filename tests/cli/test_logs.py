@@ -51,7 +51,7 @@ def test_an_unknown_level_is_refused_with_those_that_exist(capsys: Output) -> No
 def test_a_summary_is_reported_on_stderr_where_the_reader_of_stdout_is_gone() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    words = "from pidts.cli.last_words import print_summary; print_summary('shop: stopped after 3.0 s')"
+    words = "from pidts.cli.final_summary import print_summary; print_summary('shop: stopped after 3.0 s')"
     run = subprocess.run([sys.executable, "-c", words], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (run.returncode, run.stderr) == (0, "shop: stopped after 3.0 s\n")

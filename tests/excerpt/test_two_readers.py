@@ -20,10 +20,10 @@ from pidts.cli.events.command import event_line
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import FileInput
 from pidts.excerpt.cut import LogCutter, LogSelection, pieces, resolved
-from pidts.excerpt.named import asked_tables
 from pidts.excerpt.range import LogRange, RangeFilter
 from pidts.excerpt.rows import QueryView, record_batches
 from pidts.excerpt.store import FileStore
+from pidts.excerpt.table_options import asked_tables
 from pidts.model import ConfigError, Halted, Lsn, TableName
 from pidts.rules import AllowList
 from pidts.schema import Dialect

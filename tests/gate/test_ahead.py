@@ -15,7 +15,7 @@ from tests.values_target import ValuesTarget
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import AT_ONCE
 from pidts.gate import stretch
-from pidts.gate.ahead import PreparedRecords, RecordPrefetch
+from pidts.gate.record_prefetch import PreparedRecords, RecordPrefetch
 from pidts.gate.records import SchemaRecord, of_schema_change
 from pidts.gate.stretch import Records, TransactionRange
 from pidts.model import Extent, LogEntry, Lsn, Transaction

@@ -38,12 +38,12 @@ from tests.lake.test_faults import forget_files
 from pidts.target.iceberg import sweep as sweeping
 from pidts.target.iceberg.hive_catalog import HiveCatalog
 from pidts.target.iceberg.jdbc_catalog import JdbcCatalog, MySqlCatalog, PostgresCatalog
+from pidts.target.iceberg.metadata_file import MetadataFile
 from pidts.target.iceberg.publication import publish, server_state
 from pidts.target.iceberg.rest_catalog import RestCatalog
 from pidts.target.iceberg.server_catalog import CatalogUpdate, step
 from pidts.target.iceberg.server_record import Entry, ServerRecord
 from pidts.target.iceberg.session import IcebergSession
-from pidts.target.iceberg.snapshot import MetadataFile
 
 A, B = TableName("shop", "a"), TableName("shop", "b")
 KILLED = """

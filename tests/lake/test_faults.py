@@ -35,9 +35,9 @@ def target(memory_path: Path) -> IcebergTarget:
 
 def forget_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Empties the caches, as they are in a new process."""
-    from pidts.target.iceberg import files, snapshot
+    from pidts.target.iceberg import files
 
-    for module in (files, snapshot):
+    for module in (files, metadata_file):
         for name, each in list(vars(module).items()):
             if isinstance(each, files.Cache):
                 monkeypatch.setattr(module, name, files.Cache(1))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyiceberg")
 
-from pidts.target.iceberg.snapshot import in_order
+from pidts.target.iceberg.metadata_file import in_order
 
 PLACES = st.lists(st.integers(0, 30), max_size=12).map(sorted)
 

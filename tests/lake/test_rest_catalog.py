@@ -32,12 +32,12 @@ from pidts.sandbox import Server
 from pidts.target import IcebergTarget
 from pidts.target.iceberg import rest_catalog
 from pidts.target.iceberg import sweep as sweeping
+from pidts.target.iceberg.metadata_file import MetadataFile
 from pidts.target.iceberg.publication import publish
 from pidts.target.iceberg.rest_catalog import RestCatalog
 from pidts.target.iceberg.server_catalog import CatalogUpdate
 from pidts.target.iceberg.server_record import ServerRecord
 from pidts.target.iceberg.session import IcebergSession
-from pidts.target.iceberg.snapshot import MetadataFile
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pidts.model import Lsn
-from pidts.relay import arrivals
-from pidts.relay.arrivals import ReceiveTimes, ReceiveTimeWriter, arrivals_path
+from pidts.relay import receive_times
 from pidts.relay.folder import Folder
+from pidts.relay.receive_times import ReceiveTimes, ReceiveTimeWriter, arrivals_path
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_another_writer_continues_and_a_relay_that_was_cut_back_is_followed(fold
 
 
 def test_the_ring_is_overwritten_and_a_slow_reader_recovers(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "_RECORDS", 8)
+    monkeypatch.setattr(receive_times, "_RECORDS", 8)
     writer, reader = ReceiveTimeWriter(folder), ReceiveTimes(folder)
     writer.note(lsn(1), 1.0, 1.0)
     assert reader.at(lsn(1)) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidts.service.decide import LONGEST_PAUSE, Ended, pause_before, task_stage
-from pidts.service.history import EVERY_SECONDS, LagCurve
+from pidts.service.lag_curve import EVERY_SECONDS, LagCurve
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pidts.model import ForeignKey, TableName
 from pidts.sandbox import Server
 from pidts.source import Session, SourceConfig, connect
 from pidts.source.connection import query
-from pidts.source.left_behind import foreign_keys, left_behind, programs
+from pidts.source.uncarried_objects import foreign_keys, left_behind, programs
 
 OTHERS = 30
 

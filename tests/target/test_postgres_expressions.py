@@ -12,7 +12,7 @@ import pytest
 from pidts.model import CheckConstraint, ConstraintKind, Table, TableName
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, read_structures
-from pidts.source.left_behind import left_behind
+from pidts.source.uncarried_objects import left_behind
 from pidts.target import PostgresTarget
 from pidts.target.postgres.constraints import drops, statements
 from pidts.target.postgres.expressions import condition

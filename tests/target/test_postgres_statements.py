@@ -12,7 +12,7 @@ from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.schema import apply, classify
 from pidts.target.difference import difference, unfillable
 from pidts.target.postgres import alter
-from pidts.target.postgres.doubts import doubts
+from pidts.target.postgres.divergent_rows import doubts
 from pidts.target.postgres.encode.binary import wire
 from pidts.target.postgres.encode.columns import form
 from pidts.target.postgres.shape import PgColumn, PgKey, PgTable

@@ -11,7 +11,7 @@ import pytest
 from pidts.model import TableName
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, read_structures
-from pidts.source.left_behind import DECLARED, GENERATED, left_behind
+from pidts.source.uncarried_objects import DECLARED, GENERATED, left_behind
 from pidts.target import MySqlTarget
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover.remade_columns import (

@@ -13,7 +13,7 @@ from pidts.sandbox import Server
 from pidts.schema.partitions import is_same, names_place, partition_clause
 from pidts.source import SourceConfig, connect, read_structures
 from pidts.source.connection import query
-from pidts.source.left_behind import PARTITIONS, SPECIAL_KEYS, left_behind
+from pidts.source.uncarried_objects import PARTITIONS, SPECIAL_KEYS, left_behind
 from pidts.target import MySqlTarget
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover import on_update, remade_columns

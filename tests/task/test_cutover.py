@@ -39,7 +39,7 @@ from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
 from pidts.task.operate.status import task_status
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.attempts import Attempts
-from pidts.task.run.cut_over import BeingCutOver
+from pidts.task.run.cutover_under_way import BeingCutOver
 from pidts.task.run.replicator_process import NoReplicator
 from pidts.task.run.task_run import run_task
 from pidts.task.run.tracker import Tracker

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from pidts.apply.locks.held import lock_ids
+from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.locks.known_locks import form_start, key_forms
 from pidts.apply.unread import packed
 from pidts.model import Lsn, RowLock

@@ -41,7 +41,7 @@ from typing import Self, TypeAlias
 import structlog
 
 from pidts.apply.checkpoint import Outcome, settle
-from pidts.apply.locks.expecting import WriteComparison
+from pidts.apply.locks.write_comparison import WriteComparison
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules
 from pidts.apply.refused_row import RefusedRow, Search

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.locks.check import Check, Checked, checked
-from pidts.apply.locks.held import Moments, nowhere
+from pidts.apply.locks.held_changes import Moments, nowhere
 from pidts.apply.locks.left_out import parted, record_left_out
 from pidts.apply.locks.presence import Presence
 from pidts.apply.merge.align import aligned, own_columns

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply import ApplyRules, Committer, Lagging, Outcome, RefusedRow, TargetSession, prepared
-from pidts.apply.locks.expecting import WriteComparison
+from pidts.apply.locks.write_comparison import WriteComparison
 from pidts.batch.blobs import Blob
 from pidts.batch.lagging_merge import lagging_in
 from pidts.batch.parts import PART_BYTES, Stretch, parts

@@ -237,7 +237,7 @@ def _run(
     receives: bool = True,
 ) -> int:
     from pidts.cli.ddl.view import show_halts
-    from pidts.cli.last_words import print_summary
+    from pidts.cli.final_summary import print_summary
     from pidts.cli.view import every_view, progress_view, row_counts
     from pidts.task.operate.progress import Progress
     from pidts.task.run.replicator_process import fork_replicators
@@ -300,7 +300,7 @@ def _run_zones(
     if refused:
         todo = f"Name one direction: {', '.join(f'{file}@{one}' for one in directions)}"
         raise ConfigError("usage", f"{RESYNC} and --metrics can only be given for one direction", todo=todo)
-    from pidts.cli.last_words import print_summary
+    from pidts.cli.final_summary import print_summary
     from pidts.cli.zones.run import ZONES_END_WITHIN, exit_code_of, run_zones, summary_of
     from pidts.task.checks.joined_zones import demand_joined
     from pidts.task.config.task_file import load_task

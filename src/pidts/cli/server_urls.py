@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pidts.apply import Target
-from pidts.excerpt.named import server_of
+from pidts.excerpt.table_options import server_of
 from pidts.login import Tls
 from pidts.model import ConfigError
 from pidts.source import SourceConfig

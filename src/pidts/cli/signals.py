@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
-from pidts.cli.last_resort import end_within
+from pidts.cli.forced_exit import end_within
 
 Result = TypeVar("Result")
 

@@ -14,7 +14,7 @@ from pidts.binlog.transactions import Completed, TransactionReader
 from pidts.binlog.walk import iter_raw
 from pidts.excerpt.files import FIRST_EVENT, FileBlock, file_begin, log_name, read_file
 from pidts.excerpt.range import Point
-from pidts.excerpt.seek import begin_of
+from pidts.excerpt.start_file import begin_of
 from pidts.model import Position
 from pidts.source import BinlogStream, BlockShape, SourceConfig, connect, log_end
 from pidts.source.replica import reader_name

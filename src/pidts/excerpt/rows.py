@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pidts.binlog import Format, TableMap, decode_slice
-from pidts.excerpt.around import Around
 from pidts.excerpt.cut import DecodeRange, LogSelection
 from pidts.excerpt.json_columns import image_text
+from pidts.excerpt.row_transactions import Around
 from pidts.excerpt.store import Store, came_again
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
 from pidts.relay.refetch import Refetch

@@ -34,8 +34,8 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
 from pidts.ddl.outcome import Changed, Waits
 from pidts.ddl.shards.protected_rows import Sharing
-from pidts.gate.ahead import PreparedRecords, RecordPrefetch
 from pidts.gate.committer import Channel, ChannelCommitter
+from pidts.gate.record_prefetch import PreparedRecords, RecordPrefetch
 from pidts.gate.records import SchemaRecord, of_schema_change
 from pidts.gate.retention import Retention
 from pidts.gate.schema_records import schema_records

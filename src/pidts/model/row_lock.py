@@ -157,4 +157,4 @@ class HeldChanges:
     lsn: Lsn
     """The place of the first of these changes."""
     changes: str
-    """The changes in the order of the log, packed (`pidts.apply.locks.held`)."""
+    """The changes in the order of the log, packed (`pidts.apply.locks.held_changes`)."""

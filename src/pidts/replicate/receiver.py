@@ -11,7 +11,7 @@ from pidts.binlog.choice import compiled
 from pidts.binlog.commit_time import COMMIT_TIME_EVENTS, commit_time
 from pidts.model import Lsn, Position, Where
 from pidts.relay import RelayWriter
-from pidts.relay.arrivals import ReceiveTimeWriter
+from pidts.relay.receive_times import ReceiveTimeWriter
 from pidts.replicate.receive_lag import KnownLag
 from pidts.replicate.resume import Resume, check_same_file
 from pidts.source import BinlogStream, Block, BlockShape

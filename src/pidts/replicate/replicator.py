@@ -17,8 +17,8 @@ import structlog
 from pidts.model import DecodeError, Halted, Lsn, PidtsError, Position
 from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayState, RelayWriter
-from pidts.relay.arrivals import ReceiveTimeWriter
 from pidts.relay.folder import Folder
+from pidts.relay.receive_times import ReceiveTimeWriter
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 from pidts.relay.repeats import add_repeats
 from pidts.relay.servers_read import add_server, servers_read

@@ -21,7 +21,7 @@ from pidts.excerpt.cut import DecodeRange, LogCutter, pieces, resolved
 from pidts.excerpt.plan import Offset, StreamPlan
 from pidts.excerpt.range import LogRange, Point, RangeFilter
 from pidts.excerpt.rows import QueryView
-from pidts.excerpt.seek import begin_of
+from pidts.excerpt.start_file import begin_of
 from pidts.excerpt.store import FileStore, RelayStore, ServerStore, Store
 from pidts.model import ConfigError, Lsn, Position, Table, TableName
 from pidts.relay import RelayReader

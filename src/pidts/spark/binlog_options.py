@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pidts.excerpt.files import find_files
-from pidts.excerpt.named import asked_tables, server_of
 from pidts.excerpt.range import POINT_FORMS, Point, parse_point
+from pidts.excerpt.table_options import asked_tables, server_of
 from pidts.model import ConfigError, TableName, Where
 from pidts.rules import AllowList
 from pidts.source import SourceConfig

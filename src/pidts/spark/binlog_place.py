@@ -8,7 +8,7 @@ from contextlib import closing
 from pidts.excerpt.blocks import server_blocks
 from pidts.excerpt.cut import pieces
 from pidts.excerpt.range import LogRange, Point, RangeFilter
-from pidts.excerpt.seek import begin_of
+from pidts.excerpt.start_file import begin_of
 from pidts.model import ConfigError, GtidSet, Lsn, Position, Transaction
 from pidts.relay import RelayReader
 from pidts.source import SourceConfig, binary_logs, connect, position

@@ -4,7 +4,7 @@ from pidts.verify.compare import Callbacks, ComparisonInterrupted, ComparisonPro
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
 from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
-from pidts.verify.normal import EXACT, LAKE, POSTGRES, Normals
+from pidts.verify.normal_forms import EXACT, LAKE, POSTGRES, Normals
 from pidts.verify.owners import ANYBODY, NOBODY, RowOwners
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled

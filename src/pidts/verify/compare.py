@@ -19,7 +19,7 @@ from pidts.model import Halted, Table, TableName
 from pidts.verify.keyless import compare_multisets
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonPlace, ComparisonState
-from pidts.verify.normal import EXACT, Normals
+from pidts.verify.normal_forms import EXACT, Normals
 from pidts.verify.owners import NOBODY
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled, settle

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Table, calendar
-from pidts.verify.normal import Normals
+from pidts.verify.normal_forms import Normals
 from pidts.verify.report import DifferenceKind
 
 Numbers = npt.NDArray[np.int64]

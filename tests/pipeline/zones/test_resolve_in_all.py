@@ -16,7 +16,7 @@ from tests.pipeline.zones.zones_in_memory import NAME, Direction, Row, Zone, loc
 from tests.values_target.meta import ValuesRowLocks
 
 from pidts.apply import TargetSession
-from pidts.apply.locks.held import lock_ids
+from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.locks.resolve import ResolveWith, UnfinishedResolves, Values, resolve
 from pidts.apply.unread import unpacked
 from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pidts.model import Column, ColumnType, Kind, Table, TableName
-from pidts.source.left_behind import UncarriedObject
+from pidts.source.uncarried_objects import UncarriedObject
 from pidts.task.config.task_file import load_task
 from pidts.task.tables.constraints import fitting_check, fitting_expression_key
 

@@ -22,7 +22,7 @@ from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.sandbox import Server, start_mariadb, start_mysql56, start_mysql97
 from pidts.source import ServerInfo, connect
 from pidts.source import read_only as source_read_only
-from pidts.source.left_behind import left_behind
+from pidts.source.uncarried_objects import left_behind
 from pidts.task.checks.privileges import source_privileges
 from pidts.task.config.task_file import load_task
 from pidts.task.cutover.switch import target_log_end

@@ -27,7 +27,7 @@ from pidts.task.operate.progress import Progress, SourceProgress
 from pidts.task.run import alerts as module
 from pidts.task.run.alert_delivery import deliver
 from pidts.task.run.alerts import Alerts, alerting
-from pidts.task.run.cut_over import BeingCutOver, CutOver
+from pidts.task.run.cutover_under_way import BeingCutOver, CutOver
 from pidts.verify import Report, TableReport
 
 QUIET = SourceProgress(source="s", stage="sync", lag_seconds=0.1)

@@ -14,7 +14,7 @@ from pidts.login import Mode, Tls
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget, PostgresTarget
 from pidts.task.operate.presence import is_present, show_presence
-from pidts.task.run.cut_over import CutoverWatch
+from pidts.task.run.cutover_under_way import CutoverWatch
 
 
 def ends_in_time(is_seen: Callable[[], bool]) -> bool:
@@ -46,7 +46,7 @@ def test_a_run_is_seen_while_its_session_lives(target: Target) -> None:
 def test_a_run_shows_itself_by_the_session_that_watches_for_a_cutover(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pidts.task.run.cut_over._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("pidts.task.run.cutover_under_way._LOOK_SECONDS", 0.0)
     config = SimpleNamespace(name="watched", source=SimpleNamespace(source_id="one"))
     with closing(target.connect()) as looking, closing(CutoverWatch(config, target)) as watch:  # type: ignore[arg-type]
         looking.meta.prepare()

@@ -22,8 +22,8 @@ from pidts.task.operate.progress import Progress, SourceProgress, Stage, TablePr
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.goal import RunCompletion
 from pidts.task.run.tracker import CombinedProgress, combined
-from pidts.task.side_by_side import side_by_side
 from pidts.task.tables.copy_start import resync_of
+from pidts.task.threads_per_source import side_by_side
 
 TASK = """\
 name: shops

@@ -23,14 +23,14 @@ import structlog
 from pidts.apply.locks.divergence import Divergence, compared, is_comparable, is_newer, joined, stored_by
 from pidts.apply.locks.early_removals import early_removals, lock_out_other_tasks, note_removals, removed_before
 from pidts.apply.locks.foreign_writes import foreign_events
-from pidts.apply.locks.held import Moments, nowhere
+from pidts.apply.locks.held_changes import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, key_rows, known_key_rows
 from pidts.apply.locks.made_already import behind_made, made_already, note_made
 from pidts.apply.locks.partial_changes import partial_events, with_partial
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
-from pidts.apply.locks.rivals import rival_events
 from pidts.apply.locks.set_aside import SetAside
+from pidts.apply.locks.unique_conflicts import rival_events
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Numbers

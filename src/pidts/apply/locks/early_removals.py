@@ -52,7 +52,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pidts.apply.locks.held import Moments, lock_ids
+from pidts.apply.locks.held_changes import Moments, lock_ids
 from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.port import TargetSession

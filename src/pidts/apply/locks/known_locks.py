@@ -17,7 +17,7 @@ from hashlib import sha256
 
 import pyarrow as pa
 
-from pidts.apply.locks.held import lock_ids
+from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.target_rows import has_text
 from pidts.apply.unread import unpacked

@@ -69,7 +69,7 @@ import pyarrow as pa
 
 from pidts.apply.locks.divergence import Compared, is_newer
 from pidts.apply.locks.early_removals import LATER_SECONDS, is_later, key_names, lsns_of
-from pidts.apply.locks.held import Moments
+from pidts.apply.locks.held_changes import Moments
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.left_out import own_name, row_digest, show_left_out

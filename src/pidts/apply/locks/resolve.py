@@ -40,7 +40,7 @@ import pyarrow as pa
 
 from pidts.apply.locks.early_removals import lock_out_other_tasks, note_keys
 from pidts.apply.locks.follow_schema import converted, structure_now
-from pidts.apply.locks.held import held_batch, lock_ids
+from pidts.apply.locks.held_changes import held_batch, lock_ids
 from pidts.apply.locks.made_already import forget_made
 from pidts.apply.locks.unique_values import holders, unique_keys
 from pidts.apply.port import TargetSession

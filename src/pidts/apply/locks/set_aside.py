@@ -24,7 +24,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence
-from pidts.apply.locks.held import Moments, held_changes, lock_ids, nowhere, split
+from pidts.apply.locks.held_changes import Moments, held_changes, lock_ids, nowhere, split
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, joined_keys
 from pidts.apply.locks.known_locks import KnownLocks

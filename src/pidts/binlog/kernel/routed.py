@@ -14,7 +14,7 @@ from pidts.binlog import compressed, decode, refusals
 from pidts.binlog.blocks import ordinary
 from pidts.binlog.events import Event, EventType
 from pidts.binlog.jit import address
-from pidts.binlog.kernel import first_look, images
+from pidts.binlog.kernel import filter_columns, images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
 from pidts.binlog.kernel.call import Call
@@ -51,7 +51,7 @@ class RoutedDecoder(decode.RowDecoder):
         """The pieces of decompressed transactions that have rows which were not read completely."""
         self._has_begun_again = False
         self._state[r.CHARSETS] = address(self._charsets)
-        self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, first_look.skim_rows.address
+        self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, filter_columns.skim_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
         self._place_arrays()
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pidts.binlog import rows
 from pidts.binlog.jit import address
-from pidts.binlog.kernel import arrays, first_look, images, second_look
+from pidts.binlog.kernel import arrays, filter_columns, images, kept_rows
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.buffers import Memory
 from pidts.binlog.kernel.call import Call
@@ -80,7 +80,7 @@ class CompiledRows:
         count = self.memory.rows
         batch = arrays.batch(self.table, self.memory, self._held(count))
         if self.memory.passed_over:
-            batch = second_look.whole(batch, self.memory, early_filter, self._maps)
+            batch = kept_rows.whole(batch, self.memory, early_filter, self._maps)
         elif early_filter is not None:
             batch = early_filter.of(batch)
         self.memory.clear()
@@ -156,7 +156,7 @@ class CompiledBinding:
         bits = address(partial) if partial else 0
         bitmaps = [(held.bit_count() + 7) // 8 for held in event.present]
         before, after = (bitmaps[0], bitmaps[-1])
-        read = first_look.skim_rows if into.memory.passed_over else images.read_rows
+        read = filter_columns.skim_rows if into.memory.passed_over else images.read_rows
         while result := read.ctypes(
             address(into.memory.state),
             address(self.program),
@@ -179,7 +179,7 @@ class CompiledBinding:
         scratch = rows.TableRows(self.rows.table)
         scratch.bind(self._table_map).decode(event, first, skip)
         scratch.take()
-        raise second_look.rows_too_large(self.rows.table.name)
+        raise kept_rows.rows_too_large(self.rows.table.name)
 
     def _decode_plainly(self, event: RowsEvent, first: Lsn, skip: int) -> None:
         into = self.rows

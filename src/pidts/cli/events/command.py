@@ -19,8 +19,8 @@ from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import FileInput, LogInput, ServerInput
 from pidts.excerpt.files import find_files
 from pidts.excerpt.json_value import json_value
-from pidts.excerpt.named import asked_tables, is_url, server_of
 from pidts.excerpt.range import POINT_FORMS, LogRange, Point, parse_point
+from pidts.excerpt.table_options import asked_tables, is_url, server_of
 from pidts.model import ColumnType, ConfigError, DataChange, SchemaEvent, Table
 from pidts.rules import AllowList
 

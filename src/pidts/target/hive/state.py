@@ -27,7 +27,7 @@ from pidts.model import ColumnType, Table
 from pidts.target.hive.places import begin_folder, end_folder, take_over, write_published
 from pidts.target.iceberg.columns import stored_type
 from pidts.target.iceberg.files import is_local, read_columns
-from pidts.target.iceberg.snapshot import MetadataFile
+from pidts.target.iceberg.metadata_file import MetadataFile
 
 _NAMES = {
     pa.bool_(): "boolean",

@@ -12,9 +12,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pidts.model import Halted, PidtsError, TableName, Transient, Where
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.files import name_of, remove
+from pidts.target.iceberg.metadata_file import STRUCTURE, MetadataFile
 from pidts.target.iceberg.publish import KEPT_SECONDS, Published
 from pidts.target.iceberg.server_record import ServerRecord
-from pidts.target.iceberg.snapshot import STRUCTURE, MetadataFile
 
 _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
 _TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"

@@ -42,8 +42,8 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from pidts.model import TableName, Transient, Where
+from pidts.target.iceberg.metadata_file import MetadataFile
 from pidts.target.iceberg.server_catalog import CatalogAction, CatalogUpdate, first_line, step
-from pidts.target.iceberg.snapshot import MetadataFile
 
 _ANSWER_SECONDS = 60
 _NAME = re.compile(r"[a-z0-9_]+")

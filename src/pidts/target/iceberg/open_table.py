@@ -22,7 +22,7 @@ from pidts.reduce import NetChange
 from pidts.schema.column_defaults import default_value
 from pidts.target.iceberg.columns import decode, encode, scalar
 from pidts.target.iceberg.files import ROW_GROUP, ascending, exists, key_columns, matches, rows_at, tuples
-from pidts.target.iceberg.snapshot import MetadataFile, Positions, in_order
+from pidts.target.iceberg.metadata_file import MetadataFile, Positions, in_order
 
 OnUnreal = Callable[[Table, str, int], None]
 """A function that is called with a table, a column and the number of its dates that become NULL."""

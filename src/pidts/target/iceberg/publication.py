@@ -41,10 +41,10 @@ from dataclasses import replace
 import structlog
 
 from pidts.model import Halted, TableName
+from pidts.target.iceberg.metadata_file import STRUCTURE, MetadataFile
 from pidts.target.iceberg.server_catalog import CatalogUpdate, ServerCatalog
 from pidts.target.iceberg.server_record import DROPPED, CatalogLag, Entry, ServerRecord
 from pidts.target.iceberg.session import IcebergSession
-from pidts.target.iceberg.snapshot import STRUCTURE, MetadataFile
 
 _log = structlog.get_logger(__name__)
 

@@ -54,8 +54,8 @@ from pyiceberg.typedef import Record
 
 from pidts.target.iceberg.connection import mapped
 from pidts.target.iceberg.files import IO, make_durable, write_bytes, write_parquet
+from pidts.target.iceberg.metadata_file import FILE_PATH, POSITION, MetadataFile, deleted_positions
 from pidts.target.iceberg.open_table import OpenTable, Written
-from pidts.target.iceberg.snapshot import FILE_PATH, POSITION, MetadataFile, deleted_positions
 
 KEPT_SECONDS = 3600
 """The seconds for which a file that the current snapshot does not need is kept."""

@@ -69,8 +69,8 @@ from requests.adapters import HTTPAdapter
 
 from pidts.model import TableName, Transient, Where
 from pidts.target.iceberg.files import remove, write_bytes
+from pidts.target.iceberg.metadata_file import MetadataFile
 from pidts.target.iceberg.server_catalog import CatalogAction, CatalogUpdate, first_line, step
-from pidts.target.iceberg.snapshot import MetadataFile
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 60
 _METADATA, _SCHEMA = "pidts.metadata", "pidts.schema-id"

@@ -49,9 +49,9 @@ from pidts.target.difference import difference, kept_names, recomputed, refuse_u
 from pidts.target.iceberg.catalog import Catalog
 from pidts.target.iceberg.columns import decode, encode, stored_type
 from pidts.target.iceberg.conversion import converted, keeps_letters, surely_fits, widens
+from pidts.target.iceberg.metadata_file import STRUCTURE, MetadataFile, data_field
 from pidts.target.iceberg.open_table import OpenTable, filling
 from pidts.target.iceberg.publish import replace_metadata, write_metadata
-from pidts.target.iceberg.snapshot import STRUCTURE, MetadataFile, data_field
 
 Structures = Mapping[TableName, Table | None]
 

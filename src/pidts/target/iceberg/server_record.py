@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from pidts.model import Halted, PidtsError, TableName
 from pidts.target.iceberg.connection import CatalogConnection
-from pidts.target.iceberg.snapshot import MetadataFile
+from pidts.target.iceberg.metadata_file import MetadataFile
 
 _ENTRIES = (
     "CREATE TABLE IF NOT EXISTS pidts_server_entry (place text NOT NULL, table_schema text NOT NULL, "

@@ -13,10 +13,10 @@ from pidts.target.fit import gone, unfit
 from pidts.target.iceberg.catalog import Catalog
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.meta import IcebergMeta
+from pidts.target.iceberg.metadata_file import MetadataFile
 from pidts.target.iceberg.open_table import OpenTable
 from pidts.target.iceberg.publish import prepare, publish
 from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
-from pidts.target.iceberg.snapshot import MetadataFile
 
 _LOADED_BYTES = 128 << 20
 """If more bytes than this are loaded into a table without a key, they are written to files before the transaction ends.

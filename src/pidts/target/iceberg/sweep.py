@@ -56,8 +56,8 @@ from pidts.target.iceberg.files import (
     remove,
     remove_folder,
 )
+from pidts.target.iceberg.metadata_file import STRUCTURE, MetadataFile, live_entries
 from pidts.target.iceberg.server_record import ServerRecord
-from pidts.target.iceberg.snapshot import STRUCTURE, MetadataFile, live_entries
 
 ORPHAN_SECONDS = 86_400
 """The time after which a file that was noted as an orphan, or the folder of a dropped table, is removed."""

@@ -14,7 +14,7 @@ from pidts.target.postgres import alter
 from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.create import create_table, finish_table
 from pidts.target.postgres.dialect import identifier, qualified, type_name
-from pidts.target.postgres.doubts import doubts
+from pidts.target.postgres.divergent_rows import doubts
 from pidts.target.postgres.generated import computed_otherwise
 from pidts.target.postgres.shape import PgTable, read_shape, unique_keys
 from pidts.target.server_schema import ServerSchema

@@ -17,9 +17,9 @@ from pidts.login.privileges import Privilege, account_name, account_of, grant_st
 from pidts.model import PrecheckFailed, Table, TableName
 from pidts.source import Session, SourceConfig, connect, query, server_info
 from pidts.source.grants import account
-from pidts.source.left_behind import privilege_to_see_routines
 from pidts.source.read_only import read_only_privileges
 from pidts.source.structures import read_structures
+from pidts.source.uncarried_objects import privilege_to_see_routines
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import privileges as mysql
 from pidts.target.postgres import PostgresSession

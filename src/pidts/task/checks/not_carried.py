@@ -10,7 +10,7 @@ from pidts.model import ConfigError, TableName
 from pidts.model.errors import listed
 from pidts.source import Session
 from pidts.source.finding import Finding
-from pidts.source.left_behind import GENERATED, PARTITIONS, foreign_keys, left_behind, programs
+from pidts.source.uncarried_objects import GENERATED, PARTITIONS, foreign_keys, left_behind, programs
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import Unfit, fitting_key, merged_targets
 

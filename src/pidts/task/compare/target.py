@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 
 from pidts.apply import TargetSession
-from pidts.apply.locks.held import lock_ids
+from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.locks.known_locks import form_start, key_forms
 from pidts.apply.rows.target_rows import has_text
 from pidts.apply.unread import unpacked

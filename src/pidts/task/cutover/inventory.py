@@ -11,7 +11,7 @@ from pidts.model import CheckConstraint, ExpressionKey, ForeignKey, OnUpdate, So
 from pidts.source import connect
 from pidts.source.connection import server_info
 from pidts.source.counters import next_values
-from pidts.source.left_behind import (
+from pidts.source.uncarried_objects import (
     DECLARED,
     GENERATED,
     HiddenObjects,

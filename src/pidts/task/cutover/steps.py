@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from pidts.model import Cutover, CutoverStage
-from pidts.source.left_behind import HiddenObjects, UncarriedObject
+from pidts.source.uncarried_objects import HiddenObjects, UncarriedObject
 
 
 class StepName(StrEnum):

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from pidts.batch.batch_done import BatchDone
 from pidts.model import LogEntry, Lsn
-from pidts.relay.arrivals import ReceiveTimes
 from pidts.relay.folder import Folder
+from pidts.relay.receive_times import ReceiveTimes
 
 _RECENT_SECONDS = 1.0
 """The seconds for which a batch's delay counts, so that steady writes also show a lag between two batches."""

@@ -52,7 +52,7 @@ from pidts.target.hive.places import discard, folder_of, inner_folders, is_in, l
 from pidts.target.hive.record import Publication, tables_folders
 from pidts.target.hive.session import HiveSession
 from pidts.target.hive.state import hive_columns, write_state
-from pidts.target.iceberg.snapshot import MetadataFile
+from pidts.target.iceberg.metadata_file import MetadataFile
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.change_publication import ChangePublisher
 from pidts.task.tables.merged import Shard

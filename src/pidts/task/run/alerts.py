@@ -40,7 +40,7 @@ from pidts.task.config.alerts import AlertReceiver
 from pidts.task.operate.alert_conditions import AlertKey, Condition, conditions_of, is_known
 from pidts.task.operate.progress import Progress
 from pidts.task.run.alert_delivery import deliver
-from pidts.task.run.cut_over import CutOver
+from pidts.task.run.cutover_under_way import CutOver
 
 _BUNDLE_SECONDS = 60.0
 _CALM_SECONDS = 30.0

@@ -62,7 +62,7 @@ from pidts.task.run.alerts import Alerts
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.counters_ahead import CountersAhead
-from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over, demand_startable
+from pidts.task.run.cutover_under_way import CutoverWatch, demand_not_cut_over, demand_startable
 from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import ProvenGoal, RunCompletion, end_of_log
 from pidts.task.run.halted_tables import HaltedTables

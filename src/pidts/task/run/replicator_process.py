@@ -46,7 +46,7 @@ from pidts.replicate import (
 )
 from pidts.task.config.task_file import TaskConfig, load_part
 from pidts.task.run.relay_refetch import RelayRefetch
-from pidts.task.side_by_side import side_by_side
+from pidts.task.threads_per_source import side_by_side
 from pidts.without_pandas import hide_pandas
 
 if TYPE_CHECKING:

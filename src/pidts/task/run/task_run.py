@@ -31,14 +31,14 @@ from pidts.task.run.absent_servers import wait_for_servers
 from pidts.task.run.alerts import Alerts, alerting, watched
 from pidts.task.run.attempts import Attempts, SharedByParts
 from pidts.task.run.config_reload import ConfigReload
-from pidts.task.run.cut_over import demand_startable
+from pidts.task.run.cutover_under_way import demand_startable
 from pidts.task.run.goal import RunCompletion
 from pidts.task.run.read_structures import StartStopped
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.tracker import CombinedProgress, Tracker, combined
-from pidts.task.side_by_side import side_by_side
 from pidts.task.tables.copy_start import Patterns, resync_of
+from pidts.task.threads_per_source import side_by_side
 
 _log = structlog.get_logger(__name__)
 

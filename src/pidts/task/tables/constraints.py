@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pidts.apply import TargetSession
 from pidts.model import CheckConstraint, ExpressionKey, ForeignKey, Halted, OnUpdate, Table, TableName
 from pidts.rules import mapping_of
-from pidts.source.left_behind import PARTITIONS, SPECIAL_KEYS, UncarriedObject
+from pidts.source.uncarried_objects import PARTITIONS, SPECIAL_KEYS, UncarriedObject
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, GeneratedColumn, RemadeColumn
