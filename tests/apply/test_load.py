@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
-from pidts.apply import Asked, load_chunk, load_whole
+from pidts.apply import LoadRequest, load_chunk, load_whole
 from pidts.model import Checkpoint, Column, ColumnType, Fenced, Key, Kind, Lsn, Table, TableName, Transient
 from pidts.reduce import Counts, NetChange
 
@@ -55,7 +55,7 @@ def test_a_run_that_was_taken_over_loads_nothing(load):
     """The replaced run may be at the same place as its successor: only their epochs differ."""
     target, session, start = made("load-taken-over")
     session.meta.checkpoints.claim("t", "s", 2, start)
-    asked = Asked("t", "s", start.epoch, start.batch, start.lsn)
+    asked = LoadRequest("t", "s", start.epoch, start.batch, start.lsn)
     with pytest.raises(Fenced, match="fenced"):
         load(session, asked, TABLE, [ROWS])
     assert not target.store.content(TABLE.name)
@@ -72,7 +72,7 @@ def test_wherever_it_breaks_all_rows_are_in_or_none_and_nothing_stays_held(point
             raise kind("gone", "gone") if kind is Transient else kind
 
     target.store.hook = hook
-    asked = Asked("t", "s", start.epoch, start.batch, start.lsn)
+    asked = LoadRequest("t", "s", start.epoch, start.batch, start.lsn)
     with pytest.raises(kind):
         load_chunk(target.connect(), asked, TABLE, [ROWS])
     there = len(target.store.content(TABLE.name))
@@ -110,7 +110,7 @@ def test_a_row_that_the_log_removed_is_never_brought_back(steps):
             epoch = session.meta.checkpoints.claim("t", "s", 2, start)[0].epoch
         elif asleep and step in ("load", "late"):
             its_epoch, low, rows = asleep.pop(0 if step == "late" else -1)
-            asked = Asked("t", "s", its_epoch, 0, Lsn(0, 1, low))
+            asked = LoadRequest("t", "s", its_epoch, 0, Lsn(0, 1, low))
             if its_epoch != epoch:
                 with pytest.raises(Fenced, match="fenced"):
                     load_chunk(target.connect(), asked, TABLE, [rows])

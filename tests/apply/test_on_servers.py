@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
-from tests.apply.rows.test_guard import delete, history, insert, row, update
+from tests.apply.rows.test_version_guard import delete, history, insert, row, update
 
 from pidts.apply import ApplyRules, Target, TargetSession, prepared
 from pidts.binlog import LogWalker, decode_slice, iter_raw

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.apply.rows.test_guard import TABLE, Live, delete, insert, row, update
+from tests.apply.rows.test_version_guard import TABLE, Live, delete, insert, row, update
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared

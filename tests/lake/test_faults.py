@@ -35,7 +35,7 @@ def target(memory_path: Path) -> IcebergTarget:
 
 def forget_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Empties the caches, as they are in a new process."""
-    from pidts.target.iceberg import files
+    from pidts.target.iceberg import files, metadata_file
 
     for module in (files, metadata_file):
         for name, each in list(vars(module).items()):

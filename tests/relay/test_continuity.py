@@ -26,7 +26,7 @@ from pidts.relay.index import entry_key, frame, payloads
 from pidts.relay.refetch import Refetch, ask_to_refetch, read_refetches
 
 from .sample_log import ORIGIN, START, Piece, sample_log, store, xa_piece
-from .test_soundness import FORMAT, sealed_log
+from .test_integrity_check import FORMAT, sealed_log
 
 MakeWriter = Callable[..., RelayWriter]
 

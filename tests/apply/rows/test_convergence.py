@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.apply.rows.test_guard import Live
+from tests.apply.rows.test_version_guard import Live
 from tests.apply.table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 from tests.examples import examples
 

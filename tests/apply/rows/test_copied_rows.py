@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.apply.rows.test_guard import RULES, TABLE, Live, copy, delete, insert, row, update
+from tests.apply.rows.test_version_guard import RULES, TABLE, Live, copy, delete, insert, row, update
 from tests.apply.table_history import PLAIN, UNIQUE, batch_of, minimal
 from tests.apply.test_prepare import UnreadSession
 

@@ -41,8 +41,8 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import MetadataFile as IcebergSnapshot
 from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     RemoveSnapshotsUpdate,

@@ -21,7 +21,7 @@ from pidts.task.run.relay_refetch import RelayRefetch
 
 from .sample_log import Piece, store
 from .test_continuity import remove, tamper
-from .test_soundness import FORMAT, sealed_log
+from .test_integrity_check import FORMAT, sealed_log
 
 TASK = """
 name: t

@@ -6,7 +6,7 @@ import pytest
 
 from pidts.shards.preview import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 
-from .test_shards import V0, V1, arrival, group, member, table
+from .test_decide import V0, V1, arrival, group, member, table
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pidts.model import Column, ColumnType, Table
 from pidts.schema import column_type
 from pidts.shards.preview import lacking_if_skipped, takes, unfit_if_unlocked
 
-from .test_shards import KEY, T, arrival, group, member
+from .test_decide import KEY, T, arrival, group, member
 
 
 def typed(text: str) -> ColumnType:
