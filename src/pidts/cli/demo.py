@@ -73,7 +73,7 @@ def kind_of(target: str) -> Kind:
     for kind in get_args(Kind):
         if kind == target:
             return kind  # type: ignore[no-any-return]
-    raise ConfigError("usage", f"the demo has no target {target}", todo=f"--target {' or '.join(get_args(Kind))}")
+    raise ConfigError("usage", f"the demo has no target {target}", todo=f"Give --target {' or '.join(get_args(Kind))}")
 
 
 def run_demo(

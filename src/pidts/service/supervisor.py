@@ -191,7 +191,9 @@ class Supervisor:
             parts = validated(posted_file(draft, text))
             if parts[0].name != name:
                 raise ConfigError(
-                    "task-renamed", f"the file names the task {parts[0].name}, not {name}", todo="A task keeps its name"
+                    "task-renamed",
+                    f"the file names the task {parts[0].name}, not {name}",
+                    todo="Keep the former name in the file, or add the file as a new task",
                 )
             with self._lock:
                 task = self._named(name)

@@ -162,7 +162,7 @@ class ServerOperations:
             sql = given.get("sql", [])
             if bool(sql) != (word in _WITH_SQL):
                 what = f"{word} takes statements" if word in _WITH_SQL else f"{word} takes no statements"
-                raise Refusal("bad-body", 422, f"{what}: the member 'sql'")
+                raise Refusal("bad-body", 422, f"{what} in the member 'sql'")
             words = ["ddl", word, *_options(given, "table", "at", "source")]
             return await self._command(request, [*words, *(["--yes"] if given.get("yes") else [])], sql)
 

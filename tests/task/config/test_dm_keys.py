@@ -212,7 +212,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("source.case-sensitive", True, "rules.routes.case_sensitive", True),
     ("source.purge", {"expires": 1}, "note", "relay-keep"),
     ("source.checker", {"check-enable": False}, "note", "always tried again"),
-    ("source.flavor", "mariadb", "note", "asked what it is"),
+    ("source.flavor", "mariadb", "note", "asks the server"),
     ("source.filters", [{"schema-pattern": "a", "events": ["x"], "action": "Do"}], "bad-event", "has the event 'x'"),
     ("source.filters", [{"schema-pattern": "CRM_*", "table-pattern": "*", "action": "Do"}], "note", "same patterns"),
     ("source.auto-fix-gtid", True, "note", "no effect, as in DM"),

@@ -175,7 +175,7 @@ def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_jso
         record = target.meta.cutovers.read(parts[0].name)
         if record is not None and record.stage is CutoverStage.DONE and not is_sure:
             what = "the cutover is done, so the application may have written to the target; the task would overwrite it"
-            raise ConfigError("usage", what, todo="If it has not written there: --undo --yes")
+            raise ConfigError("usage", what, todo="If it has not written there: pidts cutover TASK --undo --yes")
         before = _switch(parts, target, options, None, threading.Event(), quiet=True).undo()
     said = "nothing to undo" if before is None else "undone: the source is as it was, and the task may run"
     if as_json:
@@ -199,7 +199,7 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
         with open(path, "x", encoding="utf-8", opener=private_opener) as file:
             file.write(text)
     except FileExistsError:
-        raise ConfigError("file-exists", f"{path} exists already", todo="Remove it, or use it") from None
+        raise ConfigError("file-exists", f"{path} exists already", todo="Remove the file, or use it as it is") from None
     if as_json:
         print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
         return 0

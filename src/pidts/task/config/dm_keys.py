@@ -138,7 +138,7 @@ SOURCE = {
     "relay-binlog-gtid": _refuse("the relay starts where the task does"),
     "purge": _note("no effect: the relay keeps what a target still needs, and longer with pidts.relay-keep"),
     "checker": _note("no effect: a lost connection is always tried again"),
-    "flavor": _note("no effect: the server is asked what it is"),
+    "flavor": _note("no effect: PiDTS asks the server for its kind"),
     "enable": _refuse("it switches the source off", _ON),
     "auto-fix-gtid": _note(_GONE),
     "tracer": _note(_GONE),

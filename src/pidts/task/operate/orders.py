@@ -119,7 +119,7 @@ class TaskOrders:
     def part(self, source: str) -> TaskConfig:
         """Returns the task's configuration for one of its sources."""
         if source not in self._parts:
-            todo = f"One of {', '.join(self._parts)}"
+            todo = f"Name one of {', '.join(self._parts)}"
             raise ConfigError("unknown-name", f"the task has no source {source!r}", todo=todo)
         return self._parts[source]
 

@@ -28,7 +28,9 @@ def hand_over_of(
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:
         what = f"{zone!r} is not a zone of this file, or no zone feeds it"
-        raise ConfigError("unknown-name", what, todo=f"One of {', '.join(sorted({one.target for one in directions}))}")
+        raise ConfigError(
+            "unknown-name", what, todo=f"Name one of {', '.join(sorted({one.target for one in directions}))}"
+        )
     seeds = {source: (config, carried) for source, config in into.items() if (carried := _carried_on(config))}
     direct = {one.source for one in directions if one.target == zone}
     seeds = {source: found for source, found in seeds.items() if found[1] & direct}

@@ -189,4 +189,4 @@ def demand_zone(zones: Sequence[ZoneRecords], wanted: RangeOwner) -> None:
     """Raises if the zone cannot own the range."""
     if wanted.to not in {zone.name for zone in zones}:
         what = f"{wanted.to!r} is not a zone that may own rows"
-        raise ConfigError("unknown-name", what, todo=f"One of {', '.join(sorted(zone.name for zone in zones))}")
+        raise ConfigError("unknown-name", what, todo=f"Name one of {', '.join(sorted(zone.name for zone in zones))}")

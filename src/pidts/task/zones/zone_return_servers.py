@@ -66,13 +66,13 @@ class ReturningZone:
         """
         into = [one for one in self.directions if one.target == self.zone]
         if len(into) != 1:
-            what = f"{len(into)} zones feed zone {self.zone} by the file, and it is filled from one"
+            what = f"{len(into)} zones feed zone {self.zone} in the file, and it is filled from one"
             todo = f"Write `joins: ZONE` for zone {self.zone}: the zone that it is filled from"
             raise ConfigError("bad-value", what, todo=todo)
         self._seed = into[0]
         if not any(one.source == self.zone for one in self.directions):
-            what = f"zone {self.zone} feeds no other zone by the file, so it cannot have lost anything"
-            raise ConfigError("bad-value", what, todo="Drop its tables, and let it join (joins)")
+            what = f"zone {self.zone} feeds no other zone in the file, so it cannot have lost anything"
+            raise ConfigError("bad-value", what, todo=f"Drop its tables, and write `joins: ZONE` for zone {self.zone}")
         if self.config.zones.converges:
             raise PrecheckFailed(
                 "zone-copy",
