@@ -131,7 +131,7 @@ def _demand_certificate(certificate: Path, key: Path) -> None:
             "serve-certificate",
             f"the certificate and its key cannot be used: {error.strerror or error}",
             where=Where(file=str(certificate)),
-            todo=f"Both are PEM files that belong together, the key without a password: {certificate}, {key}",
+            todo=f"Give PEM files that belong together, and a key without a password: {certificate}, {key}",
         ) from None
 
 

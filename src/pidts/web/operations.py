@@ -265,7 +265,9 @@ class Tasks:
         if not self._policy.token:
             return answer({"needed": False})
         if not self._policy.is_token(given):
-            raise Refusal("token-needed", 401, "this is not the service's token", "It is in the file of --token-file")
+            raise Refusal(
+                "token-needed", 401, "this is not the service's token", "Give the token from the file of --token-file"
+            )
         reply = answer({"needed": True})
         reply.set_cookie(
             COOKIE,

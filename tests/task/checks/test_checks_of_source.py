@@ -313,8 +313,8 @@ def test_a_version_column_must_guard_something(write: Write, mariadb: Server, da
         f.message for f in check_one_source(write(extra="pidts: {version-column: v}")) if f.item == "version_column"
     ]
     assert found == [
-        "1 table is guarded by v",
-        f"not guarded: {database}.other has no column v: every event is applied",
+        "v is the version column of 1 table",
+        f"{database}.other has no column v: every event is applied",
     ]
     assert "no table" in failed(write(extra="pidts: {version-column: w}"))["version_column"]
     (spelled,) = [

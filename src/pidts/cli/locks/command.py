@@ -234,7 +234,7 @@ def _read_values(file: str) -> dict[str, str | None]:
         found = json.loads(text)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            "usage", f"--values cannot be read: {error}", todo="It is a JSON object of columns and values"
+            "usage", f"--values cannot be read: {error}", todo="Write a JSON object of columns and values into it"
         ) from None
     if not isinstance(found, dict) or not all(one is None or isinstance(one, str) for one in found.values()):
         raise ConfigError("usage", "--values takes a JSON object of texts and nulls", todo='As in {"city": "Bern"}')

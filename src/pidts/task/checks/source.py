@@ -177,8 +177,9 @@ def _auto_increment(
 def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
     """Returns findings about the version column.
 
-    The findings fail if the column can guard no table, or if the log may lack the column's former values. Tables
-    without the column pass with a note. A table that was created while the task ran does not prevent the next start.
+    The findings fail if no table has a fitting version column of this name, or if the log may lack the column's former
+    values. Tables without the column pass with a note. A table that was created while the task ran does not prevent the
+    next start.
     """
     guarded, others, spelled = 0, [], ""
     for table in tables:
@@ -203,7 +204,11 @@ def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resum
         fix = "Correct the name in pidts.version-column, or remove the key"
         if spelled:
             fix = f"Write pidts.version-column as the tables spell it: {spelled}"
-        return [Finding("version_column", ok=False, message=f"no table of this task can be guarded by {name}", fix=fix)]
+        return [
+            Finding(
+                "version_column", ok=False, message=f"no table of this task has {name} as its version column", fix=fix
+            )
+        ]
     if row_image == "MINIMAL":
         fix = "SET GLOBAL binlog_row_image = 'FULL';   -- or NOBLOB; open sessions keep theirs"
         what = f"with binlog_row_image = MINIMAL the log does not contain the {name} that a row had before"
@@ -211,9 +216,9 @@ def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resum
     fine = Finding(
         "version_column",
         ok=True,
-        message=f"{plural('table', guarded, 'is', 'are')} guarded by {name}",
+        message=f"{name} is the version column of {plural('table', guarded)}",
     )
-    return [fine, *(Finding("version_column", ok=True, message=f"not guarded: {other}") for other in others)]
+    return [fine, *(Finding("version_column", ok=True, message=other) for other in others)]
 
 
 def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: bool, resumed: bool) -> Finding:

@@ -368,7 +368,9 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
     than one, and eight are even slower.
     """
     if zones.converges and asked > 1:
-        ours.note("conflict", f"one worker writes, and not {asked}: they would wait for each other's new rows")
+        ours.note(
+            "conflict", f"one worker writes, and not {asked}: several workers would wait for each other's new rows"
+        )
         return 1
     return asked
 

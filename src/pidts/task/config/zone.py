@@ -127,7 +127,7 @@ def demand_one_writer(config: TaskConfig, command: str) -> None:
             "not-supported",
             f"{command} is not for a task between zones: a row that was written in the target's zone would be lost",
             where=Where(file=str(config.path)),
-            todo="Look at the rows with pidts verify, and correct the wrong one in its own zone: the task carries it",
+            todo="Look at the rows with pidts verify, and correct the wrong row in its own zone; the task carries this",
         )
 
 

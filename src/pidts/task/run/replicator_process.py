@@ -85,7 +85,7 @@ def receiver(config: TaskConfig, start: Position | str | Applied | None = None) 
     if isinstance(begin, str):
         raise Halted(
             "relay-start",
-            "a relay server is asked for a position of the log, and this start is a GTID set",
+            "a relay server needs a position of the log as the start, and this start is a GTID set",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Give the start as meta: {binlog-name, binlog-pos}",
         )
