@@ -118,8 +118,8 @@ def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTables:
 def held_tables(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()) -> HeldTables:
     """Returns the waiting tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
-    If a table's schema change waits or fails, the checkpoints show that the table waits only after another table has
-    passed this place. Until then, only `halts` name the table.
+    If a table's schema change waits or fails, the checkpoints do not show this until another table has passed the
+    schema change. Until then, only `halts` name the table.
     """
     tables: dict[TableName, Lsn] = {}
     places = []
