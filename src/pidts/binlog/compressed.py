@@ -43,7 +43,7 @@ def inflate_value(data: bytes) -> bytes:
     if head == 0:
         return cursor.rest()
     if head >> 4 != 8 or not 1 <= head & 7 <= 4:
-        raise DecodeError("bad-compression", f"{what} has an unknown method ({head:#04x})")
+        raise DecodeError("bad-compression", f"{what} is compressed by an unknown method ({head:#04x})")
     size = int.from_bytes(cursor.take(head & 7), "big")
     return _inflate(cursor.rest(), size, -zlib.MAX_WBITS if head & 8 else zlib.MAX_WBITS, what)
 
@@ -81,7 +81,11 @@ def payload_pieces(body: memoryview) -> Iterator[bytes]:
     if algorithm == _PLAIN:
         return iter([bytes(data)])
     if algorithm != _ZSTD or size >= _LARGEST:
-        raise DecodeError("bad-compression", f"{what} has algorithm {algorithm} and size {size}")
+        raise DecodeError(
+            "bad-compression",
+            f"{what} has compression algorithm {algorithm} and holds {size} bytes; "
+            f"only algorithm {_ZSTD} (zstd) with less than {_LARGEST} bytes can be read",
+        )
     return whole_events(_unpacked(data, size, what))
 
 

@@ -272,6 +272,6 @@ def _unfit(values: pa.Array, wrong: pa.Array, table: Table, target_table: Column
         "value-not-mapped",
         f"{what}, but column {target_table.name} holds {value!r}",
         where=Where(table=str(table.name)),
-        todo="Change the row on the source if it is wrong there; otherwise remove the column mapping, and merge in "
-        "another way.",
+        todo="Change the row on the source if it is wrong there. Otherwise remove the column mapping, have the route "
+        "extract a column, and put this column into the target's key.",
     )

@@ -63,7 +63,7 @@ def whole_of(tables: Sequence[Table]) -> Table:
             "structures-differ",
             f"tables that are merged have structures that cannot be combined: {differences_text(first, other)}",
             where=Where(table=str(first.name)),
-            todo="Give these tables the same structure; until then, exclude those that differ in block-allow-list",
+            todo="Give these tables the same structure; until then, leave out those that differ (block-allow-list)",
         )
     return replace(whole, keys=_keys(tables))
 

@@ -65,7 +65,7 @@ def rows_too_large(name: TableName) -> Halted:
         "rows-too-large",
         "the values of a column take more than 2 GiB in one batch",
         where=Where(table=str(name)),
-        todo="Leave the table out of the task, or write less in a transaction with savepoints on the source",
+        todo="Leave the table out of the task, or make the transactions with savepoints on the source smaller",
     )
 
 

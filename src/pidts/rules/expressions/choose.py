@@ -141,7 +141,7 @@ def extreme(name: str, *exprs: Expr) -> Expr:
     if any(expr.family not in NUMBERS for expr in exprs):
         raise NotSupportedError(f"{name} of anything but numbers")
     if any(expr.family is Family.UINT and expr.digits > 19 for expr in exprs):
-        raise NotSupportedError(f"{name} of a BIGINT UNSIGNED: older servers forget the sign")
+        raise NotSupportedError(f"{name} of a BIGINT UNSIGNED: older servers forget that it is unsigned")
     example, runs = unified(name, [as_integer(expr) for expr in exprs])
     pick = pc.max_element_wise if name == "GREATEST" else pc.min_element_wise
     return _like(example, lambda rows: pick(*(run(rows) for run in runs), skip_nulls=False))

@@ -202,7 +202,7 @@ def shared_collation(*exprs: Expr) -> str:
     if len(found) != 1:
         names = ", ".join(sorted(found)) or "the connection's"
         raise NotSupportedError(
-            f"texts of which it is not certain in which collation servers compare them ({names}): write COLLATE"
+            f"it is not certain in which collation servers compare these texts ({names}): write COLLATE"
         )
     (name,) = found
     charsets = {expr.charset for expr in exprs if expr.charset}

@@ -183,7 +183,9 @@ def _between(value: Expr, low: Expr, high: Expr) -> Expr:
         raise NotSupportedError(f"BETWEEN {low.nature} and {high.nature}: write two comparisons")
     _must_have_one_sign("BETWEEN", value, low, high)
     if any(expr.family is Family.UINT and not expr.is_constant and expr.column is None for expr in (value, low, high)):
-        raise NotSupportedError("BETWEEN with an unsigned result: older servers forget the sign; write two comparisons")
+        raise NotSupportedError(
+            "BETWEEN with an unsigned result: older servers forget that it is unsigned; write two comparisons"
+        )
     return _logical("AND", compare.comparison(">=", value, low), compare.comparison("<=", value, high))
 
 
@@ -202,7 +204,7 @@ def _must_not_be_json(name: str, *exprs: Expr) -> None:
 
 def _must_have_one_sign(name: str, *exprs: Expr) -> None:
     if len({sign for expr in exprs if (sign := _sign(expr)) is not None}) > 1:
-        raise NotSupportedError(f"{name} over signed and unsigned numbers: servers forget the sign")
+        raise NotSupportedError(f"{name} over signed and unsigned numbers: servers forget which are unsigned")
 
 
 def _sign(expr: Expr) -> Family | None:
