@@ -42,7 +42,7 @@ class TargetSchema(Protocol):
     def declared(self, name: TableName) -> Table | None:
         """Returns the structure with the types and defaults of the table's declaration, as far as the target has these.
 
-        A call costs more than one of `structure`.
+        A call costs more than a call of `structure`.
         """
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class EntryEncoder:
         self._stretches_at = self._stretches.ctypes.data
 
     def encode(self, run: OrdinaryEvents, begin: int, base: int) -> Entries:
-        """Returns the records of at least one ordinary transaction.
+        """Returns the records of the transactions in `run`, of which there is at least one.
 
         The first transaction's events begin at byte `begin` of the segment. The first byte of the block in which the
         transactions were found is at byte `base` of the segment.

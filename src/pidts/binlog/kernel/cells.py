@@ -113,7 +113,7 @@ def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> i
 def _read_varying(
     code: int, program: int, value: int, size: int, column: int, number: int, row: int, table: int, call: int
 ) -> int:
-    """Reads a value that follows its length. The caller has checked that the event has all bytes of the value."""
+    """Reads a value whose length is before it. The caller has checked that the event has all bytes of the value."""
     cell = load64(column + at.CELLS) + 4 * row
     if code != at.PREFIXED:
         return _read_special(code, program, value, size, column, number, cell, table, call)

@@ -26,7 +26,8 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 def inet6_text(value: bytes) -> str:
     """Returns an address in the server's form, which differs from the form that Python writes.
 
-    The server shortens even a single zero group. If the rest means IPv4, the last four bytes are written with dots.
+    The server shortens even a single zero group. If the address contains an IPv4 address, the last four bytes are
+    written with dots.
     """
     groups = [int.from_bytes(value[at : at + 2], "big") for at in range(0, 16, 2)]
     if groups[:5] == [0] * 5 and (groups[5] == 0xFFFF or (groups[5] == 0 and groups[6])):
