@@ -87,12 +87,12 @@ class _Result(_MySQLResult):
 
     def _get_descriptions(self) -> None:
         if not 0 < (self.field_count or 0) <= _MOST_COLUMNS:
-            raise ValueError(f"it announces a result of {self.field_count} columns")
+            raise ValueError(f"the number of its columns is {self.field_count}")
         super()._get_descriptions()
 
     def _read_load_local_packet(self, first_packet: Any) -> None:
         if not self.connection._local_infile:  # noqa: SLF001 - the driver's own flag
-            raise ValueError("it asks for a file of this machine, and does not get it")
+            raise ValueError("it requests a file of this machine, which is never sent")
         super()._read_load_local_packet(first_packet)
 
     def _read_rowdata_packet_unbuffered(self) -> Any:

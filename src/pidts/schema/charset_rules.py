@@ -143,8 +143,8 @@ def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
     if charset != kind.charset and isinstance(default, BytesLiteral) and not default.value.isascii():
         raise Halted(
             "ddl-not-understood",
-            f"column {column.name} has the default {column.default}, bytes of charset {kind.charset}, and is converted "
-            f"to {charset}: what its default is then is not known here",
+            f"column {column.name} has the default {column.default} in bytes of charset {kind.charset}, and is "
+            f"converted to {charset}: its default after the conversion is not known",
             todo="Make the change on the target, then: pidts ddl skip. Or give other statements: pidts ddl replace",
         )
     if most is not None:

@@ -161,7 +161,7 @@ def _refused(statement: ddl.StatementDml | ddl.Unknown) -> Halted:
     if isinstance(statement, ddl.StatementDml):
         return Halted(
             "statement-format",
-            f"rows were changed by {statement.verb} logged as a statement, so the changed rows are not known",
+            f"the log has a statement ({statement.verb}) that changed rows, and not the changed rows themselves",
             where=Where(table=table),
             todo="SET GLOBAL binlog_format = ROW on the source, reconnect its sessions, and copy the table again.",
         )

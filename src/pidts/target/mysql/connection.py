@@ -76,7 +76,7 @@ class MySqlConnection:
             if self.server.tidb:
                 raise ConfigError(
                     "not-supported",
-                    "the target is TiDB, which locks no gaps between keys, as pidts.conflict: version needs",
+                    "pidts.conflict: version needs locks on the gaps between keys, which TiDB does not have",
                     todo="Remove pidts.conflict and pidts.version-column: rows that differ are locked then",
                 )
             # Under other levels, a read without locks uses a snapshot, and a row may change after the snapshot and

@@ -164,7 +164,7 @@ def render(
         case _:
             raise Halted(
                 "ddl-not-understood",
-                f"no way to follow {type(statement).__name__} on the target",
+                f"PiDTS cannot translate this statement for the target ({type(statement).__name__})",
                 todo="Run a statement of your own: pidts ddl replace TASK SQL. Or run nothing: pidts ddl skip TASK",
             )
 

@@ -50,7 +50,7 @@ class Plan:
                     "target-refused",
                     f"column {name} is NULL in a row of the source, and the target would write another value",
                     where=Where(table=str(self.table.name)),
-                    todo="Let the target's column be NULL, as the source's is",
+                    todo="Allow NULL in the target's column, as in the source's column",
                 )
 
 

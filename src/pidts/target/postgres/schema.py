@@ -118,7 +118,7 @@ class PostgresSchema(ServerSchema[PgTable]):
                 "type-not-possible",
                 f"pidts.types chooses postgis for column {shapes[0].name}, and this database has no such extension",
                 where=Where(table=str(table.name)),
-                todo="CREATE EXTENSION postgis in the target's database, or choose no type for it: it is bytea then",
+                todo="CREATE EXTENSION postgis in the target's database, or choose no type: the column becomes bytea",
             )
         columns = (
             replace(one, type=replace(one.type, chosen=self._geometry)) if one in shapes else one

@@ -155,8 +155,8 @@ class PostgresSession(PostgresConnection):
                 "zero-date",
                 f"column {column} has {count} zero or partial dates, and the task file refuses them",
                 where=Where(table=str(table.name)),
-                todo="Correct the values on the source, or write pidts.zero-dates: null, and let the target's column "
-                "be NULL",
+                todo="Correct the values on the source, or write pidts.zero-dates: null, and allow NULL in the "
+                "target's column",
             )
         place = (table.name, column)
         if place not in _noted:

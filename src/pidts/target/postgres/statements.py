@@ -150,7 +150,9 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
     found = shape.column(name)
     if found is None:
         what = f"{shape.name} has no column {name} on the target"
-        raise Halted("target-shape", what, todo="Give it the source's columns, spelt as there")
+        raise Halted(
+            "target-shape", what, todo="Give the target's table the columns of the source, with the source's spelling"
+        )
     return found
 
 

@@ -28,7 +28,7 @@ def _unfit(column: str, place: int, what: str) -> UnfitGeometryError:
     error = UnfitGeometryError(
         "type-not-possible",
         f"column {column} holds {what}",
-        todo="Change the value on the source. Or have the column as bytea: remove it from pidts.types, drop the table "
+        todo="Change the value on the source. Or store the column as bytea: remove it from pidts.types, drop the table "
         "on the target, and copy it again with pidts run TASK --resync TABLE",
     )
     error.place = place
