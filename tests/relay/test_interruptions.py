@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import signal
@@ -210,10 +211,10 @@ def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            for _ in range(2):  # a hundred transactions are written whole, and some of the next hundred
-                if process.stdout.readline() == b"ready\n":
-                    process.stdin.write(b"\n")
-                    process.stdin.flush()
+            ready = (line for line in process.stdout if line == b"ready\n")
+            for _ in itertools.islice(ready, 2):  # a hundred transactions are written whole, some of the next hundred
+                process.stdin.write(b"\n")
+                process.stdin.flush()
             time.sleep(0.001 * kills)
             process.send_signal(signal.SIGKILL)
         now = what_is_read(relay)
