@@ -20,10 +20,10 @@ IsOurs = Callable[[TableName], bool]
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A statement in the form in which the task follows it."""
+    """A statement of the log, translated into its effect on the task's own tables."""
 
     statement: Statement | None
-    """The statement; None: the statement is only recorded (`shadows`), and has no other effect."""
+    """The translated statement; None: the statement is only recorded (`shadows`), and has no other effect."""
     text: str
     """The text to which filters are applied. If a shadow table replaces a table, this is the text of the statements on
     the shadow table.
@@ -45,7 +45,7 @@ def followed(
     shadows: Mapping[TableName, Shadow],
     is_ours: IsOurs,
 ) -> Followed:
-    """Returns the statement in the form in which the task follows it; `shadows` are the target's records."""
+    """Returns the translated statement; `shadows` are the target's records of shadow tables."""
     known, dialect = context.structures, context.dialect
     translation = translate(
         online_of(allow),
@@ -76,7 +76,7 @@ def made_of(
 def _only(statement: Statement, is_ours: IsOurs) -> Statement:
     """Returns the statement with only the task's tables.
 
-    The target may have its own tables with the other names: these must not change.
+    The target may have tables of its own under the other names in the statement: these must not change.
     """
     if isinstance(statement, DropTable):
         return replace(statement, tables=tuple(filter(is_ours, statement.tables)))
@@ -86,9 +86,9 @@ def _only(statement: Statement, is_ours: IsOurs) -> Statement:
 
 
 def _moving(pairs: Sequence[tuple[TableName, TableName]], is_ours: IsOurs) -> Iterator[tuple[TableName, TableName]]:
-    """Yields the renames of each table whose name before or after the statement is the task's.
+    """Yields the renames of each table that has a name of the task's tables before or after the statement.
 
-    A name that the table has only in between does not count.
+    A name that a table has only between two renames of the statement does not count.
     """
     first: dict[TableName, TableName] = {}
     steps = []

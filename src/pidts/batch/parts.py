@@ -63,7 +63,7 @@ def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None =
             cut = cut or stretch.inside
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)
-        cut = cut or stretch.inside  # even if the stretch has no changes
+        cut = cut or stretch.inside  # a cut also counts if its stretch has no changes
     if waiting:
         yield Stretch(waiting, behind_cut=cut)
 

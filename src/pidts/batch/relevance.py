@@ -59,8 +59,8 @@ class Meaning:
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task passes on; it leaves out the changes of all further zones."""
     returns_to: str = ""
-    """The target's zone. Rows that were removed because of this zone's own changes return to it
-    (`pidts.apply.rows.convergence`).
+    """The target's zone if versions decide between zones, otherwise empty. If a DELETE from the target's zone removes
+    a row in the source's zone, the task carries this removal back (`pidts.apply.rows.convergence`).
     """
     reads_notes: bool = False
     """Whether the task reads the notes about changes that tasks into the source have left out

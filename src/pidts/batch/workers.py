@@ -109,8 +109,8 @@ def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
 
     A worker may be further than its row's position: within a transaction that is committed in parts, or ahead of others
     since an earlier run. Then the source cannot send its log from the worker's Lsn, but it can send it from the
-    position. If waiting tables are at an earlier place, only this place itself is known, in the log of the server that
-    the checkpoint names.
+    position. If tables wait at an earlier place, the relay begins at that place. Of that place, only the Lsn is known:
+    the result has no GTID set, and has a position only if the place is in the log of the checkpoint's server.
     """
     slowest = min(checkpoints, key=lambda one: _stored_with(one).needs)
     place = _stored_with(slowest)

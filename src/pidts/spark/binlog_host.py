@@ -114,7 +114,10 @@ class HostedRelay:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """Returns a query's report: the received place, the source log's end, and the bytes from `at` to that end."""
+        """Returns the lag that the query's progress shows.
+
+        It has the ends of the received log and of the source's log, and the number of bytes from `at` to the latter.
+        """
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}
         if self.server is None or at is None:

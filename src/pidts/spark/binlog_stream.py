@@ -35,7 +35,9 @@ from pidts.spark.binlog_types import fits, view_of
 from pidts.spark.binlog_work import TaskReader, dealt
 
 _WAIT_SECONDS = 0.4
-"""The time for which one call waits for changes before it reports none: Spark's own polling costs more."""
+"""The time for which one call waits for changes before it reports none. If calls did not wait, Spark would ask again at
+once, which costs more.
+"""
 _BEGIN_SECONDS = 120.0
 _FIRST_EVENT = 4
 
@@ -145,7 +147,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found if isinstance(start, Lsn) else replace(found, change_no=self._change_no())
 
     def _change_no(self) -> int:
-        """Returns how often the source of the user's relay was replaced; 0 for a temporary relay."""
+        """Returns the number of failovers that the user's relay has seen; 0 for a temporary relay."""
         if self._options.relay is None:
             return 0
         origin = self._host.reader.origin

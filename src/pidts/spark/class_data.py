@@ -18,7 +18,9 @@ from pyspark import SparkContext
 from pidts.owned_folder import owned_folder
 
 _SECONDS = 600
-"""A busy machine may need minutes; a JVM that takes longer is ended, and there is no archive."""
+"""The most seconds to wait for the JVM: a busy machine may need minutes. A JVM that takes longer is killed, and no
+archive is made.
+"""
 
 
 def archive() -> Path:
@@ -35,7 +37,7 @@ def java_options() -> str:
 
 
 def make_archive() -> None:
-    """Starts Spark, makes it do a little of everything, and archives the classes that it has loaded."""
+    """Starts Spark, runs a small stream and a small job in it, and archives the classes that it has loaded."""
     from pidts.spark.session import JAVA_OPTIONS, build_session
 
     path = archive()

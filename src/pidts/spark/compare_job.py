@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Work: TypeAlias = Callable[[Sequence[KeySpan]], Sequence[SpanResult]]
-"""Compares spans, one result for each; it is sent to other machines."""
+"""A function that compares spans, and returns one result for each span. Spark sends it to other machines."""
 _LOOK_SECONDS = 0.1
 _TASKS_OF_SLOT = 2
 """The number of tasks that one slot carries out in a job, so that slots end at about the same time."""
@@ -94,7 +94,7 @@ def _job(spark: SparkSession, tag: str, work: Work, tasks: Sequence[Sequence[Key
 
 
 def _carrying(work: Work, tasks: Sequence[Sequence[KeySpan]]) -> Callable[[int], Sequence[SpanResult] | str]:
-    """Returns the code of a task. It returns errors of PiDTS as text, since Spark would repeat a task that raises."""
+    """Returns the code of a task. The task returns errors of PiDTS as text: Spark would repeat a task that raises."""
 
     def task(number: int) -> Sequence[SpanResult] | str:
         keep_what_is_loaded()

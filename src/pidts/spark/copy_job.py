@@ -1,6 +1,6 @@
 """Carries out a batch's requests of the full copy: in threads of the driver, or in one Spark job.
 
-The driver's threads do most of their work without the interpreter's lock, and need no start. So on one machine they
+The driver's threads do most of their work without the interpreter's lock, and begin at once. So on one machine they
 copy as fast as Spark tasks, with a third of the memory. Spark copies only if more cores can help: on a cluster, or if
 the task asks for many threads. Then Spark starts for a copy that takes longer than the start of Spark, and the driver
 copies meanwhile. A request is carried out either by the driver alone or by Spark alone, so its crash points are the
@@ -50,11 +50,11 @@ _LOOK_SECONDS = 0.1
 _DRIVER_THREADS = 8
 """The largest number of threads that the driver can keep busy.
 
-More threads would wait for the interpreter's lock: a thread has it for two fifths of its processor time, and for most
-of the time it waits for a server.
+More threads would wait for the interpreter's lock. A thread holds this lock for two fifths of its processor time. Most
+of the time, a thread waits for a server.
 """
 _MANY = 80
-"""Spark starts if more rows than `direct-rows` times this are to be copied. The driver copies so many rows in about
+"""Spark starts if more rows than `direct-rows` times this are to be copied. The driver copies this many rows in about
 twice the time of Spark's start.
 """
 _WHILE_SPARK_STARTS = 200_000
@@ -207,7 +207,8 @@ class CopyRunner:
         return not wait and not self._stop()
 
     def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched]:
-        counts = Counter(piece.request.table for piece in pieces)  # in the pieces' order: each table has one request
+        # The counts are in the order of the pieces, since each table has one request.
+        counts = Counter(piece.request.table for piece in pieces)
         known = {name: table for name, table in context.structures.items() if name in counts}
         # If Spark has no more slots than the copy may use, there may be more Spark tasks than slots: a free slot takes
         # the next one.

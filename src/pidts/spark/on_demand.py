@@ -7,8 +7,8 @@ else in a task. So a thread starts Spark only when it is needed. A copy needs on
 call of the streaming query, since only such a call has the job's partitions (`pidts.spark.stream`).
 
 The session is shared with other parts of the task, see `pidts.task.run.shared_spark`, and ends when no part has used it
-for a while. The session keeps no state of batches: each query begins a new checkpoint directory, which is only its own
-bookkeeping.
+for a while. The session keeps no state of batches: each query begins a new checkpoint directory, and no other query
+reads this directory.
 """
 
 from __future__ import annotations
@@ -142,7 +142,10 @@ class SparkOnDemand:
         self._carry_on()
 
     def close(self, is_over: Callable[[], bool]) -> None:
-        """Starts nothing more. Waits until a start or an end that is under way is done, or `is_over` is true."""
+        """Starts nothing more.
+
+        If Spark is being started or released at this moment, waits until this is done or `is_over` is true.
+        """
         with self._lock:
             self._is_closing = True
             thread = self._thread

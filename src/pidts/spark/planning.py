@@ -101,7 +101,7 @@ class Planner:
         return after
 
     def _has_all(self, after: PlanState) -> bool:
-        """Whether a state has all entries that the relay had when the state was planned, and waits for nothing else."""
+        """Whether the state's plan has read the whole relay, and the state has no copy, held table or due change."""
         found = self._read[1] if self._read is not None else []
         is_whole = 0 < len(found) < _FEW and found[-1].transaction.lsn == after.lsn
         return is_whole and not (after.copy or after.held or after.due)

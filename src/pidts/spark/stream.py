@@ -1,7 +1,7 @@
 """Runs the batches of one task: it plans one batch after the other, and carries out each batch.
 
 The driver itself decodes and applies a small batch, without a Spark job. A large batch is a Spark job, whose Spark
-tasks share the work. Driver and Spark tasks use the same two functions for this.
+tasks share the work. The driver and the Spark tasks decode and apply with the same functions.
 
 A thread of the driver plans all batches, and carries out the small ones as transactions arrive. If a batch becomes a
 job, the thread writes a note and waits, because only a call of Spark's query has the job's partitions. The query's next
@@ -15,7 +15,7 @@ A batch's requests of the full copy are carried out last, when the batch's log i
 A DDL is not part of a batch. It runs in its own thread, once the batch before it is on the target, and at first all
 batches wait for it. So with one worker, a reader of the target always sees a state that the source had between two
 transactions, even around schema changes. If the DDL takes longer than a short time, only its tables wait, and all other
-tables go on. The same is done if the DDL fails permanently, until an operator has decided about it.
+tables go on. If the DDL fails permanently, its tables wait in the same way until an operator has decided about it.
 
 Spark's checkpoint directory is bookkeeping of one query. Only the target's checkpoint counts: every start, also after a
 failed batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does

@@ -43,7 +43,7 @@ def keep_what_is_loaded() -> None:
 def memory_kept() -> Iterator[None]:
     """Keeps freed memory for reuse inside the block, and returns all of it at the end."""
     library = ctypes.CDLL(None)
-    if not hasattr(library, "mallopt"):  # only glibc has it
+    if not hasattr(library, "mallopt"):  # only glibc has this function
         yield
         return
     library.mallopt(_MMAP_THRESHOLD, _LARGEST)

@@ -29,7 +29,8 @@ class CopyThreads:
         self._context, self._pieces, self._is_over = context, pieces, is_over
         self.failures: list[BaseException] = []
         self._fetched: dict[int, Fetched] = {}
-        counts = Counter(piece.request.table for piece in pieces)  # in the pieces' order: each table has one request
+        # The counts are in the order of the pieces, since each table has one request.
+        counts = Counter(piece.request.table for piece in pieces)
         slots = min(len(pieces), context.copy_threads)
         self._waiting = deque(bundles(list(counts.values()), slots, takes_next=True)) if pieces else deque()
         self._threads = [

@@ -10,8 +10,8 @@ Crash points of `finish`: each statement may be run again, and the target is ask
 DDL is part of a transaction, all statements are one transaction, which locks a checkpoint's row last to check the
 epoch. A run that another run has replaced ends with `Fenced` before it can commit. A batch of the next run locks
 checkpoints first and then the table: so one of the two may get a deadlock error, and tries again. Elsewhere a second
-run waits for the table's lock until the first one ends. Statements that may run later are run at most once. If the run
-ends before it has run them, the server does their work later by itself.
+run waits for the table's lock until the first one ends. Some statements only do what the server would later do by
+itself (`Rendered.later`). These are run at most once: a run that ends first leaves their work to the server.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
 chunks are read after it. So a run that begins after a crash reaches the change first, and empties the table again.
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 
 def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
-    """Finishes a table, however long this takes. Returns the statements that may run later.
+    """Finishes a table, however long this takes. Returns the statements for which nothing waits (`Rendered.later`).
 
     Returns None if recorded keys have to be read first.
     """
@@ -71,7 +71,7 @@ class Finishing:
         self._failures: list[BaseException] = []
         self._begins_no_more = False
         self.later: list[str] = []
-        """The statements that may run after all others."""
+        """The statements for which nothing waits. They run after all others."""
         self.unread: set[ChunkRequest] = set()
         """The requests that could not be finished, because recorded keys of their tables have to be read first."""
         count = min(self._waiting.qsize(), context.copy_threads)
@@ -124,7 +124,7 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
 def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
     """Runs all statements in one transaction, or under a lock for which other runs wait.
 
-    Returns the statements that may run later.
+    Returns the statements for which nothing waits, which are not run here.
     """
     with closing(context.target.connect()) as session:
         if session.schema.transactional_ddl:

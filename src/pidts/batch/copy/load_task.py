@@ -172,8 +172,8 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
             if is_loaded:
                 return fetched
         except Halted as error:
-            # The rows may already have the form of a later schema change. If there is no such change, the batch that
-            # settles the request gets the same error, and stops the task.
+            # The rows may already have the columns that a later schema change gives them. If there is no such change,
+            # the batch that settles the request gets the same error, and stops the task.
             _log.info("a chunk waits for the batch that settles it", table=str(table.name), cause=str(error))
     return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
 

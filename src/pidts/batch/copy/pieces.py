@@ -85,7 +85,10 @@ class RequestCutter:
         batch: int,
         most: int | None,
     ) -> list[CutRequest]:
-        """Cuts all requests into pieces with at most about `most` rows together; `batch` as in `RequestedChunk`."""
+        """Cuts all requests into pieces.
+
+        All pieces together have at most about `most` rows; None: no limit. `batch`: see `RequestedChunk`.
+        """
         ahead, self._ahead = self._ahead, {}
         each = None if most is None else max(_LEAST_ROWS, most // len(requests))
 
@@ -102,8 +105,8 @@ class RequestCutter:
             if part is None or part.is_last:
                 continue
             table, after, upto = context.structures[cut.request.table], _plain(part.upto), cut.upto
-            # The next request is assumed to have as many pieces as possible: otherwise a small request would only be
-            # followed by small ones.
+            # Boundaries are searched for as many pieces as a request can have: the next request may be larger than this
+            # one.
             most = max(len(cut.pieces), _MOST_PER_THREAD * context.copy_threads)
             task = self._pool.submit(_boundaries, context, table, after, upto, cut.pieces[0].limit, most)
             self._ahead[table, after, upto] = task
@@ -130,7 +133,7 @@ def _cut(
         return CutRequest(
             request, (RequestedChunk(request, batch, limit if most is None else min(limit, most)),), request.upto
         )
-    least = context.target.piece_rows  # a piece has at least so many rows
+    least = context.target.piece_rows  # a piece has at least this many rows
     limit = request.limit if most is None else min(request.limit, most, max(least, most // request.parts))
     parts = request.parts if most is None else max(1, min(request.parts, most // limit))
     known = ahead.get((table, request.after, request.upto))
