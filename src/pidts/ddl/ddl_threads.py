@@ -1,7 +1,7 @@
 """Runs schema changes in parallel to the batches, each in a thread with its own connections.
 
-The planner works in another process, and gets a signal when a change is done (`planner_signals`). The signal counts
-only within the run. The journal on the target decides, and the next run reads the journal.
+The planner works in another thread, and gets a signal when a change is done (`planner_signals`). The signal counts only
+within the run. The journal on the target decides whether a change is done, and the next run reads the journal.
 
 Crash points: a change begins when the batch that names it as due is committed on the target. A later batch moves the
 change's tables past it. Until that batch is committed, a restart finds the change due again: it runs the change again,
@@ -22,7 +22,8 @@ change's error. These cases are covered:
 4. A ddl command is read, and another one is given before the first one is begun: the commit that would begin the first
    one notices this, and the newer one is read (`pidts.apply.ddl.runner`, also about a crash while a command is carried
    out).
-5. The command's statement fails, too: whether the command was taken or not, nothing happens until another one is given.
+5. The command's statement fails, too: whether or not the command is recorded as begun, the thread waits for another
+   command.
 
 A change that **waits for other shards** halts in the same way, but at once: other changes have three seconds to finish.
 It continues by itself when its shard group allows it (`pidts.ddl.shards.coordinator`, `pidts.shards.decide`), or by a
@@ -105,7 +106,7 @@ class DdlThreads:
         earlier: Sequence[Halt] = (),
         copies_again: Callable[[Halt], bool] = lambda _: False,
     ) -> None:
-        """`earlier` has the halts that earlier attempts recorded, with the times since when tables are halted.
+        """`earlier` has the halts that earlier attempts recorded, with the times at which the tables were halted.
 
         `copies_again` says whether the run copies the tables of a halt again: then no operator is needed.
         """
@@ -262,7 +263,7 @@ class DdlThreads:
                         self._shards.forget(source)
                     case Waits(wait=Wait(begun=(_, _))):
                         self._report_wait(due, result)
-                        self._pause(_ORDER_SECONDS)  # Only the record shows which place that source has reached.
+                        self._pause(_ORDER_SECONDS)  # Only the target's journal shows when the begun change has ended.
                     case Waits():
                         self._wait_for_shards(due, result, is_newer)
             again = True
@@ -391,7 +392,7 @@ class DdlThreads:
                 session.meta.halts.resolve(due.context.task, due.source, [halt.place])
 
     def _halted_since(self, lsn: Lsn) -> float:
-        """Returns the time since when the change's tables are halted; the present time if they are not halted yet."""
+        """Returns the time at which the change's tables were halted; the present time if they are not halted yet."""
         known = self._halted.get(lsn)
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 

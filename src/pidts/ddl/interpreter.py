@@ -48,7 +48,7 @@ class DueStatement:
 
     change: SchemaChange
     statement: Statement | None = None
-    """The statement in the form in which the task follows it; None if it is only recorded, or cannot be parsed."""
+    """The statement, translated by `online_ddl`; None if it is only recorded, or cannot be parsed."""
     keyed: frozenset[TableName] = frozenset()
     """Target tables whose key separates the rows of several source tables. This was found out when a source table was
     created.

@@ -59,9 +59,9 @@ def run_ddl(
     """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
     `order` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. If other
-    sources map to the same target table, the shard groups in `groups` decide; `since` is the time since when the change
-    waits for them. `again`: this run has tried the change before. Then "done" in the journal may come from another
-    member, and the structures in the context may be older than the change.
+    sources map to the same target table, the shard groups in `groups` decide; `since` is the time at which the change
+    began to wait for them. `again`: this run has tried the change before. Then "done" in the journal may come from
+    another member, and the structures in the context may be older than the change.
 
     The rows of a CREATE TABLE ... SELECT are in the same entry of the log as the statement. A batch writes them like
     other rows.
@@ -135,7 +135,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
     if not context.writing.looks_for_locks:
         return
     statement, there, then = change.statement, change.before, change.after
-    if statement is None and not there:  # Nothing is run, but rows may have another structure nevertheless.
+    if statement is None and not there:  # Nothing is run, but later rows may have another structure.
         rules, known = context.rules, context.structures
         there = {
             rules.target_name(name): rules.target_table(known[name]) for name in change.structures if name in known

@@ -31,7 +31,7 @@ members that miss nothing. If a column is not in the head, but a member has it o
 column until the last member has reached the structure without it. Then only the column is dropped; nothing else of this
 last member's statement is run.
 
-A new table is no member before its CREATE TABLE has passed, so no member waits for it. The new table waits until its
+A new table is not a member before its CREATE TABLE has passed, so no member waits for it. The new table waits until its
 rows can be written to G. This is possible even if the new table already has an additional index or nullable column.
 Then no member waits for the new table to reach a structure that it already has.
 
@@ -118,13 +118,13 @@ class Wait:
     awaited: tuple[Member, ...] = ()
     """Members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """Members that have arrived with a change that leads to another structure."""
+    """Members that have arrived with a change that leads to another structure than this member's change."""
     absent: tuple[str, ...] = ()
     """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None
     """A source that has begun a change of the table, and the place of this change.
 
-    Only this source knows how far the change is.
+    Only this source's own run can end the change.
     """
     leader: Member | None = None
     """The member that runs the statement, after all members have arrived."""
@@ -134,7 +134,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class RunDecision:
-    """The decision to run the leader's statement for these members. After it, the group has another structure."""
+    """The decision to run the leader's statement for these members. After it, `agreed` is the group's structure."""
 
     leader: Arrival
     arrivals: tuple[Arrival, ...]
@@ -241,7 +241,7 @@ def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
-    """Returns the columns that members have or still have to reach. Members of arrivals in `but` do not count."""
+    """Returns the columns of members' structures and of changes that members miss, without members in `but`."""
     others = group.members.keys() - {one.member for one in but}
     missed = [step for member in others for step in group.missed.get(member, ())]
     return names_of(*(group.members[member] for member in others), *missed)
@@ -377,7 +377,7 @@ def _takes(one: Arrival, there: Table) -> bool:
 def _leads_to(group: ShardGroup, arrival: Arrival, goal: Table) -> bool:
     is_ordered = arrival.order is OrderKind.REPLACE
     if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
-        return False  # The rows of this member still have earlier values.
+        return False  # In the new columns, rows of this member have other values on the source than on the target.
     if same_version(arrival.after, goal):
         return True
     if group.mode == "optimistic" and same_but_order(arrival.after, goal):

@@ -36,7 +36,9 @@ class GroupState:
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     member_changes: tuple[MemberChange, ...] = ()
-    """The changes of the other members for which the statement is recorded, even if members join or leave meanwhile."""
+    """The changes of the other members that had arrived when the statement began. The statement is recorded for them,
+    even if members join or leave meanwhile.
+    """
     in_doubt: set[str] = field(default_factory=set)
     """Sources whose attempt ended while it was not known whether the change was made."""
 
@@ -51,7 +53,10 @@ class GroupState:
         self.running, self.member_changes = run, tuple(self.entries[member].change for member in others)
 
     def end(self, run: RunDecision) -> None:
-        """Notes that the statement was run, and is recorded for the arrived members: their later attempts read it."""
+        """Notes that the statement has run, and that the target has recorded it for the arrived members.
+
+        When a member for which it is recorded arrives again, it gets `RunByLeader`.
+        """
         self.running = None
         made = {(change.source, change.epoch, change.lsn) for change in self.member_changes}
         for one in run.arrivals:

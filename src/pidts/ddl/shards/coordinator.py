@@ -102,7 +102,7 @@ class ShardGroups:
     def next_read(self) -> int:
         """Returns a number for a read of the target's record.
 
-        It is taken before the read: the read with the highest number counts.
+        The caller takes the number before it reads. Of several reads, the one with the highest number counts.
         """
         with self._moved:
             return self.known.next_read()
@@ -119,7 +119,7 @@ class ShardGroups:
     def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:
         """Returns the parts that have to begin before all shards of these target tables are known.
 
-        None: of all tables.
+        `targets` None: all target tables.
         """
         with self._moved:
             return self.known.absent_for(targets)
@@ -206,7 +206,7 @@ class ShardGroups:
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
-        """Returns the other members' changes for which the statement is run, as fixed by the leader's decision."""
+        """Returns the changes of the other members that had arrived when the leader began to run the statement."""
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 
@@ -270,9 +270,9 @@ class ShardGroups:
     def failed(self, run: RunDecision, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
         """Notes that nothing was recorded: all members that have arrived are still before the change.
 
-        If it is not known whether something was recorded, the leader's source has to begin again before anything is
-        done: an attempt after the epoch `in_doubt_since` reads the record. Without `moves`, no other member has a
-        reason to ask again.
+        If it is not known whether something was recorded, the group waits until the leader's source has begun an
+        attempt after the epoch `in_doubt_since`, which reads the record. Without `moves`, no other member has a reason
+        to ask again.
         """
         source = run.leader.member.source
         with self._moved:
@@ -303,7 +303,9 @@ class ShardGroups:
         epoch: int | None = None,
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes the result of a part's change: its tables under the target's names; None: the table has left its group.
+        """Takes the result of a part's change: the changed tables, with the names that the target uses.
+
+        A table whose structure is None has left its group.
 
         `epoch` is the epoch of the attempt that reports. A closed attempt may report a change after the next attempt
         has begun. The next attempt has already read this change from the record, so the report is ignored.
@@ -350,7 +352,7 @@ class ShardGroups:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns what `note_dropped` gets once this member has arrived and the group's structure is `agreed`."""
+        """Returns what `note_dropped` gets after the arrival's change, if the group's structure is then `agreed`."""
         with self._moved:
             return self.known.dropped_after(arrival, agreed, origins, was)
 
@@ -413,7 +415,7 @@ class ShardGroups:
         if state.agreed is not None:
             return state.agreed
         found = self.known.agreed(target)
-        if not self.known.absent_for([target]):  # absent parts may have another structure
+        if not self.known.absent_for([target]):  # the tables of absent parts may differ from `found`
             state.agreed = found
         return found
 

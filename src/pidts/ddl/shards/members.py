@@ -131,7 +131,9 @@ class Members:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the entries of `dropped` that change once this member has arrived and the structure is `agreed`.
+        """Returns the new entries of `dropped` after the arrival's change, if the structure is then `agreed`.
+
+        Only members whose entry changes have a new entry.
 
         `origins` has the earlier names of columns that keep their values under new names. `was` is the earlier
         structure: if a default is not as in `was`, members that lack the column have older values in it, too.
@@ -143,7 +145,7 @@ class Members:
             for member, _ in self.of(arrival.after.name)
             if member in self.dropped
         }
-        if not arrival.runs:  # its rows are new, and each replaces an existing row
+        if not arrival.runs:  # a new table has no older rows, and its rows replace those of a former table
             after[arrival.member] = frozenset()
         if arrival.runs:
             had = names_of(arrival.before) | self.dropped.get(arrival.member, frozenset())
@@ -187,8 +189,8 @@ class Members:
     def absent_for(self, targets: Collection[TableName] | None) -> tuple[str, ...]:
         """Returns the sources that have to begin before all shards of these target tables are known.
 
-        None: of all tables. In optimistic mode an unfinished change of an earlier process may have given the group
-        another structure.
+        `targets` None: all target tables. In optimistic mode, sources that are only known from the record have to
+        begin, too: an unfinished change of an earlier process may have changed the group's structure.
         """
         if targets is None:
             return tuple(sorted(self.absent))

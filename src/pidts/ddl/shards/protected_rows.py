@@ -67,7 +67,7 @@ class Sharing:
     ) -> dict[TableName, Table]:
         """Returns tables that the statement drops or empties, if their rows stay on the target, or may stay there.
 
-        A ddl command that replaced a statement need not have removed any row.
+        They may stay after a ddl command that replaced the statement, since the command need not have removed any row.
         """
         emptied = statement.tables if isinstance(statement, TruncateTable) else ()
         gone = [name for name, table in structures.items() if table is None]

@@ -96,7 +96,7 @@ def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Co
 
 
 def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
-    """Returns the records of the changes that members miss now, one for each step."""
+    """Returns the records of the changes that members miss now: a separate record for each change of a member."""
     records: dict[RecordKey, dict[TableName, Table | None]] = {}
     for member, steps in missed.items():
         for place in range(max(len(steps), len(before.get(member, ())))):
