@@ -12,7 +12,7 @@ _MOST_BYTES: Final = 16 << 20
 
 
 def read_small(path: Path, most: int = _MOST_BYTES) -> str:
-    """Returns the text of a file or pipe. Raises OSError if it is too long, UnicodeDecodeError if it is no text."""
+    """Returns the text of a file or pipe. Raises OSError if it is too long, UnicodeDecodeError if it is not text."""
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:

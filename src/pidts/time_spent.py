@@ -51,7 +51,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class CommitTime:
-    """The cost of commits: their seconds, the seconds of computing among these, and the round trips to the target."""
+    """The cost of commits: the seconds that they took, how many of these were computing, and the round trips."""
 
     seconds: float = 0.0
     cpu: float = 0.0

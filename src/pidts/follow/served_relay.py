@@ -61,7 +61,9 @@ _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "la
 """The fields of the replicator's status that followers can get only from the server."""
 _PURGE_SECONDS = 10.0
 _NAME = re.compile(r"\w[\w.@ -]{0,99}@\w[\w. -]{0,99}")
-"""Matches `TASK@NAME`: with this form, no follower can move the mark of a task of this machine."""
+"""Matches `TASK@NAME`. A follower cannot move a mark whose name has another form: the mark of a task of this machine,
+unless the task is one direction of a file with zones.
+"""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 

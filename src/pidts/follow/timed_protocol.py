@@ -25,7 +25,7 @@ class TimedProtocol(H11Protocol):
             self._soon.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the waiting with the connection."""
+        """Ends the waiting, since the connection has ended."""
         self._soon.cancel()
         super().connection_lost(exc)
 

@@ -33,7 +33,7 @@ class LogResponse:
     piece: SegmentPiece | None = None
     """None if there is no more log yet."""
     state: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the replicator's status; why it receives nothing, if so; and which cuts of the relay were made."""
+    """Fields of the replicator's status, the reason if it receives nothing, and the cuts of the relay so far."""
     structures: tuple[Lsn, ...] = ()
     """The places of the stored structures."""
     servers: str = ""
@@ -62,7 +62,7 @@ class LogResponse:
 
     @classmethod
     def decode(cls, body: bytes) -> LogResponse:
-        """Reads a body; raises ValueError if the bytes are no answer, or were damaged on the way."""
+        """Reads a body; raises ValueError if the bytes are not an answer, or were damaged on the way."""
         if len(body) < _LENGTH.size:
             raise ValueError("the answer is empty")
         (length,) = _LENGTH.unpack_from(body)
@@ -112,7 +112,7 @@ def encode_error(error: PidtsError) -> dict[str, Any]:
 
 
 def decode_error(about: Any) -> PidtsError:
-    """Reads an error from the JSON that `encode_error` returns; raises ValueError if the JSON is no error."""
+    """Reads an error from the JSON that `encode_error` returns; raises ValueError if the JSON is not an error."""
     try:
         where = {name: value for name, value in dict(about["where"]).items() if name in Where.__slots__}
         kind = _KINDS[about["kind"]]

@@ -28,10 +28,10 @@ def change_schema(table: Table) -> pa.Schema:
     """Returns the columns of a `ChangeBatch`.
 
     `before` and `after` are null structs if an operation has no such image. `partial` is null if the images have all
-    columns. Otherwise it has a bitmap of the columns for each image, first the before image, then the after image (if
-    the operation has them), each in whole bytes with the first column in the lowest bit. An insert with two bitmaps is
-    the second half of an update whose first half belongs to another worker. A column that an image lacks is null in its
-    struct, which does not mean that its value is NULL.
+    columns. Otherwise it has a bitmap of the columns for each image that the operation has, first for the before image,
+    then for the after image. Each bitmap has whole bytes, with the first column in the lowest bit. An insert with two
+    bitmaps is the second half of an update whose first half belongs to another worker. A column that an image lacks is
+    null in its struct, which does not mean that its value is NULL.
     """
     row = image_type(table)
     return pa.schema(
@@ -46,7 +46,10 @@ def change_schema(table: Table) -> pa.Schema:
 
 
 def image_column(images: pa.StructArray, place: int) -> pa.Array:
-    """Returns one column of images; NULL where there is no image. Arrow's own function takes long for a few images."""
+    """Returns one column of images; NULL where there is no image.
+
+    `pc.struct_field` alone does the same, but each call takes long even for a few images.
+    """
     if place < 0:  # The images lack the column. Arrow would count from the last column.
         raise IndexError(place)
     if not images.null_count:

@@ -160,7 +160,7 @@ class DecodeError(Halted):
 
 
 class Fenced(PidtsError):
-    """Another run of the same task has taken over, and this one must not write any more.
+    """Another run of the same task has taken over, and this run must not write any more.
 
     If this run began again, it would only take the task back from the other run. So an operator has to decide.
     """

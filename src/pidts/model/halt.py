@@ -123,7 +123,7 @@ class OrderKind(StrEnum):
     INJECT = "inject"
     """Runs other statements, and then the statement in the log."""
     REVERT = "revert"
-    """Runs the statement in the log again, from its beginning."""
+    """Cancels an earlier ddl command, and runs the statement in the log unchanged, from its beginning."""
     UNLOCK = "unlock"
     """Runs the statement in the log without the shards that have not arrived; these shards pass it when they arrive."""
 

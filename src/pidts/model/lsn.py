@@ -6,7 +6,7 @@ by log file, by byte in that file, and by row in the event that begins at this b
 
 A *transaction's* Lsn is the byte after its last event, which the server itself reports as its position after the
 transaction is committed. A *row's* Lsn is the first byte of its event. So the Lsn of every row is greater than the Lsn
-of the previous transaction, and less than that of its own.
+of the previous transaction, and less than the Lsn of its own transaction.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A record that a table of the source has got a row with this key while another table lagged."""
+    """A record that one member of a merged table got a row with this key while another member lagged."""
 
     member: TableName
     key: str
@@ -72,7 +72,7 @@ class LoggedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A table that a tool fills in order to replace another one. Its rows are never carried."""
+    """A table that a schema change tool fills, to replace the original table. PiDTS never applies its rows."""
 
     structure: Table | None
     """The structure that results from its statements in the log; None: PiDTS could not interpret one of them."""

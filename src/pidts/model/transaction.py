@@ -58,7 +58,7 @@ class Transaction:
     """A statement in it other than BEGIN, COMMIT and similar ones."""
     ddl_schema: str = ""
     xa: Xa | None = None
-    """The step of a two-phase XA transaction that this is. A transaction that only prepares is a mark."""
+    """The step, if this is a step of a two-phase XA transaction. A transaction that only prepares is a mark."""
 
     @property
     def is_mark(self) -> bool:

@@ -49,7 +49,7 @@ def drop_mark(zone: str) -> str:
 
 
 def mark_comment(zone: str) -> str:
-    """Returns the comment at the end of each schema change from this zone that is no DROP TABLE."""
+    """Returns the comment at the end of each schema change from this zone, except DROP TABLE."""
     return f"/* {mark_table(zone)} */"
 
 

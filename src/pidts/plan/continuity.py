@@ -8,7 +8,7 @@ to be compared only with the last entry. There are three kinds of breaks, which 
 - *disorder*: the missing part follows later, or the entry begins before the place that was reached and ends after it.
   If the entry were applied, the later of two changes of one row could be applied first.
 
-Two cases are no break. Reading may begin within an entry: at the Lsn of a row, or at the end of an entry that is now
+Two cases are not breaks. Reading may begin within an entry: at the Lsn of a row, or at the end of an entry that is now
 part of a longer one. And if there are no bytes between the last place and an entry's first event, the entry follows,
 whatever predecessor it names.
 """

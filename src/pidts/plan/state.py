@@ -181,7 +181,7 @@ class PlanState:
 
 
 def run_of(copy_json: str) -> int:
-    """Returns the run in which a checkpoint was stored; 0 if it makes no difference or is not known."""
+    """Returns the run in which a checkpoint was stored; 0 if the text is empty or an earlier version wrote it."""
     data = json.loads(copy_json) if copy_json else []
     return data["run"] if isinstance(data, dict) else 0
 

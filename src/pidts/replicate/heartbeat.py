@@ -4,7 +4,8 @@ This machine's clock gives the time at which a heartbeat is committed, with the 
 heartbeat measures the lag of receiving, even on an otherwise idle source, and on a source whose events have times in
 whole seconds.
 
-The row's table is in a schema of the source that has the name of the meta schema. No task carries its tables.
+The row's table is in a schema of the source that has the name of the meta schema. No task replicates the tables of
+this schema.
 """
 
 from __future__ import annotations

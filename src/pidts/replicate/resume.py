@@ -69,7 +69,7 @@ class SourceState:
     def may_have_written(self, origin: Origin) -> bool:
         """Whether this server may be the origin.
 
-        A MariaDB on another machine may be, and then its log must prove it.
+        A MariaDB with the same server id on another machine may be the origin; then its log must prove it.
         """
         plain = [identity.partition(PLACE_OF_MARIADB)[0] for identity in (self.identity, origin.server)]
         return self.log_base == origin.log_base and (
@@ -186,7 +186,7 @@ def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
 
 
 def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
-    """Refuses an outdated relay: the task has continued with another relay, after more failovers than this one has."""
+    """Refuses an outdated relay: the task has continued with a relay that has seen more failovers than this one."""
     if origin.change_no < applied.lsn.change_no:
         what = (
             f"the source was replaced {applied.lsn.change_no} times, and this relay has only {origin.change_no} of them"

@@ -169,8 +169,8 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=config.connect_timeout,
-            # A peer that is no MySQL server may never answer. Once the session is set up, there is no limit: statements
-            # may take long.
+            # A peer that is not a MySQL server may never answer. Once the session is set up, there is no limit:
+            # statements may take long.
             read_timeout=config.connect_timeout,
             auth_plugin_map=PLUGINS,
             **config.tls.mysql(),

@@ -25,7 +25,7 @@ class Finding:
     If the task has begun, a run waits until it is fulfilled.
     """
     is_down: bool = False
-    """Whether the failure is a server that does not answer; the server may answer later without anybody's action."""
+    """Whether the requirement fails because a server does not answer; the server may answer later by itself."""
     is_note: bool = False
     """Whether the finding is only information, and nothing has to be done."""
     code: str = UNFIT

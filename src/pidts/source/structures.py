@@ -27,7 +27,8 @@ _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
 """Replaces a binary default.
 
-The catalogue does not show it exactly: it cuts it off at a zero byte, or replaces bytes that are not text.
+The catalogue does not show such a default exactly: it is cut off at a zero byte, or bytes that are not text are
+replaced.
 """
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -45,8 +46,8 @@ def read_structures(
 ) -> dict[TableName, Table]:
     """Returns all tables for which `select` is true, without views and the server's own schemas.
 
-    System-versioned tables are included: a caller that carries rows also has to call `system_versioned`. A server may
-    show a table to an account and hide the table's columns. This is an error, unless `hidden` is given: then such
+    System-versioned tables are included: a caller that replicates rows also has to call `system_versioned`. A server
+    may show a table to an account and hide the table's columns. This is an error, unless `hidden` is given: then such
     tables are added to it, each with a reason.
     """
     dialect = Dialect.of(server_info(connection).version)
@@ -89,7 +90,7 @@ def system_versioned(connection: Session) -> frozenset[TableName]:
 
 
 def sequences(connection: Session) -> frozenset[TableName]:
-    """Returns MariaDB's SEQUENCE objects. MariaDB logs their state as rows, but they are no tables."""
+    """Returns MariaDB's SEQUENCE objects. MariaDB logs their state as rows, but they are not tables."""
     return _names_of(connection, "SEQUENCE")
 
 
@@ -293,9 +294,9 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
         yield Key(
             name=name,
             columns=tuple(str(part["column_name"]) for part in ordered),
-            # A unique key over prefixes refuses rows that differ only after the prefix, so on another server a key over
-            # the whole columns does not do the same. For a primary key this does not matter, since whole columns also
-            # identify a row.
+            # A unique key over prefixes refuses rows that differ only after the prefix. A target's key over the whole
+            # columns would accept them. For a primary key this does not matter, since whole columns also identify a
+            # row.
             unique=declared_unique and (primary or not any(prefixes)),
             primary=primary,
             prefixes=prefixes if any(prefixes) else (),

@@ -1,4 +1,4 @@
-"""Reads the objects of a source that a task does not carry, such as foreign keys, views, triggers and routines.
+"""Reads the objects of a source that a task does not create on the target: foreign keys, views, triggers and others.
 
 If the account may not see the text of a program, the server hides the text, and it is empty here.
 """
@@ -211,8 +211,9 @@ def foreign_keys(connection: Session, takes: Callable[[TableName], bool], schema
 def left_behind(
     connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str], *, texts: bool = True
 ) -> list[UncarriedObject]:
-    """Returns what a task does not carry: objects of these schemas, and of the tables for which `takes` is true.
+    """Returns the objects that a task does not create on the target.
 
+    They are objects of these schemas, and of the tables for which `takes` is true.
     With `texts`, each text is read by a separate query.
     """
     found = _found(

@@ -26,7 +26,7 @@ they are already as at the batch's end. A batch that ends earlier, or is written
 rows that have a unique value of a written row (`CopyState.ahead`). Later log writes the removed rows again, or they are
 read again.
 
-A table without a key is read as a whole, from one snapshot. None of its changes is carried before this request is
+A table without a key is read as a whole, from one snapshot. None of its changes is applied before this request is
 settled. The request only counts if the log has no change of the table from `low` to `high`. Then the table is at
 `high`, and continues from there alone until it has caught up with the other tables.
 
@@ -216,7 +216,7 @@ class CopyState:
     snapshot was taken from which it was copied as a whole.
     """
     keyless: bool = False
-    """Whether the table has no key: then it is copied as a whole, and its changes are carried only after that copy."""
+    """Whether the table has no key: then it is copied as a whole, and its changes are applied only after that copy."""
     settled: int = 0
     """Each request with a lower number is settled, or was dropped. The rows that a dropped request may have loaded are
     overwritten by a settled request.
