@@ -237,9 +237,9 @@ def mapping_of(mappings: Sequence[ColumnMapping], name: TableName) -> ColumnMapp
     if len(fitting) > 1:
         raise ConfigError(
             "ambiguous-mapping",
-            f"{len(fitting)} column mappings are for this table",
+            f"{len(fitting)} column mappings fit this table",
             where=Where(table=str(name)),
-            todo="Make their patterns differ: a table has one mapping.",
+            todo="Change their patterns, so that only one of them fits the table.",
         )
     return fitting[0] if fitting else None
 

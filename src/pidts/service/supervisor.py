@@ -299,5 +299,5 @@ def validated(file: Path) -> tuple[TaskConfig, ...]:
         raise ConfigError(error.code, error.what, where=where, todo=error.todo) from None
     if len(parts[0].name.encode()) > _LONGEST_NAME:
         what = f"the task's name has more than {_LONGEST_NAME} bytes"
-        raise ConfigError("bad-value", what, where=Where(file=str(file)), todo="Give it a shorter one")
+        raise ConfigError("bad-value", what, where=Where(file=str(file)), todo="Give the task a shorter name")
     return parts

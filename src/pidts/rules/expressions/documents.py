@@ -47,7 +47,7 @@ class _Number(str):
 def extracted(document: Expr, path: Expr) -> Expr:
     """Returns `JSON_EXTRACT(column, path)` or `column -> path`."""
     if document.column is None or document.column.type.kind is not Kind.JSON:
-        raise NotSupportedError(f"JSON_EXTRACT of {document.nature}: only of a column of MySQL's type JSON")
+        raise NotSupportedError(f"JSON_EXTRACT of {document.nature}; it must read a column of MySQL's type JSON")
     if not isinstance(path.constant, str):
         raise NotSupportedError("JSON_EXTRACT with a path that is no constant text")
     steps = _steps(path.constant)
@@ -61,7 +61,7 @@ def extracted(document: Expr, path: Expr) -> Expr:
 def unquoted(value: Expr) -> Expr:
     """Returns `JSON_UNQUOTE(JSON_EXTRACT(column, path))` or `column ->> path`: a text."""
     if value.family is not Family.JSON:
-        raise NotSupportedError(f"JSON_UNQUOTE of {value.nature}: only of JSON_EXTRACT()")
+        raise NotSupportedError(f"JSON_UNQUOTE of {value.nature}; its argument must be JSON_EXTRACT()")
 
     def run(rows: Rows) -> pa.Array:
         return pa.array([_plain(text) for text in value.run(rows).to_pylist()], pa.string())

@@ -37,7 +37,7 @@ Numbers = np.ndarray[Any, Any]
 def in_case(name: str, expr: Expr) -> Expr:
     """Returns `LOWER(a)` or `UPPER(a)`."""
     if expr.family is not Family.TEXT:
-        raise NotSupportedError(f"{name} of {expr.nature}: only of text")
+        raise NotSupportedError(f"{name} of {expr.nature}; its argument must be text")
     charset, _, rule = (expr.collation or "").lower().replace("utf8_", "utf8mb3_").partition("_")
     if charset not in ("utf8mb3", "utf8mb4", "ascii") or rule not in _RULES:
         raise NotSupportedError(f"{name} in the collation {expr.collation or 'of the connection'}")

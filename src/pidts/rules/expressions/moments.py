@@ -257,7 +257,7 @@ def date_of(expr: Expr) -> Expr:
 
 def _must_be_moment(name: str, expr: Expr) -> None:
     if expr.family is not Family.MOMENT:
-        raise NotSupportedError(f"{name} of {expr.nature}: only of dates and datetimes")
+        raise NotSupportedError(f"{name} of {expr.nature}; its argument must be a date or a datetime")
 
 
 def as_array(values: Any, rows: Rows) -> pa.Array:

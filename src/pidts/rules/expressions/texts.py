@@ -64,7 +64,7 @@ def _regex(pattern: str, escape: str, fold: Callable[[str], str]) -> str:
 
 def _must_be_text(name: str, expr: Expr) -> None:
     if expr.family is not Family.TEXT:
-        raise NotSupportedError(f"{name} of {expr.nature}: only of text")
+        raise NotSupportedError(f"{name} of {expr.nature}; its argument must be text")
 
 
 def length(expr: Expr) -> Expr:

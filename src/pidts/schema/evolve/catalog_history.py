@@ -395,7 +395,7 @@ def structure_unknown(name: TableName, statement: str) -> Halted:
         f"the table's structure is not known at this place, because of the statement: {statement[:200]}",
         where=Where(table=str(name)),
         todo=(
-            "Start after that statement, or give the structure by a catalogue or CREATE TABLE, or leave the table "
+            "Start after that statement, or give the structure with a catalogue or CREATE TABLE, or leave the table "
             "out. With binlog_row_metadata=FULL, the source's log names the columns of all later rows"
         ),
     )

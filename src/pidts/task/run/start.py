@@ -399,7 +399,7 @@ def _refuse_change(config: TaskConfig, change: LoggedSchemaChange) -> None:
         f"{change.statement[:200]}",
         where=Where(source=config.source.source_id, position=str(change.lsn)),
         todo=(
-            "Start after that schema change, or with task-mode: all. If a cutover was done at the start, and the "
-            "account may not read its record, pidts grants shows the missing privilege"
+            "Start after that schema change, or with task-mode: all. If the start is the place of a cutover, and the "
+            "account may not read the cutover's record, pidts grants shows the missing privilege"
         ),
     )
