@@ -87,7 +87,7 @@ def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict
                             demand_all(target, name, expected(options.rows, log.changes))
                 runs += [of_rounds(each) for each in rounds.values()]
                 target.down()
-                tell_ratios(runs, kind, shape, size)
+                print_ratios(runs, kind, shape, size)
     return runs
 
 
@@ -133,7 +133,7 @@ def expected(rows: int, changes: int) -> int:
     return rows + changes * 3 // 10 - changes * 2 // 10
 
 
-def tell_ratios(runs: list[dict[str, Any]], kind: str, shape: str, size: int) -> None:
+def print_ratios(runs: list[dict[str, Any]], kind: str, shape: str, size: int) -> None:
     place = (kind, shape, size)
     mine = [run for run in runs if (run["target"], run["table"], run["rows_per_transaction"]) == place]
     rates = {run["by"]: run["changes_per_second"] for run in mine}

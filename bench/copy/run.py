@@ -59,7 +59,7 @@ def of_target(source: Source, target: TargetServer, folder: Path, options: argpa
             check(source, target)
             rate = {"rows": source.rows, "rows_per_second": round(source.rows / found["seconds"])}
             runs.append(printed(pair | rate | found))
-    tell_ratios(runs)
+    print_ratios(runs)
     return runs
 
 
@@ -81,7 +81,7 @@ def contenders(
     }
 
 
-def tell_ratios(runs: list[dict[str, Any]]) -> None:
+def print_ratios(runs: list[dict[str, Any]]) -> None:
     rates = {run["by"]: run["rows_per_second"] for run in runs}
     if ours := rates.pop("ours", 0):
         printed({"ours against": {name: round(ours / rate, 2) for name, rate in rates.items()}})

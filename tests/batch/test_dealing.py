@@ -40,7 +40,7 @@ def moves() -> ChangeBatch:
     return with_whole_keys(ChangeBatch.of(TABLE, *arrays))
 
 
-def test_a_row_that_the_copy_reads_again_may_be_parted() -> None:
+def test_an_update_of_a_row_that_the_copy_reads_again_may_be_split() -> None:
     ops = {op for part in CONTEXT.dealt(moves()) if part is not None for op in part.rows["op"].to_pylist()}
     assert ops == {Op.UPDATE, Op.DELETE, Op.INSERT}
 
@@ -53,7 +53,7 @@ def test_a_row_that_the_copy_reads_again_may_be_parted() -> None:
         replace(CONTEXT, writing=ApplyRules(version_column="v")),
     ],
 )
-def test_where_no_copy_reads_it_again_nothing_is_dealt(context: JobContext) -> None:
+def test_an_update_of_a_row_that_no_copy_reads_again_is_not_split(context: JobContext) -> None:
     with pytest.raises(Halted, match="two workers") as caught:
         context.dealt(moves())
     assert (caught.value.code, caught.value.where.table) == ("partial-row-image", "shop.t")

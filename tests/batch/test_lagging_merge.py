@@ -81,7 +81,7 @@ def commit(*places: tuple[Checkpoint, Checkpoint]) -> Commit:
         ([(at(10, x=5), at(20))], {ALONE}, {ALONE}),
     ],
 )
-def test_a_table_is_uneven_while_a_member_is_behind_on_any_worker_or_workers_are_apart(places, noted, looked):
+def test_a_table_lags_while_a_member_is_at_an_earlier_lsn_or_workers_are_at_different_ones(places, noted, looked):
     found = lagging_in(RULES, commit(*places), 0)
     assert (set(), set()) == (noted, looked) if found is None else (found.noted, found.looked) == (noted, looked)
 
@@ -194,7 +194,7 @@ def test_a_run_begins_by_removing_records_that_are_not_needed():
         assert there.left == sorted(left), places
 
 
-def test_workers_that_are_apart_forget_when_they_are_together():
+def test_moves_are_forgotten_when_all_workers_are_at_one_lsn():
     there = Remembering()
     kept = there.kept(at(10), at(20))
     there.note()

@@ -72,18 +72,18 @@ def test_a_table_continues_after_its_shadow_table_replaces_it() -> None:
 
 
 @pytest.mark.parametrize("sql", ["ALTER TABLE _b_new ADD c INT", "RENAME TABLE b TO _b_old, _b_new TO b"])
-def test_shadows_of_others_are_nothing(sql: str) -> None:
+def test_shadow_tables_of_tables_outside_the_task_are_skipped(sql: str) -> None:
     assert meaning(sql, ONLY_A) == NOTHING
 
 
-def test_rows_of_shadows_and_trash_are_passed_by() -> None:
+def test_rows_of_shadow_and_trash_tables_are_skipped() -> None:
     shadow, trash = TableName("shop", "_a_new"), TableName("shop", "_a_ghc")
     assert meaning("", ONLINE, (shadow, trash)) == NOTHING
     assert meaning("", ONLINE, (A, shadow)).tables == {A}
     assert meaning("", AllowList(do_dbs=("shop",)), (A, shadow)).tables == {A, shadow}
 
 
-def test_an_allow_list_passes_shadows_and_trash_by() -> None:
+def test_an_allow_list_leaves_out_shadow_and_trash_tables() -> None:
     assert ONLINE(TableName("shop", "a"))
     for name in ("_a_new", "_a_gho", "_a_old", "_a_del", "_a_ghc", "_A_GHO"):
         assert not ONLINE(TableName("shop", name)), name

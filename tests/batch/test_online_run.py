@@ -162,7 +162,7 @@ def test_work_that_a_dead_process_has_lost_is_done_again(driver: Callable[..., D
     assert broken > 30
 
 
-def test_the_table_lands_where_its_route_says(driver: Callable[..., Driver]) -> None:
+def test_the_table_is_altered_where_its_route_says(driver: Callable[..., Driver]) -> None:
     task = driver(routes=Routes((RouteRule("shop", "t", "there", "u"),)))
     for sql in (*SHADOWED, SWAP):
         task.ddl(sql)
@@ -198,7 +198,7 @@ def test_without_rules_the_tables_are_swapped(driver: Callable[..., Driver]) -> 
     assert task.columns() == task.known() == ["id", "a", "b"]
 
 
-def test_a_swap_that_halts_waits_for_an_order(driver: Callable[..., Driver]) -> None:
+def test_a_swap_that_halts_waits_for_a_ddl_command(driver: Callable[..., Driver]) -> None:
     task = driver()
     for sql in SHADOWED[:2]:
         task.ddl(sql)
@@ -209,7 +209,7 @@ def test_a_swap_that_halts_waits_for_an_order(driver: Callable[..., Driver]) -> 
     assert task.shadows() == {}
 
 
-def test_half_a_swap_is_skipped_and_the_other_half_alters(driver: Callable[..., Driver]) -> None:
+def test_the_drop_of_a_swap_is_skipped_and_its_rename_alters_the_table(driver: Callable[..., Driver]) -> None:
     task = driver()
     for sql in SHADOWED:
         task.ddl(sql)
@@ -233,7 +233,7 @@ def test_a_swap_that_is_skipped_leaves_the_sources_structure_on_record(driver: C
     assert task.shadows() == {}
 
 
-def test_trouble_with_the_target_is_not_the_statements(driver: Callable[..., Driver]) -> None:
+def test_a_lost_target_does_not_fail_the_statement(driver: Callable[..., Driver]) -> None:
     task = driver()
     tried = []
 

@@ -138,7 +138,7 @@ def test_statements_that_run_instead_wait_until_the_rows_are_resolved(driver: Dr
     assert driver.target.store.tables[T].table == stored
 
 
-def test_a_table_that_is_made_meets_none(driver: Driver) -> None:
+def test_a_created_table_is_not_compared_with_locked_rows(driver: Driver) -> None:
     driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     locked(driver.target, driver.target.store.tables[T].table)
     driver.ddl("CREATE TABLE v (id INT PRIMARY KEY)")

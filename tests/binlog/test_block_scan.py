@@ -155,7 +155,7 @@ def test_any_damage_is_reported_the_same_way(seed):
     same(events, log.start, log.file, chance)
 
 
-def test_ordinary_transactions_are_not_looked_at_by_anybody_else():
+def test_ordinary_transactions_are_read_by_the_block_scan_alone():
     maker = LogMaker(random.Random(1), flavor="mariadb")
     for _ in range(100):
         maker.ordinary()

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from tests.binlog.logs.random_tables import RandomTable, tables
-from tests.binlog.logs.round_trip import IDENTIFIERS, RoundTrip, Written, copy_faults, faults, told_by
+from tests.binlog.logs.round_trip import IDENTIFIERS, RoundTrip, Written, copy_faults, faults, logged_tables
 from tests.examples import EXAMPLES, examples
 
 from pidts.model import Kind, Table
@@ -61,11 +61,11 @@ def test_every_value_is_decoded_as_the_server_shows_it(request, kind, mode, befo
             found += [fault for table in written for fault in copy_faults(table, *log)]
             raw, form, _ = log
             if mode.startswith("full"):
-                reported = told_by(raw, form, placeholders=False)
+                reported = logged_tables(raw, form, placeholders=False)
                 found += [fault for table in written for fault in _differs_from_structure(table, reported[table.name])]
                 found += [f"as the log has it: {fault}" for fault in faults(written, *log, reported)]
             elif "old-times" not in mode:
-                reported = told_by(raw, form, placeholders=True)
+                reported = logged_tables(raw, form, placeholders=True)
                 found += [f"with placeholders: {fault}" for fault in faults(written, *log, reported)]
             for table in written:
                 note(repr(table.random))

@@ -81,7 +81,7 @@ def said(capsys: Output) -> str:
     return capsys.readouterr().out
 
 
-def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
+def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
     show_ddl_list(
         "t", TASK, [STANDING, REFUSED_ROWS], [], [HeldTables("s", {TableName("shop", "a"): AT}, 42)], as_json=False
     )
@@ -130,7 +130,7 @@ def test_the_same_for_machines(capsys: Output) -> None:
     assert found["held"] == []
 
 
-def test_orders_that_were_carried_out_long_ago_are_not_listed_for_ever(capsys: Output) -> None:
+def test_ddl_commands_that_were_carried_out_long_ago_are_not_listed(capsys: Output) -> None:
     assert STANDING.journal is not None
     journal, now = replace(STANDING.journal, state=DdlState.DONE), time.time()
     old = replace(STANDING, halt=None, journal=replace(journal, saved_at=now - 25 * 3600))
@@ -151,7 +151,7 @@ def test_orders_that_were_carried_out_long_ago_are_not_listed_for_ever(capsys: O
     assert [one["done_at"] is None for one in found] == [False, True, False, True, True, False]
 
 
-def test_an_order_that_fails_is_named_and_so_is_its_statement(capsys: Output) -> None:
+def test_a_ddl_command_that_fails_is_named_and_so_is_its_statement(capsys: Output) -> None:
     halt = replace(
         CHANGE,
         code="order-refused",

@@ -188,7 +188,7 @@ def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiti
     assert groups.agreed(T) == V1
 
 
-def test_who_stands_before_its_end_is_not_waited_for_unless_it_comes_again() -> None:
+def test_a_member_whose_table_is_about_to_be_dropped_is_not_waited_for_unless_it_is_created_again() -> None:
     groups = begun("a", "b")
     groups.set_leaving("b", frozenset({NAME}))
     run = arrive(groups, came("a"))
@@ -280,7 +280,7 @@ def test_the_halt_names_the_shards_that_it_waits_for(wait: Wait, code: str, awai
         assert "column d" in halt.what
 
 
-def test_a_shard_that_waits_for_the_leader_gets_the_order_about_the_leader() -> None:
+def test_a_shard_that_waits_for_the_leader_names_the_command_about_the_leader() -> None:
     """`pidts ddl list` prints this line, so the line does not refer the reader to `pidts ddl list`."""
     wait = Wait(leader=Member("b", TableName("shard", "t_7")))
     halt = waiting_halt(wait, lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER")
@@ -299,7 +299,7 @@ def test_kept_columns_are_noted_until_the_target_drops_them() -> None:
     assert b not in groups.dropped_after(came("b", V1, V0), V0, {}, V1)
 
 
-def test_no_source_waits_for_one_that_is_set_aside_before_it_has_begun() -> None:
+def test_no_source_waits_for_a_source_that_is_set_aside_before_it_has_begun() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
@@ -353,7 +353,7 @@ def test_reports_of_a_closed_attempt_do_not_count_after_the_next_one() -> None:
     assert groups.agreed(T) == V1
 
 
-def test_a_failure_after_which_nobody_else_can_continue_moves_nothing() -> None:
+def test_a_failure_after_which_no_other_member_can_continue_wakes_none() -> None:
     groups = begun("a")
     for _ in range(3):
         run = arrive(groups, came("a"))

@@ -154,14 +154,14 @@ def test_a_failed_change_waits_for_a_ddl_command_and_then_continues(world: Calla
     assert (one.threads.halts, one.saved_halts()) == ({}, [])
 
 
-def test_an_order_that_was_given_before_is_known_at_once(world: Callable[..., World]) -> None:
+def test_a_ddl_command_that_was_given_before_is_known_at_once(world: Callable[..., World]) -> None:
     one = world(Superseded(), Changed())
     one.threads.wait([AT], 10, lambda: False)
     assert one.script.ordered == [None, None]
     assert one.marks() == (False, True)
 
 
-def test_an_order_counts_although_an_older_one_meets_the_same_trouble_for_ever(world: Callable[..., World]) -> None:
+def test_a_ddl_command_counts_although_an_older_one_fails_again_and_again(world: Callable[..., World]) -> None:
     one = world(BUSY, BUSY, Changed())
     until(lambda: one.script.ordered == [None])
     one.give(OrderKind.REPLACE)

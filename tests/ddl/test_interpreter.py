@@ -150,7 +150,7 @@ def test_a_view_that_is_renamed_halts_under_its_name_and_may_be_skipped() -> Non
     assert found("RENAME TABLE v TO w", ONE, "t_1", order=DdlOrder(lsn=AT, kind=OrderKind.SKIP)) is not None
 
 
-def test_after_an_order_a_partition_made_a_table_is_recorded_and_a_table_made_a_partition_is_not() -> None:
+def test_after_a_skip_a_partition_made_a_table_is_recorded_and_a_table_made_a_partition_is_not() -> None:
     skip = DdlOrder(lsn=AT, kind=OrderKind.SKIP)
     made = found("ALTER TABLE p CONVERT PARTITION p1 TO TABLE t", Rules(), "p", order=skip)
     assert made is not None
@@ -205,7 +205,7 @@ def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, sharing: Sharin
         "CREATE OR REPLACE TABLE t_1 (id INT PRIMARY KEY, c INT)",
     ],
 )
-def test_tables_that_leave_their_rows_go_on_record(sql: str) -> None:
+def test_tables_that_leave_their_rows_are_recorded(sql: str) -> None:
     sharing = shared("t_9")
     what = found(sql, ONE_SCHEMA, "t_1", "a", sharing=sharing)
     assert what is not None

@@ -213,7 +213,7 @@ def test_every_line_of_the_log_says_of_which_source(world: Callable[..., World])
     assert all(line["source"] in "ab" for line in lines)
 
 
-def test_an_order_lets_it_go_without_the_others(world: Callable[..., World]) -> None:
+def test_an_unlock_lets_a_shard_continue_without_the_others(world: Callable[..., World]) -> None:
     one = world("a", "b")
     one.groups.register("b", {OWN: V0})
     first = one.begin("a")

@@ -90,7 +90,7 @@ def test_records_made_with_other_structures_are_discarded(ahead: RecordPrefetch,
     assert ahead.take(PLACE, replace(context)) is None
 
 
-def test_an_error_is_left_to_whoever_makes_the_stretch_again(ahead: RecordPrefetch, context: JobContext) -> None:
+def test_an_error_is_left_to_the_next_attempt_at_the_stretch(ahead: RecordPrefetch, context: JobContext) -> None:
     def fails() -> PreparedRecords:
         raise OSError("the relay's disk")
 
@@ -101,7 +101,7 @@ def test_an_error_is_left_to_whoever_makes_the_stretch_again(ahead: RecordPrefet
     assert ahead.take(PLACE, context) is made
 
 
-def test_where_nothing_could_be_made_there_is_nothing(ahead: RecordPrefetch, context: JobContext) -> None:
+def test_records_that_could_not_be_made_in_advance_are_not_there(ahead: RecordPrefetch, context: JobContext) -> None:
     assert ahead.take(PLACE, context) is None
     ahead.begin(PLACE, lambda: None)
     assert ahead.take(PLACE, context) is None

@@ -76,7 +76,7 @@ def _wanted(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["build", "run", "dev"])
-def test_every_wish_has_a_pin(name: str) -> None:
+def test_every_requirement_is_pinned(name: str) -> None:
     pinned = set(re.findall(r"^([a-z0-9-]+)", (ROOT / "requirements" / f"{name}.txt").read_text("utf-8"), re.MULTILINE))
     assert _wanted(name) <= pinned
 

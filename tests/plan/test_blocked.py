@@ -46,7 +46,7 @@ def test_a_table_waits_before_a_statement_that_names_a_waiting_table() -> None:
     assert shown(free, entries) == [], "they have met there"
 
 
-def test_a_table_that_is_made_like_one_that_waits_stands_before_that() -> None:
+def test_a_table_that_is_created_like_a_waiting_table_is_blocked_on_it() -> None:
     entries = log("A AN n")
     assert shown(PlanState(START, due=entries[0].transaction.lsn), entries, halted=[1]) == [("n", "a", "")]
     entries = log("A AN NM")

@@ -74,7 +74,7 @@ def test_a_statement_of_halted_tables_and_others_holds_the_others():
     assert carried(met, free, entries) == ["4:b", "5:a"]
 
 
-def test_a_statement_of_two_groups_is_passed_and_they_meet_before_it():
+def test_two_groups_of_waiting_tables_join_before_a_statement_about_both():
     entries = log("A B AB c")
     state = step(step(PlanState(START), entries), entries)
     assert picture(state) == (1, 2, {"a": (0, 1)})

@@ -63,7 +63,7 @@ def test_other_tables_continue_during_a_ddl_and_its_tables_catch_up_later():
     assert carried(held, free, entries) == ["3:a", "5:a"]
 
 
-def test_nobody_overtakes_a_ddl_for_nothing():
+def test_no_batch_passes_a_schema_change_without_need():
     before = step(PlanState(START), log("A"))
     assert step(before, log("A a x")) is None
     assert picture(step(before, log("A a x B"))) == (3, 4, {"a": (0, 1)})

@@ -75,7 +75,7 @@ def test_a_chunk_that_one_worker_wrote_in_an_earlier_run_is_not_taken_for_writte
     assert state.copy == again
 
 
-def test_workers_at_different_places_do_not_continue_when_the_target_deals_rows_otherwise():
+def test_workers_at_different_lsns_do_not_continue_if_the_target_distributes_rows_differently():
     at = [START, *(entry.transaction.lsn for entry in log("a a"))]
     rows = tuple(checkpoint(PlanState(START), worker=number) for number in range(2))
     workers, _, _ = Workers.claimed(rows, "spread")
@@ -98,7 +98,7 @@ def test_an_empty_relay_begins_after_what_held_tables_have():
     assert (found.lsn, found.position, found.gtid) == (at[1], "bin.000001:104", "")
 
 
-def test_an_empty_relay_begins_where_a_source_can_send_though_a_worker_stands_within_a_transaction():
+def test_an_empty_relay_begins_where_a_source_can_send_though_a_worker_is_within_a_transaction():
     within = Lsn(0, 1, 350, 7)
     split = replace(checkpoint(PlanState(within)), position="bin.000001:304", gtid="0-1-3")
     ahead = replace(checkpoint(PlanState(Lsn(0, 1, 900)), worker=1), position="bin.000001:304", gtid="0-1-3")

@@ -303,7 +303,7 @@ def test_a_row_that_moves_to_another_table_and_gives_up_a_unique_value_is_remove
     assert (rows(found.deletes), rows(found.upserts)) == ([(1,)], [(1, 5), (2, 1)])
 
 
-def test_a_table_with_one_source_is_not_merged_under_whatever_name_it_lands() -> None:
+def test_a_table_with_one_source_is_not_merged_whatever_its_target_is_called() -> None:
     whole = batch(TWO, (N, None, (1, 1)), (D, (1, 1), None), (Op.ABSENT, (2, None), None))
     (routed,) = net_changes([replace(whole, upstream=SHARDS[0])])
     assert rows(routed.deletes) == [(1,), (2,)], (
@@ -313,7 +313,7 @@ def test_a_table_with_one_source_is_not_merged_under_whatever_name_it_lands() ->
     assert (1,) not in rows(part_of_many.deletes), "it may be another's row"
 
 
-def test_each_of_two_merged_tables_has_its_own_unique_keys_watched() -> None:
+def test_collisions_are_found_by_the_unique_keys_of_each_merged_table() -> None:
     one, two = table(INT, INT), table(INT, INT, unique=["b"])
     (found,) = net_changes(
         [
@@ -325,13 +325,13 @@ def test_each_of_two_merged_tables_has_its_own_unique_keys_watched() -> None:
     assert rows(found.deletes) == [(1,)]
 
 
-def test_keys_that_only_the_target_has_are_watched() -> None:
+def test_collisions_are_found_by_keys_that_only_the_target_has() -> None:
     changes = batch(TWO, (U, (1, 1), (1, 5)), (N, None, (2, 1)))
     (found,) = net_changes([changes], {TWO.name: ["b"]})
     assert (rows(found.deletes), rows(found.upserts)) == ([(1,)], [(1, 5), (2, 1)])
 
 
-def test_the_keys_decide_which_columns_are_watched() -> None:
+def test_the_keys_decide_in_which_columns_collisions_are_looked_for() -> None:
     three = table(INT, INT, INT, unique=["b"])
     assert watched_columns(three) == ("b",)
     assert watched_columns(table(INT, INT, unique=["ab"])) == ()

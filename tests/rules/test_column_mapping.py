@@ -111,7 +111,7 @@ def test_every_integer_becomes_one_of_64_bits_of_its_sign(kind: Kind, unsigned: 
     assert ids(rows) == [one.base(of.name), one.base(of.name) + 100]
 
 
-def test_a_text_of_digits_stays_a_text_and_gets_room() -> None:
+def test_a_text_of_digits_stays_a_text_and_gets_longer() -> None:
     of = table(text(6))
     one = mapping("partition id", *ARGUMENTS)
     assert one.mapped_table(of).columns[1].type.length == 19
@@ -134,7 +134,7 @@ def test_a_text_of_digits_stays_a_text_and_gets_room() -> None:
         (text(), "9" * 20),
     ],
 )
-def test_a_value_that_has_no_room_halts_and_is_named(kind: ColumnType, value: object) -> None:
+def test_a_value_that_is_out_of_range_halts_and_is_named(kind: ColumnType, value: object) -> None:
     of = table(kind)
     with pytest.raises(Halted) as caught:
         mapping("partition id", *ARGUMENTS).mapped(images(of, ["1" if kind.is_text else 1, value]), of)
@@ -144,7 +144,7 @@ def test_a_value_that_has_no_room_halts_and_is_named(kind: ColumnType, value: ob
 
 
 @pytest.mark.parametrize(("expression", "expected"), [("add prefix", "de:a"), ("add suffix", "ade:")])
-def test_a_text_gets_a_prefix_or_a_suffix_and_room_for_it(expression: str, expected: str) -> None:
+def test_a_text_gets_a_prefix_or_a_suffix_and_its_column_gets_longer(expression: str, expected: str) -> None:
     of = table(text(4))
     one = mapping(expression, "de:")
     assert ids(one.mapped(images(of, ["a", "", None]), of)) == [expected, "de:", None]

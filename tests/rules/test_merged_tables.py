@@ -21,7 +21,7 @@ RULES = Rules(routes=Routes((ROUTE,), "one"))
 KEYED = replace(RULES, keyed=frozenset({LANDED}))
 
 
-def test_tables_that_land_in_one_are_found_by_its_name() -> None:
+def test_tables_are_grouped_by_their_target_table() -> None:
     assert together(RULES, [TWO, ALONE, ONE]) == {LANDED: (ONE, TWO), ALONE: (ALONE,)}
     assert merged(RULES, [TWO, ALONE, ONE]) == {LANDED}
     assert merged(RULES, [TWO, ALONE]) == merged(Rules(), [ONE, TWO]) == frozenset()

@@ -75,7 +75,7 @@ def test_a_schema_needs_a_rule_of_its_own(rules: list[RouteRule], schema: str, t
     assert Routes(tuple(rules)).schema(schema) == target
 
 
-def test_two_rules_of_one_level_are_an_error_where_they_meet() -> None:
+def test_two_rules_of_one_level_that_match_one_table_are_an_error() -> None:
     routes = Routes((RouteRule("a*", "t*", "x"), RouteRule("ab", "t1", "y"), SCHEMA, RouteRule("shop_1", "", "z")))
     assert target_table(routes, "a.t1") == "x.t1"
     assert target_table(routes, "ab.t2") == "x.t2"

@@ -126,7 +126,7 @@ def test_a_certificate_that_cannot_be_used_is_said_before_anything_starts(tmp_pa
     assert not (tmp_path / "state").exists()
 
 
-def test_dmctls_words_are_orders_to_the_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dmctls_commands_are_sent_to_the_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(tmp_path) as service:
         file = FILE.replace("${SOURCE_PASSWORD}", "x")
         assert service.call("POST", "/api/tasks?start=false", file)[0] == 201

@@ -84,7 +84,7 @@ def test_a_history_continues_where_an_earlier_service_has_ended() -> None:
     "stored",
     [{}, {"slot": "x"}, {"slot": 1, "lag": ["x", None], "rate": []}, {"slot": 10**12, "lag": [1], "rate": [1]}],
 )
-def test_a_broken_history_is_no_obstacle(stored) -> None:
+def test_a_broken_history_is_replaced(stored) -> None:
     history = LagCurve(stored, 1000.0)
     history.take(1000.0, 1.0, 1.0)
     assert history.to_json()["lag"][-1] == 1.0

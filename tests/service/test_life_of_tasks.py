@@ -45,7 +45,7 @@ def written(source: Server, database: str, run_sql: RunSql) -> Iterator[list[int
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_a_task_lives_through_orders_and_crashes(
+def test_a_task_survives_commands_and_crashes(
     mariadb: Server, postgres: Server, database: str, tmp_path: Path, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, f"CREATE TABLE {database}.t (id INT PRIMARY KEY, pair INT NOT NULL)")

@@ -153,7 +153,7 @@ def test_keys_over_a_column_that_was_kept_go_with_it(kept: tuple[Key, ...]) -> N
     assert (found.rest, found.agreed.columns, set(found.agreed.keys)) == (True, left.columns, set(left.keys))
 
 
-def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> None:
+def test_an_unlocked_drop_of_a_column_is_left_to_the_last_shard_that_has_it() -> None:
     """Rows of a shard that still writes to the column would be refused before its own change, which it would never
     reach.
     """
@@ -206,7 +206,7 @@ def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize("order", [OrderKind.UNLOCK, OrderKind.REVERT, OrderKind.INJECT])
-def test_no_order_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
+def test_no_ddl_command_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
     """No shard for which this one waits can still arrive. But if this shard continued, its rows would get the values of
     others.
     """
@@ -245,7 +245,7 @@ def test_a_shard_that_lacks_a_column_changes_with_the_others() -> None:
     assert said(group(new, [old, new], late), 0) == passes(late, new)
 
 
-def test_a_new_table_is_waited_for_by_nobody_and_waits_for_a_place() -> None:
+def test_no_shard_waits_for_a_new_table_and_it_waits_until_its_rows_fit() -> None:
     ahead = arrival(5, V1, V1, runs=False)
     assert said(group(V0, [V0, V0], ahead), 5) == Wait((member(0), member(1)))
     both = [arrival(0, V0, V2), arrival(1, V0, V2), ahead]
@@ -615,7 +615,7 @@ def test_a_column_may_get_other_values_and_another_name() -> None:
 
 
 @pytest.mark.parametrize("mode", ["optimistic", "pessimistic"])
-def test_a_change_of_values_waits_even_if_the_target_has_room_for_them(mode: ShardMode) -> None:
+def test_a_change_of_values_waits_even_if_the_new_values_fit(mode: ShardMode) -> None:
     """The target would keep digits that its source does not have any more.
 
     So the change runs only for the rows of all shards.

@@ -13,7 +13,7 @@ from .test_decide import V0, V1, arrival, group, member, table
     ("before", "after", "unfit"),
     [("a", "a b", False), ("a", "x", True), ("a:bigint", "a", True), ("a b", "a", False), ("a", "a!", True)],
 )
-def test_rows_of_those_without_whom_it_is_run(before: str, after: str, *, unfit: bool) -> None:
+def test_rows_that_do_not_fit_after_an_unlock(before: str, after: str, *, unfit: bool) -> None:
     old, own = table(before), arrival(0, table(before), table(after))
     assert unfit_if_unlocked(group(old, [old, old], own), own) == ((member(1),) if unfit else ())
 

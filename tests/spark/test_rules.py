@@ -44,7 +44,7 @@ MEANWHILE = (
 )
 
 
-def test_rows_and_schema_changes_land_where_the_rules_say(
+def test_rows_and_schema_changes_go_where_the_rules_say(
     make_task: Callable[..., Task],
     mariadb: Server,
     target_server: Callable[[str], Server],

@@ -194,7 +194,7 @@ def test_rows_after_a_change_of_the_expression_alone_are_not_written_by_the_old_
     assert run_sql(place, "SELECT * FROM fitting.t", database="fitting") == [(1, 5, 6)]
 
 
-def test_an_order_to_skip_a_changed_expression_does_not_leave_the_old_one(
+def test_skipping_a_changed_expression_does_not_leave_the_old_one(
     source: Server, place: Server, run_sql: RunSql
 ) -> None:
     run_sql(source, "CREATE TABLE fitting.t (id INT PRIMARY KEY, a INT, g BIGINT AS (a + 1) STORED)")

@@ -137,7 +137,7 @@ def test_a_key_that_the_server_refuses_is_listed_and_the_plain_one_stays(
 
 
 @pytest.mark.parametrize("kind", PARTED)
-def test_a_table_is_parted_in_the_end_as_on_the_source(
+def test_a_table_is_partitioned_as_on_the_source_in_the_end(
     server: Server, database: str, target: MySqlSession, run_sql: RunSql, kind: str
 ) -> None:
     run_sql(server, f"CREATE TABLE s {PARTED[kind]}", database=database)

@@ -290,7 +290,7 @@ def test_rows_of_a_table_that_the_account_may_not_see_are_not_repaired(shards_of
     assert shards.on_target("SELECT COUNT(*) FROM {} WHERE id = 5000") == [(1,)]
 
 
-def test_a_table_whose_rows_cannot_land_keeps_no_other_from_being_compared(shards_of: MakeShards) -> None:
+def test_a_table_whose_rows_do_not_fit_keeps_no_other_from_being_compared(shards_of: MakeShards) -> None:
     shards = shards_of("other_mariadb", extracts=EXTRACTS)
     filled(shards, "INT", lambda *about: str(apart(*about)))
     shards.copy()

@@ -150,7 +150,7 @@ def test_column_presence_is_reported_for_the_columns_of_the_aligned_table() -> N
     ],
     ids=["a column of two families", "another key"],
 )
-def test_structures_that_do_not_go_together_are_refused(other: Table) -> None:
+def test_structures_that_cannot_be_combined_are_refused(other: Table) -> None:
     row = {column.name: None for column in other.columns} | {"id": 2, "a": 1}
     with pytest.raises(Halted, match="cannot be combined") as raised:
         aligned([changes(PLAIN, ONE, (Op.INSERT, None, ROW)), changes(other, TWO, (Op.INSERT, None, row))])

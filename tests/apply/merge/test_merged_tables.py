@@ -27,7 +27,7 @@ TABLE = Table(
 )
 
 
-def test_a_first_start_owes_nothing() -> None:
+def test_a_first_start_has_no_missed_changes() -> None:
     target = ValuesTarget("shared record")
     with closing(target.connect()) as session:
         for task in ("t", "other"):

@@ -82,7 +82,7 @@ def test_the_table_that_has_got_a_key_is_recorded_and_a_table_that_lost_it_is_no
     assert destination.record == {}
 
 
-def test_copied_rows_are_not_noted_and_nothing_is_where_all_is_even():
+def test_copied_rows_and_rows_of_tables_at_one_lsn_are_not_recorded():
     destination = Destination()
     destination.write(of(M, 0, (Op.COPY, None, row(1)), (Op.COPY, None, row(2)), update(2, 5)))
     destination.write(of(M, 10, insert(3)), noted=False)
@@ -156,7 +156,7 @@ def test_an_entry_of_a_third_member_counts():
     assert destination.write(of(N, 10, delete(5)), of(M, 30, delete(5, a=20))) == [row(5, 40)]
 
 
-def test_one_half_of_an_update_to_another_key_may_be_left():
+def test_an_update_to_another_key_may_be_applied_at_one_of_its_keys_only():
     destination = Destination(row(1), row(3), row(5))
     destination.write(of(M, 50, insert(1, a=50), insert(4, a=51), insert(5, a=52), insert(6, a=53)))
     there = {
@@ -167,7 +167,7 @@ def test_one_half_of_an_update_to_another_key_may_be_left():
     assert destination.record.keys() >= {("t_n", "2|")}
 
 
-def test_half_of_an_update_that_is_logged_in_part():
+def test_one_half_of_an_update_with_a_partial_image():
     """The half for the old key needs only the key.
 
     The half for the new key would need the old row, which another table has replaced.

@@ -292,7 +292,7 @@ def taken(world: World, source: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", [OrderKind.UNLOCK, OrderKind.SKIP])
-def test_an_order_is_taken_by_what_it_orders(world: World, kind: OrderKind) -> None:
+def test_unlock_and_skip_are_carried_out(world: World, kind: OrderKind) -> None:
     order = ordered(world, "a", kind)
     world.runner("a").run(world.change("a", "b", order=order), AT["a"])
     assert taken(world, "a")
@@ -390,7 +390,7 @@ def test_others_wait_again_for_a_member_that_runs_a_refused_change_again() -> No
     world.target.forget()
 
 
-def test_an_order_about_other_words_than_were_run_is_not_taken(world: World) -> None:
+def test_a_ddl_command_with_another_statement_than_was_run_is_not_taken(world: World) -> None:
     mine = ordered(world, "a", OrderKind.UNLOCK)
     theirs = ordered(world, "b", OrderKind.INJECT, "ALTER TABLE t ADD e INT")
     same = ordered(world, "c", OrderKind.UNLOCK)

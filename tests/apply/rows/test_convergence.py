@@ -159,7 +159,7 @@ def test_a_change_in_part_halts_until_the_row_has_a_higher_version() -> None:
     assert zone.rows == [noted(3, "p", 5)]
 
 
-def test_only_what_stays_away_returns() -> None:
+def test_only_the_last_deletion_of_a_row_that_stays_deleted_is_returned() -> None:
     changes = [
         (Op.DELETE, row(1, 1), None),
         (Op.INSERT, None, row(1, 2)),

@@ -183,7 +183,7 @@ def copy_faults(table: Written, log: bytes, form: Format, place: tuple[str, int]
     return found
 
 
-def told_by(log: bytes, form: Format, *, placeholders: bool) -> dict[TableName, Table]:
+def logged_tables(log: bytes, form: Format, *, placeholders: bool) -> dict[TableName, Table]:
     """Returns the structures that the log itself describes."""
     walker = LogWalker("bin.000001", 4, form)
     found = {}

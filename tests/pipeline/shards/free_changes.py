@@ -138,7 +138,7 @@ def _of(world: World, group: object) -> list[Shard]:
     return [shard for shard in world.shards.shards if shard.group is group]
 
 
-def check_told(world: World) -> None:
+def check_waits_are_recorded(world: World) -> None:
     """Checks that each shard that is not at the end of its log has a record that says what it waits for."""
     for name, source in world.shards.sources.items():
         place = world.place(name)

@@ -236,7 +236,7 @@ def test_a_schema_is_dropped_in_which_one_shard_waits_for_the_other(story: MakeS
     assert "c" in world.columns()
 
 
-def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: MakeStory) -> None:
+def test_a_new_process_keeps_the_time_since_when_a_table_waits(story: MakeStory) -> None:
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
     world.plan(C)
     world.write("one: alone.x", times=9)
@@ -289,7 +289,7 @@ def test_a_schema_that_waits_for_a_shard_is_reported(story: MakeStory) -> None:
     assert codes(world) == {}
 
 
-def test_a_shard_that_waits_is_dropped_behind_that(story: MakeStory) -> None:
+def test_a_shard_that_waits_may_be_dropped_later_in_its_log(story: MakeStory) -> None:
     world = story(TWO)
     world.plan(C)
     world.alter(A)

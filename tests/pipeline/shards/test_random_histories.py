@@ -9,7 +9,7 @@ from tests.examples import examples
 
 from pidts.plan import Limits
 
-from .free_changes import check_rows, check_told, happens_to_one
+from .free_changes import check_rows, check_waits_are_recorded, happens_to_one
 from .shard_servers import Shards
 from .task_in_memory import Settings, World, driven
 from .unlocks import check_unlocked, unlock_one
@@ -95,7 +95,7 @@ def test_one_order_of_schema_changes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
-def test_orders_to_continue_without_the_others(seed: int) -> None:
+def test_ddl_commands_to_continue_without_the_others(seed: int) -> None:
     """From time to time, a waiting shard is unlocked.
 
     Later all shards have made all changes, and none waits for a shard that has passed it.
@@ -182,5 +182,5 @@ def test_whatever_happens_to_each(seed: int) -> None:
     world.crash_after(None)
     world.finish()
     check_rows(world)
-    check_told(world)
+    check_waits_are_recorded(world)
     world.close()

@@ -42,7 +42,7 @@ def comes(world: Story, *names: str) -> None:
         check_unlocked(world)
 
 
-def test_the_next_change_waits_again_and_nobody_for_one_who_has_passed(story: MakeStory) -> None:
+def test_the_next_change_waits_again_and_no_shard_waits_for_one_that_has_continued(story: MakeStory) -> None:
     world = story(THREE)
     world.plan(C, D)
     world.alter(A, A)
@@ -201,7 +201,7 @@ def test_a_column_and_its_index_are_dropped_without_the_others(story: MakeStory,
     world.finish_and_check()
 
 
-def test_who_takes_another_name_still_owes_it(story: MakeStory) -> None:
+def test_a_renamed_shard_still_has_its_missed_changes(story: MakeStory) -> None:
     world = story(THREE)
     world.plan(C, D)
     world.alter(A, A)

@@ -31,7 +31,7 @@ def zones_with_a_row(names: str) -> tuple[dict[str, Zone], dict[str, Direction]]
     return zones, tasks
 
 
-def demand_told(zones: dict[str, Zone], tasks: dict[str, Direction]) -> None:
+def demand_locked_or_equal(zones: dict[str, Zone], tasks: dict[str, Direction]) -> None:
     """Checks that zones have a lock if they differ and no changes are pending."""
     settle(list(tasks.values()))
     rows = [zone.rows() for zone in zones.values()]
@@ -46,7 +46,7 @@ def test_a_row_that_is_as_before_while_another_zone_changes_it(batches: int) -> 
     if batches > 1:
         settle([tasks["ab"]])
     zones["a"].write([], [FIRST], [])
-    demand_told(zones, tasks)
+    demand_locked_or_equal(zones, tasks)
 
 
 @pytest.mark.parametrize("batches", [1, 2])
@@ -57,7 +57,7 @@ def test_a_row_that_is_made_again_while_another_zone_deletes_it(batches: int) ->
     if batches > 1:
         settle([tasks["ab"]])
     zones["a"].write([], [FIRST], [])
-    demand_told(zones, tasks)
+    demand_locked_or_equal(zones, tasks)
 
 
 @pytest.mark.parametrize("batches", [1, 3])
@@ -69,7 +69,7 @@ def test_a_row_that_is_created_anew_and_then_as_before_while_another_zone_delete
         if batches > 1:
             settle([tasks["ab"]])
         zones["a"].write([], [row], [])
-    demand_told(zones, tasks)
+    demand_locked_or_equal(zones, tasks)
 
 
 def test_a_row_that_another_zone_has_made_as_before() -> None:
@@ -78,7 +78,7 @@ def test_a_row_that_another_zone_has_made_as_before() -> None:
     settle([tasks["ab"]])
     zones["b"].write([], [FIRST], [])
     settle([tasks["bc"]])
-    demand_told(zones, tasks)
+    demand_locked_or_equal(zones, tasks)
 
 
 def test_a_row_that_another_zone_has_made_again() -> None:
@@ -87,7 +87,7 @@ def test_a_row_that_another_zone_has_made_again() -> None:
     settle([tasks["ab"]])
     zones["b"].write([], [FIRST], [])
     settle([tasks["bc"]])
-    demand_told(zones, tasks)
+    demand_locked_or_equal(zones, tasks)
 
 
 @pytest.mark.parametrize("names", ["abc", "abcd"])
@@ -99,7 +99,7 @@ def test_a_row_that_a_zone_which_has_both_changes_makes_as_before(row: Row | Non
     settle([tasks["ac"], tasks["bc"]])
     zones["c"].write([], [FIRST], [])
     settle([task for task in tasks.values() if task.source is zones["c"]])
-    demand_told(zones, tasks)
+    demand_locked_or_equal(zones, tasks)
     assert {name for name, task in tasks.items() if 5 in locked(task)} >= {"ca", "cb"}
 
 

@@ -160,7 +160,7 @@ def test_an_offset_that_no_server_takes_is_refused(text):
         dropped(f"at = TIMESTAMP '{text}'")
 
 
-def test_an_offset_that_servers_take_for_different_things_is_refused_with_what_to_write():
+def test_a_time_with_an_offset_that_servers_read_differently_is_refused_with_what_to_write():
     with pytest.raises(ConfigError, match="write TIMESTAMP '2024-02-29 12:00:00\\+08:00'"):
         dropped("at = '2024-02-29 12:00:00+08:00'")
 

@@ -34,7 +34,7 @@ LETTERS = {"utf8mb4_general_ci": "old", "utf8mb4_0900_ai_ci": "0900", "utf8mb4_u
 FOLDER = Path(weights.__file__).parent
 
 
-def told_by(cursor, collation):
+def weights_of(cursor, collation):
     """Returns the weights of each code point, in two bytes each."""
     cursor.execute("CREATE DATABASE IF NOT EXISTS weigh")
     cursor.execute(
@@ -124,7 +124,7 @@ def main():
             ).cursor() as cursor,
         ):
             for name in names:
-                reported = told_by(cursor, name)
+                reported = weights_of(cursor, name)
                 found = (
                     {}
                     if not name.startswith("utf8") or "general" in name

@@ -39,7 +39,7 @@ def test_the_last_part_ends_it_and_the_next_use_begins_another(tmp_path: Path, e
     assert spark.session("one") is not first
 
 
-def test_a_part_that_never_used_it_ends_nobodys(tmp_path: Path, ended: list[object]) -> None:
+def test_a_part_that_never_used_spark_does_not_end_it_for_others(tmp_path: Path, ended: list[object]) -> None:
     spark = shared(tmp_path)
     spark.give_back("one")
     spark.session("two")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 AT = lsn(110)
 
 
-class Desk(World):
+class OperatorWorld(World):
     """A table `t`, a source that adds a column `late` to it, and an operator who gives another statement for the
     target.
     """
@@ -71,12 +71,12 @@ class Desk(World):
 
 
 @pytest.fixture
-def desk(target: Target, task: str, name: TableName) -> Desk:
-    return Desk(target, task, name)
+def world(target: Target, task: str, name: TableName) -> OperatorWorld:
+    return OperatorWorld(target, task, name)
 
 
-def instead(desk: Desk) -> str:
-    (sql,) = desk.words(f"ALTER TABLE `{desk.name.name}` ADD COLUMN other BIGINT")
+def instead(world: OperatorWorld) -> str:
+    (sql,) = world.words(f"ALTER TABLE `{world.name.name}` ADD COLUMN other BIGINT")
     return sql
 
 
@@ -89,38 +89,38 @@ def instead(desk: Desk) -> str:
         (OrderKind.REVERT, ["id", "late"]),
     ],
 )
-def test_the_target_does_as_ordered_and_the_record_follows_the_source(
-    desk: Desk, kind_of_order: OrderKind, columns: list[str]
+def test_the_target_follows_the_ddl_command_and_the_record_follows_the_source(
+    world: OperatorWorld, kind_of_order: OrderKind, columns: list[str]
 ) -> None:
-    if isinstance(desk.target, ValuesTarget | IcebergTarget) and kind_of_order is OrderKind.INJECT:
+    if isinstance(world.target, ValuesTarget | IcebergTarget) and kind_of_order is OrderKind.INJECT:
         # On these targets, a statement names a whole structure. A warehouse keeps the columns that it does not name.
-        columns = ["id", "late"] if isinstance(desk.target, ValuesTarget) else ["id", "late", "other"]
-    desk.give(kind_of_order, *([instead(desk)] if kind_of_order in {OrderKind.REPLACE, OrderKind.INJECT} else []))
-    assert desk.carry_out() is Outcome.APPLIED
-    assert desk.columns() == columns
-    assert desk.recorded() == ["id", "late"]
-    assert desk.order().taken
-    assert desk.carry_out() is Outcome.ALREADY
+        columns = ["id", "late"] if isinstance(world.target, ValuesTarget) else ["id", "late", "other"]
+    world.give(kind_of_order, *([instead(world)] if kind_of_order in {OrderKind.REPLACE, OrderKind.INJECT} else []))
+    assert world.carry_out() is Outcome.APPLIED
+    assert world.columns() == columns
+    assert world.recorded() == ["id", "late"]
+    assert world.order().taken
+    assert world.carry_out() is Outcome.ALREADY
 
 
-def test_an_order_begins_anew_what_failed_and_another_order_replaces_it(desk: Desk) -> None:
+def test_a_ddl_command_starts_a_failed_change_again_and_a_later_one_replaces_it(world: OperatorWorld) -> None:
     def refused() -> Halted:
         return Halted("target-refused", "no")
 
-    dry = Breaking(desk.target)
+    dry = Breaking(world.target)
     with pytest.raises(Halted) as caught:
-        desk.carry_out(Breaking(desk.target, watch=lambda point: _refuse(point, refused)))
-    assert caught.value.where.table == str(desk.name), "what is refused names the table"
-    desk.give(OrderKind.REPLACE, "nonsense")
+        world.carry_out(Breaking(world.target, watch=lambda point: _refuse(point, refused)))
+    assert caught.value.where.table == str(world.name), "what is refused names the table"
+    world.give(OrderKind.REPLACE, "nonsense")
     with pytest.raises((Halted, ValueError)) as caught:
-        desk.carry_out(dry)
+        world.carry_out(dry)
     if isinstance(caught.value, Halted):
-        assert (caught.value.code, caught.value.where.table) == ("order-refused", str(desk.name))
+        assert (caught.value.code, caught.value.where.table) == ("order-refused", str(world.name))
         assert "`pidts ddl replace`: nonsense: " in caught.value.what
-    desk.give(OrderKind.REPLACE, instead(desk))
-    assert (desk.order().taken, desk.order().number) == (False, 2)
-    assert desk.carry_out() is Outcome.APPLIED
-    assert desk.columns() == ["id", "other"]
+    world.give(OrderKind.REPLACE, instead(world))
+    assert (world.order().taken, world.order().number) == (False, 2)
+    assert world.carry_out() is Outcome.APPLIED
+    assert world.columns() == ["id", "other"]
 
 
 def _refuse(point: str, error) -> None:
@@ -128,24 +128,24 @@ def _refuse(point: str, error) -> None:
         raise error()
 
 
-def test_trouble_with_the_journal_names_no_table(desk: Desk) -> None:
+def test_an_error_of_the_journal_names_no_table(world: OperatorWorld) -> None:
     def watch(point: str) -> None:
         if point == "meta.journal.write:before":
             raise Halted("target-refused", "no such table")
 
     with pytest.raises(Halted) as caught:
-        desk.carry_out(Breaking(desk.target, watch=watch))
+        world.carry_out(Breaking(world.target, watch=watch))
     assert caught.value.where.table == ""
 
 
-def test_a_command_that_was_replaced_is_not_begun(desk: Desk) -> None:
-    desk.give(OrderKind.REPLACE, instead(desk))
-    made = replace(schema_change(desk.sql, desk.known, desk.name), order=desk.order())
-    desk.give(OrderKind.SKIP)
-    assert runner(desk.target, desk.task, desk.epoch).run(made, AT) == Superseded()
-    assert desk.columns() == ["id"]
-    assert desk.carry_out() is Outcome.APPLIED
-    assert desk.columns() == ["id"]
+def test_a_command_that_was_replaced_is_not_begun(world: OperatorWorld) -> None:
+    world.give(OrderKind.REPLACE, instead(world))
+    made = replace(schema_change(world.sql, world.known, world.name), order=world.order())
+    world.give(OrderKind.SKIP)
+    assert runner(world.target, world.task, world.epoch).run(made, AT) == Superseded()
+    assert world.columns() == ["id"]
+    assert world.carry_out() is Outcome.APPLIED
+    assert world.columns() == ["id"]
 
 
 @pytest.mark.parametrize("kind", ["values", "values-journaled", "postgres", "mariadb"])
@@ -154,7 +154,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
     target: Target, task: str, name: TableName, kind_of_order: OrderKind
 ) -> None:
     dry = Breaking(target)
-    first = Desk(target, task, name)
+    first = OperatorWorld(target, task, name)
     first.give(kind_of_order, instead(first))
     first.carry_out(dry)
     wanted = first.columns()
@@ -162,14 +162,14 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
     chosen = [n for n, point in enumerate(dry.points) if everywhere or point.split(":")[0] in ("commit", "execute")]
     assert len(chosen) >= 4
     for broken in chosen:
-        desk = Desk(target, f"{task}-{broken}", TableName(name.schema, f"{name.name}_{broken}"))
-        desk.give(kind_of_order, instead(desk))
+        world = OperatorWorld(target, f"{task}-{broken}", TableName(name.schema, f"{name.name}_{broken}"))
+        world.give(kind_of_order, instead(world))
         with pytest.raises(Died):
-            desk.carry_out(Breaking(target, broken))
-        desk.epoch = claimed(target, desk.task)
-        desk.carry_out()
-        assert desk.columns() == wanted, dry.points[broken]
-        assert desk.recorded() == ["id", "late"]
+            world.carry_out(Breaking(target, broken))
+        world.epoch = claimed(target, world.task)
+        world.carry_out()
+        assert world.columns() == wanted, dry.points[broken]
+        assert world.recorded() == ["id", "late"]
 
 
 def test_halts_are_reported_and_resolved(target: Target, task: str, name: TableName) -> None:
@@ -188,14 +188,14 @@ def test_halts_are_reported_and_resolved(target: Target, task: str, name: TableN
 
 
 @pytest.mark.parametrize("clause", ["late INT NOT NULL DEFAULT 7", "late INT DEFAULT 7"])
-def test_a_column_that_is_there_already_is_not_taken_for_the_new_one(desk: Desk, clause: str) -> None:
+def test_a_column_that_is_there_already_is_not_taken_for_the_new_one(world: OperatorWorld, clause: str) -> None:
     """An operator has added the column by hand, and it is NULL in all rows."""
-    session = desk.target.connect()
-    for sql in desk.words(desk.sql):
+    session = world.target.connect()
+    for sql in world.words(world.sql):
         session.execute(sql)
     session.close()
-    desk.write(desk.known[desk.name], (1,))
-    desk.sql = f"ALTER TABLE `{desk.name.name}` ADD COLUMN {clause}"
+    world.write(world.known[world.name], (1,))
+    world.sql = f"ALTER TABLE `{world.name.name}` ADD COLUMN {clause}"
     with pytest.raises(Halted) as raised:
-        desk.carry_out()
+        world.carry_out()
     assert raised.value.code == "target-shape"

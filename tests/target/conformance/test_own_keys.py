@@ -49,7 +49,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 
 @pytest.mark.parametrize(("kind", "own"), [(kind, own) for kind, keys in OWN.items() for own in keys])
-def test_values_go_round_under_a_key_that_only_the_target_has(
+def test_rows_exchange_values_of_a_key_that_only_the_target_has(
     session: TargetSession, name: TableName, kind: str, own: str
 ) -> None:
     structure = table(name, {"id": INT, "word": text(), "number": INT})

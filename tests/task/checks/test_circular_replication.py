@@ -51,7 +51,7 @@ A, B, C = (TableName("d", name) for name in "abc")
         ({}, []),
     ],
 )
-def test_tables_that_are_reached_again_go_round(steps: dict[TableName, TableName], found: list[TableName]) -> None:
+def test_tables_that_are_reached_again_form_a_circle(steps: dict[TableName, TableName], found: list[TableName]) -> None:
     assert going_round([A, B, C], steps.get) == found
 
 
@@ -417,7 +417,7 @@ def test_changes_that_do_not_arrive_yet_are_reported(zoned: Callable[..., TaskCo
     assert "A change that zone b makes to one of these rows may arrive at the target before the row itself" in message
 
 
-def test_two_ways_are_no_matter_where_versions_decide(
+def test_two_paths_are_allowed_if_versions_decide(
     make: Make, zoned: Callable[..., TaskConfig], mysql97: Server, mysql56: Server, database: str, run_sql: RunSql
 ) -> None:
     for server in (mysql97, mysql56):

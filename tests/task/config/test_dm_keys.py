@@ -230,7 +230,9 @@ CASES: list[tuple[str, object, str, object]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "becomes", "expected"), CASES, ids=lambda part: str(part)[:30])
-def test_each_key_of_dm_s_has_its_verdict(load: Load, key: str, value: object, becomes: str, expected: object) -> None:
+def test_each_key_of_dm_has_the_expected_result(
+    load: Load, key: str, value: object, becomes: str, expected: object
+) -> None:
     texts = with_value(key, value)
     last = key.rpartition(".")[2]
     if becomes == "notes?":
@@ -297,7 +299,7 @@ IN_FULL = {"black-white-list", "column-mappings"}
 """Other tests are about these keys."""
 
 
-def test_no_key_is_without_a_verdict() -> None:
+def test_a_case_exists_for_every_key() -> None:
     """The schemas for editors have all keys that the reader accepts, since they are made from these lists."""
     task, source = task_schema(), source_schema()
     known = {*keys(task), *(f"source.{key}" for key in keys(source))}

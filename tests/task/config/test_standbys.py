@@ -128,7 +128,7 @@ def test_only_a_server_that_has_all_that_was_received_may_take_over(
         assert str(state) in reason
 
 
-def test_without_gtids_nobody_may() -> None:
+def test_no_server_without_gtids_may_be_a_standby() -> None:
     assert misfit(ExecutedGtids(parse_gtid_set("", mariadb=False), None, gtid_mode=False), parse_gtid_set(f"{A}:1"))
     assert misfit(_mysql(f"{A}:1"), None)
 

@@ -266,7 +266,7 @@ def test_waiting_changes_are_counted_in_the_relay(world: World) -> None:
 
 
 @pytest.mark.usefixtures("relay")
-def test_how_much_is_kept_for_tables_that_are_behind(world: World) -> None:
+def test_how_much_is_kept_for_waiting_tables(world: World) -> None:
     config, a, b = world.parts[0], TableName("shop", "a"), TableName("shop", "b")
     states = [
         PlanState(at(10), held=(Held(frozenset({a}), at(4)),)),
@@ -320,7 +320,7 @@ def test_a_new_table_accepts_only_skip(world: World) -> None:
     assert [kind for kind, _, _ in world.orders("s1")] == [OrderKind.REVERT]
 
 
-def test_one_order_is_given_about_the_shards_that_wait_for_each_other(world: World) -> None:
+def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(world: World) -> None:
     world.halt("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
     world.halt("s2", awaits("t_2", at(2), "s1: shop.t_1"))
     mine, other = world.task_orders.find(source="s1", table="shop.t_1"), world.task_orders.find(source="s2")

@@ -302,7 +302,7 @@ def test_a_task_without_receivers_keeps_no_file(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_disk_without_room_costs_only_what_a_later_run_would_know(
+def test_a_full_disk_loses_only_what_a_later_run_would_know(
     tmp_path: Path, webhook: Webhook, capsys: pytest.CaptureFixture[str]
 ) -> None:
     in_the_way = tmp_path / "file"

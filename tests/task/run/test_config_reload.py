@@ -144,7 +144,7 @@ def test_rows_that_are_on_the_target_stay_where_they_are(before: Rules, after: R
     assert rule_conflict(before, after, [table("a", "t"), table("c", "t")]) == why
 
 
-def test_where_things_are_waits_for_the_next_start(write: Callable[..., TaskConfig]) -> None:
+def test_changed_addresses_wait_for_the_next_start(write: Callable[..., TaskConfig]) -> None:
     running = write()
     found = difference(running, write(source_port=10, mode="full", extra="pidts: {copy-rate: 5}"))
     assert found.waiting == ("task-mode", "mysql-instances")

@@ -148,7 +148,7 @@ def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_ot
     assert not halting.has_retry(server), "it does not fit this way either"
 
 
-def test_all_tables_that_land_in_one_are_halted_together(halting: HaltedTables) -> None:
+def test_all_shards_of_one_target_table_are_halted_together(halting: HaltedTables) -> None:
     assert halting.can_leave_out(refused("crm.all"))
     (halt,) = halting.rows
     assert (halt.tables, halt.lsn) == ((B, C), Lsn(0, 1, 100))

@@ -162,7 +162,7 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_sho
     assert any(note.startswith("extra rows") for note in begun.notes)
 
 
-def test_rows_that_stay_of_a_shard_that_begins_anew_are_reported_at_once(task: Task) -> None:
+def test_rows_that_remain_of_a_re_copied_shard_are_reported_at_once(task: Task) -> None:
     task.start("a")
     task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
     task.start("b")
@@ -177,7 +177,7 @@ def test_rows_that_stay_of_a_shard_that_begins_anew_are_reported_at_once(task: T
     assert f"{task.schema}.cart that the source does not have stay, because they may be rows of other tables" in found
 
 
-def test_rows_of_nobody_are_refused_and_else_the_target_is_taken_as_it_is(task: Task) -> None:
+def test_rows_of_no_shard_are_refused_and_otherwise_the_target_is_taken_as_it_is(task: Task) -> None:
     task.there('CREATE SCHEMA "$"')
     task.there(
         'CREATE TABLE "$".cart (id int, a int, of_table text, of_schema text, PRIMARY KEY (id, of_table, of_schema))'
@@ -241,7 +241,7 @@ def test_extracted_columns_that_are_alike_distinguish_nothing(task: Task) -> Non
     assert "b1" not in found
 
 
-def test_numbers_that_meet_are_reported_beforehand(task: Task) -> None:
+def test_overlapping_numbers_are_reported_beforehand(task: Task) -> None:
     assert task.failed("auto_increment_ID") == [], "the target is going to tell them apart"
     bare(task)
     (found,) = task.failed("auto_increment_ID")
@@ -354,7 +354,7 @@ def test_a_table_without_a_key_becomes_one_with_no_other(task: Task) -> None:
     assert any("without a key" in message for message in task.failed("target_tables"))
 
 
-def test_shards_that_differ_where_none_goes_ahead_any_more_are_reported_with_what_it_means(
+def test_shards_that_differ_in_pessimistic_mode_are_reported_with_the_consequence(
     task: Task, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def hints() -> list[str]:

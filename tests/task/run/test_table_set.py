@@ -339,7 +339,7 @@ def test_tables_are_copied_once_more_while_their_log_flows_on(task: Task) -> Non
         task.start(resync=())
 
 
-def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -> None:
+def test_a_table_whose_rows_are_refused_is_copied_from_a_place_after_them(task: Task) -> None:
     task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)")
     task.follow("t", "u")
     task.start()
@@ -440,7 +440,7 @@ def test_a_log_that_is_lost_is_reported_and_all_tables_are_copied_from_a_new_pos
     assert task.state() == state
 
 
-def test_after_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: Task) -> None:
+def test_after_a_lost_log_a_shard_has_missed_the_changes_that_it_had_not_reached(purged: Task) -> None:
     task = purged
     before = task.state()
     task.sql("ALTER TABLE u ADD b INT")

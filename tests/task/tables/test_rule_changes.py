@@ -67,7 +67,7 @@ class Config:
         (Rules(AllowList(ignore_dbs=("shop",))), ""),
     ],
 )
-def test_rows_land_where_those_did_that_are_there(after: Rules, refused: str) -> None:
+def test_rows_go_where_the_existing_rows_are(after: Rules, refused: str) -> None:
     target = ValuesTarget("destinations")
     with closing(target.connect()) as session:
         session.meta.prepare()

@@ -22,7 +22,7 @@ def session(target: Target) -> Any:
     found.close()
 
 
-def test_rivals_go_and_all_others_stay(session: TargetSession, name: TableName) -> None:
+def test_rows_with_equal_unique_values_are_removed_and_all_others_stay(session: TargetSession, name: TableName) -> None:
     made(
         session,
         name,
@@ -78,7 +78,7 @@ def test_prefixes_and_collations_are_the_targets(
     assert {row[1] for row in content(session, structure)} == {*here, upsert} - gone | {upsert}
 
 
-def test_a_row_is_not_its_own_rival(session: TargetSession, name: TableName) -> None:
+def test_a_row_does_not_collide_with_itself(session: TargetSession, name: TableName) -> None:
     """The identity is compared by bytes: a row whose key differs only in case is another row."""
     made(session, name, "k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, u int UNIQUE, own int DEFAULT 7")
     structure = table(name, {"k": text(20), "u": INT}, key=["k"], unique=["u"])
@@ -94,7 +94,7 @@ def test_two_new_rows_that_the_target_holds_equal_are_still_refused(session: Tar
         write(session, replace(change(structure, upserts=[(1, "a"), (2, "A")]), safe=True))
 
 
-def test_children_of_a_rival_stay(session: TargetSession, name: TableName) -> None:
+def test_children_of_a_replaced_row_stay(session: TargetSession, name: TableName) -> None:
     child = TableName(name.schema, name.name + "_c")
     made(session, name, "id int PRIMARY KEY, u int UNIQUE")
     made(session, child, f"id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES {name} (id) ON DELETE CASCADE")
@@ -131,7 +131,7 @@ def test_prefixes_of_bytes(session: TargetSession, name: TableName) -> None:
     assert [row[0] for row in content(session, structure)] == [1, 3, 5, 90, 91, 92]
 
 
-def test_a_rival_in_the_middle_of_many_rows(session: TargetSession, name: TableName) -> None:
+def test_a_collision_in_the_middle_of_many_rows(session: TargetSession, name: TableName) -> None:
     """The changes before the collision are written again, and none of them is written twice."""
     made(session, name, "id int PRIMARY KEY, u int UNIQUE")
     structure = table(name, {"id": INT, "u": INT}, unique=["u"])

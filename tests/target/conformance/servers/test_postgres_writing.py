@@ -148,7 +148,9 @@ def test_null_may_be_anywhere(session: PostgresSession, name: TableName, count: 
 RIVALS = "id int PRIMARY KEY, u varchar(40) UNIQUE, a int, b int, own int DEFAULT 7, UNIQUE NULLS NOT DISTINCT (a, b)"
 
 
-def test_in_safe_mode_rivals_go_and_all_others_stay(session: PostgresSession, name: TableName) -> None:
+def test_in_safe_mode_rows_with_equal_unique_values_are_removed_and_all_others_stay(
+    session: PostgresSession, name: TableName
+) -> None:
     create(session, table(TableName(name.schema, name.name + "_o"), {"id": INT}))
     session.execute(f"CREATE TABLE {quoted(name)} ({RIVALS})")
     structure = table(name, {"id": INT, "u": text(), "a": INT, "b": INT}, unique=["u"])
