@@ -106,7 +106,7 @@ class Query:
 
 
 def _folded(name: str) -> str:
-    """Returns a savepoint's name for comparison: servers compare it without case and accents, so `e` equals `É`."""
+    """Returns a savepoint's name in the form that is compared: servers ignore case and accents, so `e` equals `É`."""
     if len(name) > 1 and name[0] == name[-1] and name[0] in '`"':
         name = name[1:-1].replace(name[0] * 2, name[0])
     plain = "".join(letter for letter in unicodedata.normalize("NFD", name) if not unicodedata.combining(letter))

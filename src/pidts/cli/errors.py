@@ -27,7 +27,7 @@ _task: list[Path] = []
 
 
 def remember_task(path: Path | None) -> None:
-    """Remembers the task file of the present command, since the remedies of errors name it; None for a new command."""
+    """Remembers the task file of the present command, which the remedies of errors name; None forgets it."""
     _task[:] = [] if path is None else [path]
 
 

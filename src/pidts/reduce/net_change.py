@@ -80,7 +80,7 @@ class NetChange:
     Without a key: all columns, each distinct row once.
     """
     upserts: pa.Table
-    """All columns (`table.arrow`) of the rows to write, whether the target has them or not.
+    """The rows to write, with all columns (`table.arrow`). The target may already have rows with these keys.
 
     Without a key: the rows to insert, each as often as it is to be added.
     """

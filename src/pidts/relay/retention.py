@@ -1,8 +1,9 @@
 """Decides which segments may be purged: all tasks have applied them, and they are old enough; the last one stays.
 
 A dry run and a purge use the same decision. The order of a purge, under the lock of the marks: (1) the tables'
-structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) structures of removed
-places are removed. Wherever a purge is interrupted, the next purge finds the same segments to remove, or fewer of them.
+structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) stored structures of
+earlier places are removed. Wherever a purge is interrupted, the next purge finds the same segments to remove, or fewer
+of them.
 """
 
 from __future__ import annotations

@@ -221,8 +221,7 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
 def _column_event(table: Table | None, clause: _Definition, behind: Sequence[alter.Action], dialect: Dialect) -> str:
     """Returns the kind of a column's new definition.
 
-    `behind` has the clauses that follow the definition. The keys that the definition itself makes are the first of
-    them.
+    `behind` has the clauses that follow the definition. The first of these clauses add the definition's own keys.
 
     If the structure before the statement is unknown, the kind is `alter table`, as in DM.
     """

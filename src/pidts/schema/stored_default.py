@@ -73,7 +73,7 @@ def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
 def as_bytes(default: str | None) -> str | None:
     """Returns the default of a binary column, given in UTF-8, in a form that means the same bytes in any session.
 
-    The original form means other bytes in some sessions: for `'é'`, the server stores the single byte E9 in a latin1
+    The literal itself means other bytes in some sessions: for `'é'`, the server stores the single byte E9 in a latin1
     session.
     """
     parsed = parse_default(default)

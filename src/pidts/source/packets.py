@@ -104,7 +104,7 @@ class PacketReader:
 
     @property
     def here(self) -> memoryview:
-        """Returns all bytes that have arrived and were not used yet."""
+        """Returns all bytes that have arrived and have not been used yet."""
         return memoryview(self._buffer)[self._begin : self._end]
 
     def check_frame(self) -> None:

@@ -32,11 +32,11 @@ _LARGEST_TEXT = 2**31 - 1
 
 
 class ReceivedBytes(Protocol):
-    """The bytes of an answer that have arrived and were not used yet."""
+    """The bytes of an answer that have arrived and have not been used yet."""
 
     @property
     def here(self) -> memoryview:
-        """Returns the bytes that have arrived and were not used yet."""
+        """Returns the bytes that have arrived and have not been used yet."""
 
     def skip(self, size: int) -> None:
         """Drops this many bytes."""

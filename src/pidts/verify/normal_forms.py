@@ -71,7 +71,7 @@ def _number(value: Decimal) -> str:
 
 
 EXACT: Normals = MappingProxyType({Kind.JSON: parsed_json})
-"""The normals for targets that keep every value unchanged, except the spelling of JSON."""
+"""The normal forms for targets that keep every value unchanged, except the spelling of JSON."""
 
 LAKE: Normals = MappingProxyType(
     {
@@ -81,7 +81,7 @@ LAKE: Normals = MappingProxyType(
         Kind.JSON: parsed_json,
     }
 )
-"""The normals for Iceberg tables, in which impossible dates are NULL."""
+"""The normal forms for Iceberg tables, in which impossible dates are NULL."""
 
 POSTGRES: Normals = MappingProxyType(
     {
@@ -92,4 +92,4 @@ POSTGRES: Normals = MappingProxyType(
         Kind.JSON: parsed_json,
     }
 )
-"""The normals for PostgreSQL: for `char(n)`, `jsonb`, and impossible dates, which are NULL there."""
+"""The normal forms for PostgreSQL: for `char(n)`, `jsonb`, and impossible dates, which are NULL there."""

@@ -29,9 +29,10 @@ from pidts.reduce.identity import identities
 def without_kept_away(
     session: TargetSession, batch: ChangeBatch, *, copying: bool = False, seen_until: Lsn | None = None
 ) -> ChangeBatch:
-    """Returns the changes without updates of rows that a filter has dropped. They are in log order, with full images.
+    """Returns the changes without updates of rows that a filter has dropped.
 
-    Changes of tables without a key are returned unchanged.
+    The changes in `batch` must be in log order and have full images. Changes of tables without a key are returned
+    unchanged.
 
     `copying`: the full copy of the table is not complete. `seen_until`: the place in the log up to which the target may
     already have changes.

@@ -1,4 +1,4 @@
-"""Converts row images to Arrow in machine code, table by table; `binlog.rows` does the same in plain code.
+"""Converts row images to Arrow in machine code, table by table; `binlog.rows` does the same in plain Python.
 
 A row of numbers describes how a column is read (`program`); the first number is a code. One loop with a switch over
 these codes reads all images (`images`) into memory that Arrow uses without a copy (`buffers`, `arrays`). Every length

@@ -150,7 +150,7 @@ def retry(
 
 
 def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
-    """Returns the function of the command line for ddl commands of this kind; `says` is its help text."""
+    """Returns the function of a command that gives ddl commands of this kind; `says` is its help text."""
 
     def command(
         task: TaskFile,
@@ -168,7 +168,7 @@ def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
 
 
 def _with_statements(kind: OrderKind, says: str) -> Callable[..., None]:
-    """Returns the function of the command line for ddl commands of this kind, with SQL; `says` is its help text."""
+    """Returns the function of a command that gives ddl commands of this kind, with SQL; `says` is its help text."""
 
     def command(
         task: TaskFile,

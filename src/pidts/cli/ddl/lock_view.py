@@ -66,7 +66,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
 
 
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
-    """Returns lines about the other shards of the lock, for the case that the target runs this change.
+    """Returns lines that say what happens to the other shards of the lock if the target runs this change.
 
     Some of them continue then. Others wait at a different change, which the target does not run.
     """

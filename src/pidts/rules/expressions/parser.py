@@ -54,7 +54,7 @@ def words(text: str) -> Iterator[ExpressionToken]:
     """Yields all tokens as the servers read them under their default SQL mode, then one END token.
 
     A double quote opens a text, a backslash escapes, and `||` means OR. An operator of several characters is one token
-    here, unlike in statements. A comment with code is not supported.
+    here, unlike in statements. An executable comment (`/*! … */`) is not understood.
     """
     at, name_end = 0, -1
     while at < len(text):

@@ -204,8 +204,8 @@ class MySqlCatalog(JdbcCatalog):
 
     __slots__ = ()
     kind = "mysql"
-    # With the driver's usual flags, an INSERT with this end counts 0 rows if the row exists, and an UPDATE counts the
-    # rows that it changes.
+    # With the driver's usual flags, the server reports 0 rows for an INSERT with this clause if the row exists. For an
+    # UPDATE it reports the number of changed rows.
     ignoring = "ON DUPLICATE KEY UPDATE catalog_name = catalog_name"
     tables = (
         "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() "

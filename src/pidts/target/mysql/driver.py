@@ -121,7 +121,7 @@ class RawRows:
 
     @property
     def here(self) -> memoryview:
-        """Returns the bytes that have arrived and were not used yet."""
+        """Returns the bytes that have arrived and have not been used yet."""
         return memoryview(self._data)[self._begin :]
 
     def skip(self, size: int) -> None:

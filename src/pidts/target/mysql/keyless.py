@@ -63,7 +63,8 @@ class CopyRemover:
     def _groups(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
         """Yields ranges of rows, one for each statement.
 
-        A range is short, since the query that counts its rows has each condition twice.
+        The conditions of a range fill at most a third of a statement, since the query that counts its rows has each
+        condition twice.
         """
         limits = StatementLimits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
         return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))

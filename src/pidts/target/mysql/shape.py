@@ -171,7 +171,7 @@ def _is_optional(column: Column, row: tuple[Any, ...]) -> bool:
 
 
 def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
-    """Returns a table's unique keys, also over prefixes and expressions; no keys if there is no table."""
+    """Returns a table's unique keys, including those over prefixes and expressions; no keys if there is no table."""
     rows = run(
         "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS "
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",

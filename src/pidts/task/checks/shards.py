@@ -29,7 +29,7 @@ SEPARATE_KEYS = (
 
 
 _SHOWN = 4
-"""The number of shards that a message names at most."""
+"""The largest number of shards that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ class _Group:
             code="shards-differ",
         )
         overlaps = [(one, other) for one, other in combinations(self.counted, 2) if one.overlaps(other)]
-        # A table that joins because the log of a running source creates it must not stop the source's other tables.
+        # A running source may create a table that joins. If its keys overlap, this must not stop the source's other
+        # tables.
         joining = [pair for pair in overlaps if {one.source for one in pair} <= self.resumed]
         refused = [pair for pair in overlaps if pair not in joining]
         if refused:

@@ -125,7 +125,7 @@ class Repairs:
         return settled.only(sorted({*range(len(settled.found))} - {*extra}))
 
     def _is_merged(self, group: MergedTable, members: Sequence[SourceTable]) -> bool:
-        """Whether the table has rows of several shards. The target's record also shows dropped shards."""
+        """Whether the table has rows of several shards. Dropped shards count, too: the target has a record of them."""
         name = group.table.name
         if name not in self._merged:
             source = members[0].part.config.source.source_id

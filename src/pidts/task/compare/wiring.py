@@ -157,7 +157,7 @@ def members_of(group: MergedTable) -> tuple[SourceTable, ...]:
 
 
 def display_name(groups: Mapping[TableName, MergedTable], name: TableName) -> TableName:
-    """Returns the name to show for a target table: its source table's name if it has only one, otherwise its own."""
+    """Returns the name to show for the target table `name`: the source's name if it gets the rows of only one table."""
     group = groups.get(name)
     return group.members[0].name if group is not None and len(group.members) == 1 else name
 

@@ -33,7 +33,7 @@ class Delay:
 
 
 class LagMeter:
-    """The lag of one attempt. The stream's thread reports batches, the task's thread reads the lag."""
+    """Measures the lag during one attempt. The stream's thread reports batches, the task's thread reads the lag."""
 
     def __init__(self, folder: Folder) -> None:
         self._arrivals = ReceiveTimes(folder)

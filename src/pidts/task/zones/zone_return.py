@@ -61,7 +61,7 @@ class Steps:
     """The operations of the command on servers."""
 
     running: Callable[[], Sequence[str]]
-    """Returns the tasks from and to the zone that run now, on any machine."""
+    """Returns the tasks into and out of the zone that run now, on any machine."""
     unsent: Callable[[], Counter[TableName] | None]
     """Returns, for each table, how many of the zone's changes the other zones lack; None if the zone's log is gone."""
     forget: Callable[[RecordedTask], None]
