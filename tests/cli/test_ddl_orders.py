@@ -134,7 +134,7 @@ def test_a_preview_says_whose_rows_will_not_fit(world: World, capsys: pytest.Cap
 
 
 def test_a_preview_says_if_unlocking_does_not_end_the_wait(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    stays = ("column x is on the target already, with other values in the shard's rows",)
+    stays = ("column x is on the target already, with other values in the shard's rows than on the source",)
     world.waits("s1", "t_1", code="shards-disagree", awaits=("s2: shop2.t_1",), stays=stays)
     assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
     shown = capsys.readouterr().out

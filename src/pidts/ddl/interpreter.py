@@ -140,7 +140,7 @@ class Interpreter:
             if (owner := owners.sole(name)) != writer:
                 whose = f"zone {owner} owns" if owner else f"zone {writer} does not own alone"
                 what = f"removed rows of {name}"
-                todo = "To keep the rows on this target: pidts ddl skip"
+                todo = "To keep the rows on this target, run pidts ddl skip"
                 if name in renamed:
                     what = f"renamed {name}" if name in left else f"renamed another table to {name}"
                     todo = "Rename it back in that zone, then run pidts ddl skip for both statements"
@@ -148,7 +148,7 @@ class Interpreter:
                     "foreign-write",
                     f"a statement of zone {writer} has {what}, which {whose}",
                     where=replace(self.due.where, table=str(name)),
-                    todo=f"{todo}. To do the same on this target: pidts ddl replace, with the statement",
+                    todo=f"{todo}. To do the same on this target, run pidts ddl replace with the statement",
                 )
 
     def _renamed(self, work: Work) -> dict[TableName, TableName]:
@@ -291,8 +291,8 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             "ddl-not-understood",
             f"a statement in the log cannot be followed ({statement.reason}): {text[:200]}",
             where=where,
-            todo="Do on the target by hand what the statement does, then: pidts ddl skip. Or give other statements: "
-            "pidts ddl replace",
+            todo="Do on the target by hand what the statement does, then run pidts ddl skip. Or run pidts ddl replace "
+            "with statements for the target",
         )
     if isinstance(statement, StatementDml):
         raise Halted(

@@ -51,7 +51,7 @@ def taken(
                 "event-refused",
                 f"an event filter of the task file refuses this statement: {text[:200]}",
                 where=replace(where, table=str(table) if table.name else where.table),
-                todo="Look at what it does; then change the filter's action, or say what is to run: pidts ddl --help",
+                todo="Look at what it does; then change the filter's action, or give a ddl command (pidts ddl --help)",
             )
         return verdict is FilterDecision.TAKE
 

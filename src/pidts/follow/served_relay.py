@@ -184,7 +184,7 @@ class ServedRelay:
         """
         for name in needs:
             if not _NAME.fullmatch(name):
-                raise ValueError("not a name of a task at a machine")
+                raise ValueError(f"{name!r} is not of the form TASK@NAME")
         try:
             self._mark(needs)
         except Transient:

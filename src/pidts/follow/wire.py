@@ -118,4 +118,4 @@ def decode_error(about: Any) -> PidtsError:
         kind = _KINDS[about["kind"]]
         return kind(str(about["code"]), str(about["what"]), where=Where(**where), todo=str(about["todo"]))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the answer is no error of a relay server: {error}") from None
+        raise ValueError(f"the answer is not an error of a relay server: {error}") from None

@@ -57,7 +57,9 @@ class TypeChoice:
         known = sorted({each for allowed in _ALLOWED.values() for each in allowed})
         if target not in known:
             raise ConfigError(
-                "bad-value", f"{target!r} is no target type that can be chosen", todo=f"Write one of {', '.join(known)}"
+                "bad-value",
+                f"{target!r} is not a target type that can be chosen",
+                todo=f"Write one of {', '.join(known)}",
             )
         if source.count(".") == 2 and " " not in source:
             tables, _, column = source.rpartition(".")
@@ -68,7 +70,7 @@ class TypeChoice:
         if found is None or kind is None or kind not in _ALLOWED:
             types = ", ".join(sorted(_ALLOWED))
             todo = f"Write one of {types}; `TYPE of SCHEMA.TABLE`; or SCHEMA.TABLE.COLUMN, by the target's names"
-            raise ConfigError("bad-value", f"{source!r} is no type whose target type can be chosen", todo=todo)
+            raise ConfigError("bad-value", f"{source!r} is not a type whose target type can be chosen", todo=todo)
         if target not in _ALLOWED[kind]:
             raise ConfigError(
                 "bad-value", f"{kind} cannot become {target}", todo=f"Write one of {', '.join(_ALLOWED[kind])}"

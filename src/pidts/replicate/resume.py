@@ -132,7 +132,7 @@ def start_again(server: SourceState, applied: Applied, found: str | None, *, use
             asked = parse_gtid_set(found, server.is_mariadb) if use_gtid and found is not None else place
             return Resume(asked, origin, applied.lsn, found)
     if not applied.gtid_set or not use_gtid or not server.gtid_mode:
-        what = f"the log of this server ({server.identity}) has other content at {applied.position or 'that place'}"
+        what = f"the log of this server ({server.identity}) has other content at {applied.position or 'the checkpoint'}"
         raise Halted("other-source", f"{what} than the target's checkpoint says", where=where, todo=_by_gtid(server))
     received = _executed_all(applied.gtid_set, server, where)
     origin = Origin(server.identity, server.log_base, applied.lsn.change_no + 1)
@@ -259,7 +259,7 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
     try:
         received = parse_gtid_set(gtid_set, server.is_mariadb)
     except ValueError as error:
-        todo = "Was the source replaced by another product? Then copy again"
+        todo = "Was the source replaced by a server of the other product? Then copy again"
         raise Halted("other-server", str(error), where=where, todo=todo) from None
     executed = parse_gtid_set(server.executed or "", server.is_mariadb)
     if not _is_within(received, executed):

@@ -38,7 +38,8 @@ def staying_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
     if not isinstance(decision, Wait):
         return ()
     found = tuple(
-        f"column {name} is on the target already, with other values in the shard's rows" for name in decision.met
+        f"column {name} is on the target already, with other values in the shard's rows than on the source"
+        for name in decision.met
     )
     return found or ("the target's table does not have the structure that the statement needs",)
 

@@ -195,7 +195,12 @@ class BinlogStream:
             return
         if isinstance(start, MySqlGtidSet) or (isinstance(start, MariaDbGtidSet) and not self.server.is_mariadb):
             what = f"the GTID set {str(start)!r} is not one of a {self.server.flavor} server"
-            raise Halted("other-server", what, where=self._where, todo="Was the source replaced by another product?")
+            raise Halted(
+                "other-server",
+                what,
+                where=self._where,
+                todo="Was the source replaced by a server of the other product?",
+            )
         offset, file = (start.offset, start.file) if isinstance(start, Position) else (4, "")
         if offset >= 2**32:
             what = "a dump cannot start after the first 4 GiB of a log file"

@@ -75,7 +75,10 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     if number in STRUCTURE_CHANGED:
         return StructureChanged("structure-changed", f"{text} (error {number})", where=where)
     return PidtsError(
-        "source-refused", f"{text} (error {number})", where=where, todo="Mend the cause that it names, then start again"
+        "source-refused",
+        f"{text} (error {number})",
+        where=where,
+        todo="Remove the cause that the source names, then start again",
     )
 
 

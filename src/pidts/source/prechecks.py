@@ -152,7 +152,10 @@ def _server_id(asked: _Asked) -> Iterator[Finding]:
         yield Finding("server_id", ok=False, message="the source's server_id is 0", fix=fix)
     elif own is not None and own == asked.server.server_id:
         yield Finding(
-            "server_id", ok=False, message=f"server-id {own} is the source's own", fix="Give this task another one"
+            "server_id",
+            ok=False,
+            message=f"server-id {own} is the source's own",
+            fix="Give this task another `server-id`, or none",
         )
     elif asked.receives and own is not None and own in replica_ids(asked.connection, asked.server):
         what = f"a replica with server-id {own} is connected already (this task, if it runs)"

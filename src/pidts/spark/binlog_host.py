@@ -46,7 +46,7 @@ class HostedRelay:
         """The folder of all sources' relays."""
         found = self._given or self._private
         if found is None:
-            raise AssertionError("the relay is used before it began")
+            raise AssertionError("the relay is used before begin was called")
         return found
 
     @property

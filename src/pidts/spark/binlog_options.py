@@ -80,7 +80,7 @@ class BinlogOptions:
         if "relay" in places and "url" not in places and not options.get("source-id"):
             raise ConfigError(
                 "bad-option",
-                "relay needs source-id: which of its folders is it?",
+                "relay needs source-id, which names one of its folders",
                 todo="Give the source-id of the task file: .option('source-id', ...)",
             )
         server = _server(options, "url", environ)
@@ -135,7 +135,7 @@ def _one_table(text: str) -> TableName:
     schema, dot, name = text.strip().partition(".")
     if not dot or re.search(r"[,*?~\[]", text):
         todo = "Give `tables` as schema.table; for several tables, one data frame each, or leave `typed` out"
-        raise ConfigError("bad-option", f"typed needs one table, tables is {text!r}", todo=todo)
+        raise ConfigError("bad-option", f"typed needs one table, but tables is {text!r}", todo=todo)
     return TableName(schema, name)
 
 
@@ -146,7 +146,7 @@ def _point(options: Mapping[str, str], name: str, short: str) -> Point | str | N
     if len(both) > 1:
         raise ConfigError(
             "bad-option",
-            f"{name} and {short} are one option; only one of them can be given",
+            f"{name} and {short} are two names of one option; only one of them can be given",
             todo="Leave one of them out",
         )
     text = options[both[0].lower()].strip()

@@ -120,7 +120,9 @@ def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_t
     world.finish()
     (halt,) = world.halts("one")
     assert halt.code == "shards-disagree"
-    assert halt.what.endswith("with other values in this shard's rows; no shard has this column any more")
+    assert halt.what.endswith(
+        "with other values in this shard's rows than on the source; no shard has this column any more"
+    )
     assert halt.todo.startswith("Run pidts ddl skip")
 
 

@@ -48,9 +48,9 @@ def test_the_most_exact_choice_counts() -> None:
     ("source", "target", "words"),
     [
         ("tinyint(1)", "jsonb", "tinyint cannot become jsonb. Write one of boolean"),
-        ("float", "text", "no type whose target type can be chosen"),
+        ("float", "text", "not a type whose target type can be chosen"),
         ("geometry", "text", "geometry cannot become text. Write one of postgis"),
-        ("tinyint(1)", "money", "'money' is no target type that can be chosen"),
+        ("tinyint(1)", "money", "'money' is not a target type that can be chosen"),
     ],
 )
 def test_impossible_choices_are_refused_when_the_file_is_read(source: str, target: str, words: str) -> None:

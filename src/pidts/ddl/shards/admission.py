@@ -216,7 +216,7 @@ def _decided(
                 f"the statement drops columns of {target} that other shards still have, and PiDTS cannot find out what "
                 "the rest of the statement does without these drops",
                 where=replace(due.where, table=str(member.table)),
-                todo="Make this change on the other shards, too; or give the SQL for the target: pidts ddl replace",
+                todo="Make this change on the other shards, too; or run pidts ddl replace with SQL for the target",
             )
     if isinstance(change.statement, AlterTable):
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))

@@ -59,18 +59,18 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         what = f"{leader} runs this change for all shards and has not finished it"
         todo = (
             f"Nothing to do for this shard. If {leader.table} itself is halted, do what its halt says, and "
-            "then: "
+            "then run "
             f"pidts ddl retry TASK --source {leader.source} --table {leader.table}"
         )
         return Halted("shard-awaits", what, todo=todo)
     if wait.begun is not None:
         source, lsn = wait.begun
         what = f"{source} began a change of this table at {lsn}, did not finish it, and has not reached it again"
-        todo = "It continues when that source has finished the change. If it never will: pidts ddl skip"
+        todo = "It continues when that source has finished the change. If the source never will, run pidts ddl skip"
         return Halted("shard-awaits", what, todo=todo)
     if wait.absent:
         what = f"the shards of these sources are not known yet, as they have not begun: {', '.join(wait.absent)}"
-        todo = "It continues when these sources have begun. To continue without them: pidts ddl skip"
+        todo = "It continues when these sources have begun. To continue without them, run pidts ddl skip"
         return Halted("shard-awaits", what, todo=todo)
     if arrival is not None and not arrival.runs and agreed is not None:
         names = differences_text(arrival.after, agreed) or "the values that the columns can hold"
@@ -81,7 +81,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
                 "pidts ddl skip. The target's table keeps its rows"
             )
             return Halted("shard-no-place", f"{what}, and no other shard will change that", todo=todo)
-        todo = "It continues when the other shards have this structure. If they will never have it: pidts ddl skip"
+        todo = "It continues when the other shards have this structure. If they will never have it, run pidts ddl skip"
         return Halted("shard-structure", what, todo=todo)
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
@@ -107,7 +107,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"
     made = f" of {differences_text(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
     what = f"other shards of the same table have not reached this change{made}: {_names(wait.awaited)}"
-    todo = "Make the change on these shards, too; or continue without them: pidts ddl unlock"
+    todo = "Make the change on these shards, too. Or run pidts ddl unlock, to continue without them"
     return Halted("shard-awaits", what, todo=todo)
 
 
@@ -125,7 +125,10 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
         what = f"the target has a different {unlike}, and this shard's rows have the target's values there"
         todo = f"Run {again}"
         return Halted("shards-disagree", what, todo=todo)
-    what = f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows"
+    what = (
+        f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows than on the "
+        "source"
+    )
     if not wait.awaited:
         return Halted("shards-disagree", f"{what}; no shard has this column any more", todo=f"Run {again}")
     what = f"{what}; these shards have this column: {_names(wait.awaited)}"
@@ -133,8 +136,8 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
 
 
 _WAYS_OUT = (
-    "Choose the change to make: pidts ddl unlock. Skip the others (pidts ddl skip), and give their shards "
-    "the same structure"
+    "Choose the change to make, and run pidts ddl unlock for it. Skip the other changes (pidts ddl skip), and give "
+    "their shards the same structure"
 )
 
 

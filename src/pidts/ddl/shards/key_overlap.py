@@ -27,7 +27,7 @@ from pidts.schema import CreateTable, CreateTableLike
 _log = structlog.get_logger(__name__)
 
 _WAYS = (
-    "If the shards' numbers never overlap (auto_increment_offset): pidts ddl skip. Otherwise extract a "
+    "If the shards' numbers never overlap (auto_increment_offset), run pidts ddl skip. Otherwise extract a "
     "column, put it into the key of the target table and start a new task; or exclude the table in "
     "block-allow-list"
 )
@@ -55,8 +55,8 @@ def demand_apart(
     ):
         raise Halted(
             "shard-keys-meet",
-            f"{table.name} numbers its rows from {first} on, and {target} has rows of other shards with such "
-            f"numbers; rows with the same {counter} would overwrite each other there",
+            f"{table.name} numbers its rows from {first} on, and {target} has rows of other shards with numbers from "
+            f"{first} on; rows with the same {counter} would overwrite each other there",
             where=replace(where, table=str(table.name)),
             todo=_WAYS,
         )

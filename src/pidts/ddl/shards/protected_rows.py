@@ -139,8 +139,8 @@ class Sharing:
                     "rename-moves-rows",
                     f"{old} was renamed to {new}, and the target still has values in columns that {old} has dropped",
                     where=replace(where, table=str(old)),
-                    todo="Drop these columns on all shards, then: pidts ddl retry. Or set them to NULL in the rows "
-                    "that the target has of this shard, then: pidts ddl skip",
+                    todo="Drop these columns on all shards, then run pidts ddl retry. Or set them to NULL in the rows "
+                    "that the target has of this shard, then run pidts ddl skip",
                 )
             moves = old in known and self.rules.target_name(old) != self.rules.target_name(new)
             if moves and (self.shared(old) or self.shared(new)):
@@ -149,7 +149,7 @@ class Sharing:
                     f"{old} was renamed to {new}, so its rows would have to move from {self.rules.target_name(old)} to "
                     f"{self.rules.target_name(new)}, and PiDTS moves no rows if other tables share one of the two",
                     where=replace(where, table=str(old)),
-                    todo="Move the target's rows, then: pidts ddl skip",
+                    todo="Move the target's rows, then run pidts ddl skip",
                 )
         leaving = frozenset(name for name in work.gone if name in known and self.shared(name))
         for name in sorted(leaving):
