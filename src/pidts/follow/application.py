@@ -161,5 +161,5 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _refused() -> Transient:
-    todo = "Give both sides the same token. It is tried again, so a token may be replaced at any time"
+    todo = "Give both sides the same token. A running follower tries again, so a token may be replaced at any time"
     return Transient("relay-server-refused", "the relay server does not accept this token", todo=todo)

@@ -55,7 +55,7 @@ class RelayServerAddress:
         except ValueError:
             parts, port = urlsplit(""), 0
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
-            what = "this is no address of a relay server"
+            what = "this is not an address of a relay server"
             raise ConfigError("relay-address", what, todo=f"Write https://HOST:PORT (the port is {_PORT} by default)")
         return parts.scheme, parts.hostname, port
 
@@ -129,7 +129,9 @@ class RelayClient:
         except ssl.SSLCertVerificationError as error:
             self.close()
             what = f"the relay server's certificate is not trusted: {error.verify_message}"
-            todo = "Check relay-from.ca and the host's name in the certificate. It is tried again"
+            todo = (
+                "Check relay-from.ca and the host's name in the certificate. A running follower tries again by itself"
+            )
             raise Transient("relay-server-untrusted", what, where=self._where, todo=todo) from error
         except (OSError, HTTPException) as error:
             self.close()
@@ -143,7 +145,7 @@ class RelayClient:
             raise decode_error(json.loads(body)["error"])
         except (ValueError, KeyError, TypeError):
             raise self._lost(
-                f"the program at this address is no relay server of this version (HTTP status {status})"
+                f"the program at this address is not a relay server of this version (HTTP status {status})"
             ) from None
 
     def _exchange(self, method: str, path: str, about: Mapping[str, Any] | None) -> tuple[int, bytes]:
@@ -193,7 +195,9 @@ class RelayClient:
     def _lost(self, why: str) -> Transient:
         scheme, host, port = self._address.place
         what = f"the relay server at {scheme}://{host}:{port} cannot be used: {why}"
-        todo = "Is `pidts replicate --serve` running there, and can this machine reach it? It is tried again"
+        todo = (
+            "Is `pidts replicate --serve` running there, and can this machine reach it? A running follower tries again"
+        )
         return Transient("relay-server-lost", what, where=self._where, todo=todo)
 
     @property

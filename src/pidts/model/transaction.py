@@ -127,5 +127,5 @@ def xa_not_received(transaction: Transaction) -> Halted:
         "xa-not-received",
         f"the XA transaction {xid} is committed here, but it was prepared before the log that PiDTS has",
         where=Where(position=str(transaction.lsn)),
-        todo="Its rows are unknown: start a new task that copies the tables when XA RECOVER on the source is empty",
+        todo="Its rows are unknown. When XA RECOVER on the source shows nothing, start a new task that copies tables",
     )

@@ -188,9 +188,7 @@ def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
 def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
     """Refuses an outdated relay: the task has continued with a relay that has seen more failovers than this one."""
     if origin.change_no < applied.lsn.change_no:
-        what = (
-            f"the source was replaced {applied.lsn.change_no} times, and this relay has only {origin.change_no} of them"
-        )
+        what = f"the source was replaced {applied.lsn.change_no} times, but only {origin.change_no} times in this relay"
         todo = "The task has since run with another relay: empty this relay's folder and start again"
         raise Halted("relay-outdated", what, where=where, todo=todo)
 
@@ -264,7 +262,9 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
     executed = parse_gtid_set(server.executed or "", server.is_mariadb)
     if not _is_within(received, executed):
         what = f"this server lacks transactions that were received from the last server: {received} (it has {executed})"
-        raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it to catch up")
+        raise Transient(
+            SOURCE_BEHIND, what, where=where, todo="Nothing to do now: the replicator waits until this server has them"
+        )
     return received
 
 
@@ -304,11 +304,9 @@ def _needs_gtid(state: RelayState, server: SourceState, where: Where) -> Halted:
 def _by_gtid(server: SourceState, *, known: bool = True) -> str:
     todo = "A position of one server means nothing on another server. Point the source back"
     if not server.gtid_mode:
-        return f"{todo}; this server writes no GTIDs, so nothing else can be done but a new full copy"
+        return f"{todo}; this server writes no GTIDs, so the only other way is a new full copy"
     if not known:
-        return (
-            f"{todo}; the executed GTID set is not known at this place, so nothing else can be done but a new full copy"
-        )
+        return f"{todo}; the executed GTID set is not known at this place, so the only other way is a new full copy"
     return f"{todo}, or set `enable-gtid: true` to continue on this server by GTID"
 
 

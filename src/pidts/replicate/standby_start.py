@@ -292,7 +292,9 @@ def aligned(
         awaited -= Counter([identity])
     if awaited:
         what = f"this server lacks {awaited.total()} transactions that were received from the last server"
-        raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it to catch up")
+        raise Transient(
+            SOURCE_BEHIND, what, where=where, todo="Nothing to do now: the replicator waits until this server has them"
+        )
     return StandbyStart(place or end(), Lsn.at(end(), change_no) if repeats else None)
 
 

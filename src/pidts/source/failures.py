@@ -46,7 +46,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     if number == NO_TLS:
         return not_offered("the source", where)
     if number in CANNOT_CONNECT or (number == 0 and isinstance(error, OSError)):
-        todo = "Is the server running, is host and port right, does a firewall block it?"
+        todo = "Is the server running? Are host and port right? Does a firewall block the connection?"
         return Transient("source-unreachable", text, where=where, todo=todo)
     if number in LOST or isinstance(error, pymysql.err.InterfaceError):
         return Transient("source-lost", f"the connection to the source is gone: {text}", where=where)
@@ -70,7 +70,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
         todo = "Set log_bin in the server's configuration and restart it"
         return PrecheckFailed("binlog-off", "the source writes no binary log", where=where, todo=todo)
     if number in NOT_PERMITTED:
-        todo = "Grant it: docs/start/quick-start.md has the statements"
+        todo = "Grant the privilege: docs/start/quick-start.md has the statements"
         return PrecheckFailed("missing-privilege", f"{text} (error {number})", where=where, todo=todo)
     if number in STRUCTURE_CHANGED:
         return StructureChanged("structure-changed", f"{text} (error {number})", where=where)

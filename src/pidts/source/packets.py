@@ -132,7 +132,12 @@ class PacketReader:
             raise self._damaged("the source sent a packet whose length is not that of its event")
 
     def _damaged(self, what: str) -> Transient:
-        return Transient("source-damaged", what, where=self._where, todo="It is asked for again")
+        return Transient(
+            "source-damaged",
+            what,
+            where=self._where,
+            todo="Nothing to do now: the source is asked for these bytes again",
+        )
 
     def skip(self, size: int) -> None:
         """Removes this many bytes from `here`."""

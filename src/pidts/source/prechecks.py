@@ -119,7 +119,7 @@ def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
     if found := _PLUGIN.search(shown):
         plugin = found["plugin"] or "mysql_native_password"
         gone = plugin == "mysql_native_password" and not asked.server.is_mariadb
-        yield Finding("auth_plugin", ok=True, message=f"{plugin} (MySQL 9 has it no more)" if gone else plugin)
+        yield Finding("auth_plugin", ok=True, message=f"{plugin} (MySQL 9 no longer has it)" if gone else plugin)
 
 
 def _binlog_expiry(asked: _Asked) -> Iterator[Finding]:
@@ -299,8 +299,8 @@ def _table_schema(asked: _Asked) -> Iterator[Finding]:
         if name in versioned:
             what = f"{name} is system-versioned: the log shows old versions of its rows as new rows"
             fix = (
-                f"Leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]; or, if its history may go: "
-                f"ALTER TABLE {quoted_table(name)} DROP SYSTEM VERSIONING"
+                f"Leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]; or, if its history may be "
+                f"lost, run ALTER TABLE {quoted_table(name)} DROP SYSTEM VERSIONING"
             )
             yield Finding("table_schema", ok=False, message=what, fix=fix)
         columns = [column for column in table.columns if _is_doubtful(column)]

@@ -42,7 +42,7 @@ class BinlogSource(DataSource):
             todo = "Read files by `spark.read`; a stream needs `url`, or a `relay` that a replicator fills"
             raise ConfigError("bad-option", "a stream cannot follow log files", todo=todo)
         if options.end is not None:
-            todo = "Leave it out, and trigger the query with availableNow=True to end at what the log has now"
+            todo = "Leave it out, and trigger the query with availableNow=True to end at the present end of the log"
             raise ConfigError("bad-option", "a stream has no endingPosition", todo=todo)
         if not ADMITS:
             what = f"Spark {'.'.join(map(str, VERSION))} does not give a data source the position of a stream"

@@ -221,6 +221,6 @@ def _floats(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 def _differs(table: Table, what: str) -> Halted:
     todo = (
         "Read the log up to the change of the table without `typed`, or give the columns of that time by "
-        "`.schema(...)`, and go on typed from there"
+        "`.schema(...)`, and continue with `typed` from there"
     )
     return Halted("typed-structure-differs", what, where=Where(table=str(table.name)), todo=todo)

@@ -275,7 +275,7 @@ def _connected(jvm: Any, address: str, folder: Path) -> Metastore:
         error = _of_java(raised) or raised
         if not isinstance(error, Py4JError):
             raise
-        other = "" if address else "; another program may use its database: Derby lets one at a time"
+        other = "" if address else "; another program may use its database: Derby allows one program at a time"
         raise Transient("metastore-lost", f"the metastore {place} cannot be used: {_cause(error)}{other}") from error
 
 

@@ -84,7 +84,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-_UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or start a new task that copies it too"
+_UNKNOWN_TABLE = (
+    "The table was added to the task after the task's start: leave it out, or start a new task that copies it, too"
+)
 _GRACE_SECONDS = 3.0
 """The longest time, in seconds, for which all batches wait for a DDL."""
 _LEAVE_SECONDS = 10.0
