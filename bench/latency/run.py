@@ -5,7 +5,7 @@
 One process commits one-row transactions at a steady rate; each row has the time of its commit. Another process asks the
 target every few milliseconds for the highest key: every row up to this key is visible then. Both use the same clock,
 and the time of the query is part of the result. The times of the steps come from the log lines of `pidts run --debug`
-about a batch. With `--updates`, every second commit changes a row that was committed shortly before; only new rows are
+about a batch, in a second run, since writing these lines takes processor time. With `--updates`, every second commit changes a row that was committed shortly before; only new rows are
 measured.
 """
 
@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_left
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,8 @@ def main() -> None:
         for policy in options.on_divergence.split(","):
             with sandbox.start_mariadb() as source, START[kind]() as target, tempfile.TemporaryDirectory() as folder:
                 found = measured(source, target, Path(folder), policy, options)
+                if not options.updates:
+                    found |= measured(source, target, Path(folder), policy, options, steps=True)
             of = {"on-divergence": policy} if policy != "overwrite" else {}
             result["runs"].append({"source": "mariadb", "target": kind} | of | found)
             print(json.dumps(result["runs"][-1]), flush=True)
@@ -74,17 +76,28 @@ def main() -> None:
         options.result.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def measured(source: Server, target: Server, folder: Path, policy: str, options: argparse.Namespace) -> dict[str, Any]:
+def measured(
+    source: Server, target: Server, folder: Path, policy: str, options: argparse.Namespace, *, steps: bool = False
+) -> dict[str, Any]:
+    """Returns the latency and the processor time of a run; with `steps`, only the times of the steps."""
+    name = "steps" if steps else "latency"
+    folder = folder / name
+    folder.mkdir()
+    for server in (source, target):
+        drop(server)
     with closing(connect(source)) as session, session.cursor() as cursor:
         cursor.execute("CREATE DATABASE bench")
         cursor.execute(TABLE)
     log = folder / "run.log"
     with log.open("wb") as output:
-        path = task_file("latency", source, target, folder, on_divergence=policy)
-        command = [sys.executable, "-m", "pidts", "run", str(path), "--debug"]
+        path = task_file(name, source, target, folder, on_divergence=policy)
+        command = [sys.executable, "-m", "pidts", "run", str(path), *(["--debug"] if steps else [])]
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        wait_for_batch(run, log)
+        if steps:
+            wait_for_batch(run, log)
+        else:
+            wait_for_row(run, source, target, log)
         seconds = _SETTLE_SECONDS + options.seconds
         queue: multiprocessing.Queue[list[tuple[int, int]]] = multiprocessing.Queue()
         commits = int(options.rate * seconds)
@@ -101,8 +114,38 @@ def measured(source: Server, target: Server, folder: Path, policy: str, options:
         run.wait(60)
         if options.keep_log:
             shutil.copy(log, options.keep_log)
-    found = figures(committed, seen) | {"percent_of_a_core": cpu}
-    return found if options.updates else found | parts(committed, seen, log.read_text())
+    if steps:
+        return parts(committed, seen, log.read_text())
+    return figures(committed, seen) | {"percent_of_a_core": cpu}
+
+
+def drop(server: Server) -> None:
+    """Removes the table of an earlier run."""
+    sql = "DROP SCHEMA IF EXISTS bench CASCADE" if server.kind == "postgres" else "DROP DATABASE IF EXISTS bench"
+    with closing(connect(server)) as session, session.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def wait_for_row(run: subprocess.Popen[bytes], source: Server, target: Server, log: Path) -> None:
+    """Waits until the run has copied a row, and has carried another one from the log; then removes both rows."""
+    with closing(connect(source)) as session, session.cursor() as cursor:
+        for number in (1, 2):
+            cursor.execute("INSERT INTO bench.ticks (id, at, pad) VALUES (%s, 0, '')", (-number,))
+            deadline = time.monotonic() + 120
+            while count(target) < number:
+                if time.monotonic() > deadline or run.poll() is not None:
+                    raise RuntimeError(f"the run has not begun\n{log.read_text()[-2000:]}")
+                time.sleep(0.2)
+        cursor.execute("DELETE FROM bench.ticks")
+    time.sleep(1)
+
+
+def count(server: Server) -> int:
+    """Returns the number of rows; 0 before the table exists."""
+    with suppress(psycopg.Error, pymysql.Error), closing(connect(server)) as session, session.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM bench.ticks")
+        return int(cursor.fetchone()[0])
+    return 0
 
 
 def used(root: int, seconds: float, shares: dict[str, float]) -> None:

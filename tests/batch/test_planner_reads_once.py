@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, Piece, sample_log, store
 
 from pidts.batch.relevance import Meaning
+from pidts.ddl.planner_signals import mark_done
 from pidts.model import LogEntry, Lsn, TableName, Transient
 from pidts.plan import Limits, PlanState
 from pidts.relay import RelayReader, RelayWriter
@@ -148,6 +153,97 @@ def test_what_comes_in_another_segment_is_found_at_once(writer: RelayWriter, mak
         assert after.lsn == piece.transaction.lsn
         state = after
     assert reader.received == log[-1].transaction.lsn
+
+
+def other(log: Sequence[Piece]) -> list[Piece]:
+    """Returns the transactions of the log as transactions of a table that the task does not take."""
+    tables = (TableName("other", "t"),)
+    return [replace(piece, transaction=replace(piece.transaction, ddl=None, tables=tables)) for piece in log]
+
+
+class CountedEntries(CountedReader):
+    """A reader that counts the entries that it returns."""
+
+    returned = 0
+
+    def entries(
+        self,
+        after: Lsn | None = None,
+        to: Lsn | None = None,
+        *,
+        joined: bool = False,
+        most: tuple[int, int] | None = None,
+    ) -> Iterator[LogEntry]:
+        for entry in super().entries(after, to, joined=joined, most=most):
+            self.returned += entry.count
+            yield entry
+
+
+def planner_of_schema_a(reader: RelayReader, folder: Path, limits: Limits, goal: Lsn | None = None) -> Planner:
+    return Planner(reader, folder / "staging", limits, Meaning(AllowList(do_dbs=("a",)), Dialect()), goal)
+
+
+def test_entries_of_other_tables_are_read_once(writer: RelayWriter, tmp_path: Path) -> None:
+    log, state = other(sample_log(60)), PlanState(START)
+    reader = CountedEntries(tmp_path, "s")
+    planner = planner_of_schema_a(reader, tmp_path, Limits())
+    for piece in log[:50]:
+        store(writer, [piece])
+        assert planner.next(state) is None
+    assert reader.returned == 50
+    store(writer, [*log[50:-1], *small(log[-1:])])
+    after = planner.next(state)
+    assert after is not None
+    assert after.lsn == log[-1].transaction.lsn
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    words=st.lists(st.sampled_from(["other", "other", "other", "mine", "statement"]), min_size=1, max_size=25),
+    steps=st.lists(st.integers(0, 4), max_size=25),
+    transactions=st.integers(1, 30),
+    idle_entries=st.integers(1, 30),
+    idle_bytes=st.integers(1, 3000),
+    goal=st.none() | st.integers(0, 24),
+)
+def test_a_planner_that_reads_once_plans_what_a_new_planner_does(
+    words: list[str],
+    steps: list[int],
+    transactions: int,
+    idle_entries: int,
+    idle_bytes: int,
+    goal: int | None,
+) -> None:
+    """The relay grows by some entries before each plan, among them entries with nothing for the task."""
+    importlib.import_module("pidts.binlog.jit")  # without the compiler, few transactions are not joined
+    kinds = {"other": other, "mine": small, "statement": stated}
+    pieces = [kinds[word]([piece])[0] for word, piece in zip(words, sample_log(len(words)), strict=True)]
+    limits = Limits(transactions=transactions, idle_entries=idle_entries, idle_bytes=idle_bytes)
+    end = pieces[min(goal, len(pieces) - 1)].transaction.lsn if goal is not None else None
+    with TemporaryDirectory() as name, closing(RelayWriter.open(folder := Path(name), "s")) as writer:
+        writer.begin(ORIGIN, START, None)
+        writer.start_segment(FORMAT_EVENT)
+        planner = planner_of_schema_a(RelayReader(folder, "s"), folder, limits, end)
+        state, at = PlanState(START), 0
+        for count in [*steps, len(pieces)]:
+            store(writer, pieces[at : at + count])
+            at += count
+            while True:
+                after = planner.next(state)
+                assert after == planner_of_schema_a(RelayReader(folder, "s"), folder, limits, end).next(state)
+                if after is None:
+                    break
+                state = after
+                if after.due is not None:
+                    mark_done(folder / "staging", after.due)
+
+
+def stated(log: Sequence[Piece]) -> list[Piece]:
+    """Returns the transactions of the log as statements that alter a table of the task."""
+    return [
+        replace(piece, transaction=replace(piece.transaction, ddl="ALTER TABLE a.t ADD c INT", row_events=0, tables=()))
+        for piece in log
+    ]
 
 
 def test_a_batch_that_leaves_something_is_followed_by_another(writer: RelayWriter, make: Make) -> None:

@@ -78,6 +78,10 @@ def next_state(
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
+    if not (state.copy or state.held or main.held):
+        # The rest of this function would take longer than the walk over a few entries, and change nothing.
+        is_ahead = main.has_work or main.moves_without_work(state.lsn, limits, goal)
+        return PlanState(main.lsn, due=main.due) if is_ahead else None
     # A chunk is read again if a schema change comes before the end of its window, or if its file is gone.
     has_work = main.has_work or bool(state.open_requests)
     walks = Groups(main.copy, limits, work_of, done, kept, main.origin)
@@ -94,9 +98,7 @@ def next_state(
         waits = names.union(name for name, one in copy.items() if one.kept is not None)
         copy = ask(copy, limits, waits, main.lsn)
     if not has_work and copy == {name: one for name, one in state.copy.items() if not one.done}:
-        towards_goal = goal is not None and state.lsn < goal <= main.lsn
-        is_far = main.size.count >= limits.idle_entries or main.size.passed >= limits.idle_bytes
-        if not (is_far or towards_goal):
+        if not main.moves_without_work(state.lsn, limits, goal):
             return None
     written, settled = tuple(settling.written), tuple(settling.settled)
     # A table that was just settled at an earlier place has to reach the schema change first.
@@ -179,6 +181,11 @@ class _Main:
             return True
         waits = self._waiting_window is not None and self.lsn < self._waiting_window
         return waits and self.size.bytes <= self._copy_bytes
+
+    def moves_without_work(self, begin: Lsn, limits: Limits, goal: Lsn | None) -> bool:
+        """Whether the position moves from `begin` to the walk's end even if there is nothing to apply."""
+        is_far = self.size.count >= limits.idle_entries or self.size.passed >= limits.idle_bytes
+        return is_far or (goal is not None and begin < goal <= self.lsn)
 
     def walk(self, entries: Iterable[LogEntry]) -> None:
         """Reads the log as far as the next batch reaches."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pidts.batch.copy.staging import staged_chunk
 from pidts.batch.relevance import Meaning
 from pidts.ddl.planner_signals import done_of, halted_of, kept_of, stamp_of
 from pidts.model import LogEntry, Lsn, TableName
-from pidts.plan import Limits, PlanState, next_state
+from pidts.plan import Limits, PlanState, WorkKind, next_state
 from pidts.plan.continuity import UpToBreak
 from pidts.relay import RelayReader
 from pidts.relay.refetch import Signature
@@ -20,6 +21,20 @@ _FEW = 1024
 _NEVER = -1
 _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
 """The intervals at which a plan is made although there is nothing new: usually, and while the copy reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """The log after a state that has nothing for the task. No plan from this state has to read it again."""
+
+    state: PlanState
+    to: Lsn
+    """The end of this log."""
+    count: int
+    size: int
+    """The number of transactions in this log, and of their bytes."""
+    cut: Signature
+    """The last time before the reading at which the relay was cut back."""
 
 
 class Planner:
@@ -38,6 +53,8 @@ class Planner:
         """A place, the first entries after this place as the last plan has read them, and the last time before this
         reading at which the relay was cut back.
         """
+        self._idle: _Idle | None = None
+        """The log that the last plans have read, if none of them found anything to do."""
 
     def next(self, state: PlanState) -> PlanState | None:
         """Plans the next batch: returns the state after it; None if there is nothing to do.
@@ -61,6 +78,8 @@ class Planner:
         if is_early and not has_news and known == self._seen:
             return None
         self._seen, self._planned, self._whole = known, now, None
+        if self._is_still_idle(state, kept):
+            return None
         return self._plan(state, done, kept)
 
     def _has_news(self) -> bool:
@@ -72,6 +91,32 @@ class Planner:
         before, self._received = self._received, self._relay.received
         return self._received != before
 
+    def _is_still_idle(self, state: PlanState, kept: frozenset[TableName]) -> bool:
+        """Whether `next_state` would find nothing to do, since the task takes nothing from any entry after this state.
+
+        Only entries that no earlier plan has read are read. Otherwise each new entry of a source that is busy with other
+        tables would lead to a plan that reads up to `Limits.idle_entries` entries again.
+        """
+        idle, self._idle = self._idle, None
+        if idle is None or idle.state is not state or kept or idle.cut != self._relay.last_cut:
+            return False
+        entries = UpToBreak(self._relay.entries(idle.to, joined=True, most=self._limits.joined))
+        to, count, size = idle.to, idle.count, idle.size
+        for entry in entries:
+            is_full = count >= self._limits.transactions
+            if is_full or entry.lacks_rows or self._meaning(entry).kind is not WorkKind.NOTHING:
+                return False
+            to, count, size = entry.transaction.lsn, count + entry.count, size + _size(entry)
+        if entries.broken is not None or self._moves_without_work(state, to, count, size):
+            return False
+        self._idle = _Idle(state, to, count, size, idle.cut)
+        return True
+
+    def _moves_without_work(self, state: PlanState, to: Lsn, count: int, size: int) -> bool:
+        """Whether `next_state` moves the position to this place although there is nothing to apply."""
+        is_goal = self._goal is not None and state.lsn < self._goal <= to
+        return is_goal or count >= self._limits.idle_entries or size >= self._limits.idle_bytes
+
     def _plan(self, state: PlanState, done: frozenset[Lsn], kept: frozenset[TableName]) -> PlanState | None:
         staged = {
             request.table: chunk
@@ -79,23 +124,24 @@ class Planner:
             if (chunk := staged_chunk(self._staging, request)) is not None
         }
         read: list[UpToBreak] = []
-        self._read = None
+        self._read, walked = None, _Walked()
 
         def log(at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
             read.append(UpToBreak(self._relay.entries(at, to, joined=True, most=self._limits.joined)))
             if self._read is not None or at != state.lsn or to is not None:
                 return read[-1]
-            found: list[LogEntry] = []
-            self._read = at, found, self._relay.last_cut
-            return _remembering(read[-1], found)
+            self._read = at, walked.first, self._relay.last_cut
+            return walked.over(read[-1])
 
         halted = halted_of(self._staging, state.dues)
         after = next_state(state, log, staged, self._limits, self._meaning, self._goal, done, halted, kept)
         broken = next((entries.broken for entries in read if entries.broken is not None), None)
         if after is None:
-            self._read = None
+            cut, self._read = self._read[2] if self._read is not None else None, None
             if broken is not None:
                 raise broken
+            if not (state.copy or state.held or state.due or kept):
+                self._idle = _Idle(state, walked.to or state.lsn, walked.count, walked.size, cut)
         elif broken is None and not kept and self._has_all(after):
             self._whole = after
         return after
@@ -119,8 +165,27 @@ class Planner:
         return self._relay.entries(at, to, joined=True)
 
 
-def _remembering(entries: Iterable[LogEntry], found: list[LogEntry]) -> Iterator[LogEntry]:
-    for entry in entries:
-        if len(found) < _FEW:
-            found.append(entry)
-        yield entry
+class _Walked:
+    """The entries that one plan has read from the relay."""
+
+    def __init__(self) -> None:
+        self.first: list[LogEntry] = []
+        """The first of these entries."""
+        self.to: Lsn | None = None
+        """The end of the last one."""
+        self.count = self.size = 0
+        """The number of their transactions, and of their bytes."""
+
+    def over(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
+        """Yields the entries, and notes each before it is used."""
+        for entry in entries:
+            if len(self.first) < _FEW:
+                self.first.append(entry)
+            self.to = entry.transaction.lsn
+            self.count += entry.count
+            self.size += _size(entry)
+            yield entry
+
+
+def _size(entry: LogEntry) -> int:
+    return (entry.prepared or entry.extent).size
