@@ -136,7 +136,7 @@ class Committer:
         again: Again,
         origin: str,
     ) -> Outcome:
-        new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
+        new = self._mine(checkpoint, worker)
         asked, rows = False, int(has_rows)
 
         def attempt() -> Outcome:
@@ -197,6 +197,13 @@ class Committer:
                     continue
                 located = self._located(error, worker, changes, whose)
                 raise located from (error if located is not error else error.__cause__)
+
+    def _mine(self, checkpoint: Checkpoint, worker: int) -> Checkpoint:
+        """Returns the checkpoint as this run's row of a worker; mostly it is that already."""
+        found = checkpoint.task, checkpoint.source, checkpoint.worker, checkpoint.epoch
+        if found == (self._task, self._source, worker, self._epoch):
+            return checkpoint
+        return replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
 
     def _locked(self, session: TargetSession, worker: int) -> Checkpoint:
         """Locks the worker's checkpoint row and returns it. The same round trip asks which tables have locked rows."""

@@ -32,7 +32,7 @@ import structlog
 
 from pidts.apply.locks.check import Check, Checked, checked
 from pidts.apply.locks.held_changes import Moments, nowhere
-from pidts.apply.locks.left_out import parted, record_left_out
+from pidts.apply.locks.left_out import NOTES, parted, record_left_out
 from pidts.apply.locks.presence import Presence
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
@@ -120,6 +120,26 @@ class ApplyRules:
     """
     filters: Rules = field(default_factory=Rules)
     """The filters of the task: if a table is filtered, the target need not have the rows that the source had."""
+    _plain: dict[TableName, tuple[Table, bool]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """For each source table, the target table of its last changes, and whether `is_plain` is true for it."""
+
+    def is_plain(self, batch: ChangeBatch) -> bool:
+        """Whether the reduced changes of a table, if they have whole images, can be written as they are.
+
+        This is true if nothing is read from the target before, no row is set aside, and no other table has rows in the
+        same target table.
+        """
+        known = self._plain.get(batch.origin)
+        if known is None or known[0] is not batch.table:
+            known = self._plain[batch.origin] = batch.table, self._is_plain(batch)
+        return known[1]
+
+    def _is_plain(self, batch: ChangeBatch) -> bool:
+        if self.safe or self.safe_until is not None or self.keeps_changes or batch.table.name == NOTES.name:
+            return False
+        is_alone = batch.table.name not in self.merged and not self.may_share(batch)
+        is_read = self.guards(batch.table) or self.keeps_away(batch) or self.looks_at(batch)
+        return is_alone and not is_read and not self.filters.drops(batch.origin)
 
     def may_share(self, batch: ChangeBatch) -> bool:
         """Whether the batch's target table may have rows of other tables, including dropped ones."""
@@ -211,6 +231,9 @@ def prepared(
     `from_zone` is the other zone that the changes come from.
     """
     unfinished = copying or {}
+    if lagging is None and not unfinished and not copied and _are_plain(batches, rules):
+        watched = {batch.table.name: session.schema.collision_columns(batch.table) for batch in batches if len(batch)}
+        return net_changes(batches, watched)
     notes, batches = parted(batches)
     record_left_out(session, rules.task, rules.source, notes)
     own = own_columns(batches)
@@ -254,12 +277,28 @@ def prepared(
         gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
         of = origins.get(name, set()) if name in rules.merged else set()
         origin = next(iter(of)) if len(of) == 1 else None
-        counts = _counted(change.counts, found)
-        changes += _shown(change.table, found)
-        changes.append(replace(written, safe=change.safe or gives_way, counts=counts, origin=origin))
+        if gives_way or found or origin is not None:
+            counts = _counted(change.counts, found)
+            changes += _shown(change.table, found)
+            written = replace(written, safe=change.safe or gives_way, counts=counts, origin=origin)
+        changes.append(written)
     empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
     changes = _with_rows_there([*changes, *empty], free.there)
     return _with_log(changes, images.logged, rules) if rules.keeps_changes else changes
+
+
+def _are_plain(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:
+    """Whether only the reduction is left to do for these changes, as for most small batches.
+
+    For small batches, all other steps of `prepared` take as long as the reduction. Large batches go through them.
+    """
+    structures: dict[TableName, Table] = {}
+    for batch in batches:
+        if len(batch) > FEW or batch.is_partial or not rules.is_plain(batch):
+            return False
+        if structures.setdefault(batch.table.name, batch.table) is not batch.table:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

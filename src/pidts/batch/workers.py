@@ -91,7 +91,12 @@ class Workers:
     def moved(self, end: PlanState, gtid: str = "", position: str = "", dealing: str = "") -> Workers:
         """Returns the workers after a batch; a worker that is ahead does not go back."""
         moved = []
+        is_plain = not (end.copy or end.held or dealing)
         for one in self.checkpoints:
+            if is_plain and not one.copy and one.lsn <= end.lsn:
+                # The result is the same as below, in a fraction of the time.
+                moved.append(replace(one, batch=one.batch + 1, lsn=end.lsn, gtid=gtid, position=position))
+                continue
             state = furthest(end, PlanState.from_checkpoint(one.lsn, one.copy))
             is_ahead = (state.lsn, state.exceptions) != (end.lsn, end.exceptions)
             copy = state.copy_json(one.epoch, dealing, end if is_ahead else None)

@@ -219,11 +219,26 @@ def parse_gtid_set(text: str, mariadb: bool | None = None) -> GtidSet:  # noqa: 
     return MariaDbGtidSet.parse(text) if mariadb else MySqlGtidSet.parse(text)
 
 
+_last: tuple[str, GtidSet] = "", MySqlGtidSet()
+"""The last result of `with_gtids`, as a text and as a set."""
+
+
 def with_gtids(gtid_set: str, gtids: tuple[str, ...]) -> str:
     """Returns the text of a set with additional GTIDs."""
+    global _last  # noqa: PLW0603 - the next batch begins with the text that the last one has ended with
     if not gtids:
         return gtid_set
-    return str(parse_gtid_set(",".join((gtid_set, *gtids)), mariadb=":" not in gtids[0]))
+    mariadb = ":" not in gtids[0]
+    text, known = _last
+    if text != gtid_set or isinstance(known, MariaDbGtidSet) is not mariadb:
+        known = parse_gtid_set(gtid_set, mariadb)
+    more = parse_gtid_set(",".join(gtids), mariadb)
+    if isinstance(known, MariaDbGtidSet):
+        known = known.union(more) if isinstance(more, MariaDbGtidSet) else known
+    elif isinstance(more, MySqlGtidSet):
+        known = known.union(more)
+    _last = (found := str(known)), known
+    return found
 
 
 def _interval(match: re.Match[str], text: str) -> Interval:

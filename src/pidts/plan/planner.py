@@ -97,9 +97,9 @@ def next_state(
     if main.due is None and (main.at_end or (main.is_full and _is_near_end(log, main.lsn, limits))):
         waits = names.union(name for name, one in copy.items() if one.kept is not None)
         copy = ask(copy, limits, waits, main.lsn)
-    if not has_work and copy == {name: one for name, one in state.copy.items() if not one.done}:
-        if not main.moves_without_work(state.lsn, limits, goal):
-            return None
+    is_same = not has_work and copy == {name: one for name, one in state.copy.items() if not one.done}
+    if is_same and not main.moves_without_work(state.lsn, limits, goal):
+        return None
     written, settled = tuple(settling.written), tuple(settling.settled)
     # A table that was just settled at an earlier place has to reach the schema change first.
     due = None if settling.behind else main.due

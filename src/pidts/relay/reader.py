@@ -75,6 +75,8 @@ class RelayReader:
         """Segment, place and Lsn of the last entry seen by `received`."""
         self._open_log: tuple[int, int] | None = None
         self._signature: Signature = _NEVER
+        self._origin: Origin | None = None
+        """The server of the last place of which the position was asked for."""
         self._end: LsnKey | None = None
         """The place to which the relay will be cut back. Nothing after this place is read."""
         self.damage: Discontinuity | None = None
@@ -325,9 +327,12 @@ class RelayReader:
 
     def position(self, lsn: Lsn) -> Position | None:
         """Returns the file and the offset of an Lsn in its server's log; None if the relay lacks this server's log."""
+        if self._origin is not None and (position := position_of(lsn, self._origin)) is not None:
+            return position
         for number in reversed(self._index.numbers()):
             header = self._index.header(number)
             if header is not None and (position := position_of(lsn, header.origin)) is not None:
+                self._origin = header.origin
                 return position
         return None
 
@@ -396,7 +401,7 @@ class RelayReader:
         self._signature = refetch_signature(self.folder)
         pending = read_refetches(self.folder).pending
         self._end = key_of(pending.after) if pending is not None else None
-        self._tail = None
+        self._tail = self._origin = None
         self._index.forget()
         self.close()
 

@@ -94,8 +94,8 @@ class Planner:
     def _is_still_idle(self, state: PlanState, kept: frozenset[TableName]) -> bool:
         """Whether `next_state` would find nothing to do, since the task takes nothing from any entry after this state.
 
-        Only entries that no earlier plan has read are read. Otherwise each new entry of a source that is busy with other
-        tables would lead to a plan that reads up to `Limits.idle_entries` entries again.
+        Only entries that no earlier plan has read are read. Otherwise, while a source is busy with other tables, each
+        new entry would lead to a plan that reads up to `Limits.idle_entries` entries again.
         """
         idle, self._idle = self._idle, None
         if idle is None or idle.state is not state or kept or idle.cut != self._relay.last_cut:
@@ -130,18 +130,19 @@ class Planner:
             read.append(UpToBreak(self._relay.entries(at, to, joined=True, most=self._limits.joined)))
             if self._read is not None or at != state.lsn or to is not None:
                 return read[-1]
-            self._read = at, walked.first, self._relay.last_cut
+            walked.cut = self._relay.last_cut
+            self._read = at, walked.first, walked.cut
             return walked.over(read[-1])
 
         halted = halted_of(self._staging, state.dues)
         after = next_state(state, log, staged, self._limits, self._meaning, self._goal, done, halted, kept)
         broken = next((entries.broken for entries in read if entries.broken is not None), None)
         if after is None:
-            cut, self._read = self._read[2] if self._read is not None else None, None
+            self._read = None
             if broken is not None:
                 raise broken
             if not (state.copy or state.held or state.due or kept):
-                self._idle = _Idle(state, walked.to or state.lsn, walked.count, walked.size, cut)
+                self._idle = _Idle(state, walked.to or state.lsn, walked.count, walked.size, walked.cut)
         elif broken is None and not kept and self._has_all(after):
             self._whole = after
         return after
@@ -175,6 +176,8 @@ class _Walked:
         """The end of the last one."""
         self.count = self.size = 0
         """The number of their transactions, and of their bytes."""
+        self.cut: Signature = None
+        """The last time before this reading at which the relay was cut back."""
 
     def over(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
         """Yields the entries, and notes each before it is used."""

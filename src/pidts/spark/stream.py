@@ -408,7 +408,8 @@ class TaskStream:
         # Most copied rows are already on the target. A copied row is counted here, once, when it is certain that it is
         # not read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
-        counts = replace(counts, copied=sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS))
+        if rows := sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS):
+            counts = replace(counts, copied=rows)
         self._state, self._gtids, self._workers = end, gtids, moved
         left = set(end.open_requests)
         forget(self._context.staging, [request for request in plan.start.open_requests if request not in left])

@@ -19,7 +19,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from pidts.model import Halted, PidtsError
-from pidts.target.mysql.driver import RawRows, StatementResult, force_close, load, run
+from pidts.target.mysql.driver import RawRows, StatementResult, force_close, load, run, sql_literals
 from pidts.target.mysql.errors import Refused, translate
 
 Check = Callable[[StatementResult], None]
@@ -121,7 +121,8 @@ class Exchange:
 
     def text(self, sql: str, values: Sequence[Any]) -> bytes:
         """Returns a statement with its values filled in."""
-        return str(self._connection.cursor().mogrify(sql, values or None)).encode("utf-8", "surrogateescape")
+        text = sql % sql_literals(self._connection, values) if values else sql
+        return text.encode("utf-8", "surrogateescape")
 
     def _sent(self) -> list[StatementResult]:
         statements, self._waiting, self._bytes = self._waiting, [], 0

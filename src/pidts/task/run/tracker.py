@@ -51,6 +51,8 @@ class Tracker:
         """The latest measurement of the stages from source to target."""
         self._copy: dict[TableName, CopyState] = {}
         """The last known copy state of each table. A table whose copy is done has no more states."""
+        self._is_copied = False
+        """Whether the copies of all known tables are done. Then no batch looks at these tables, which may be many."""
         self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
         """The numbers of copied rows of each table at moments of the last seconds, each with its time."""
         self._note, self._note_until = "", 0.0
@@ -74,15 +76,20 @@ class Tracker:
         """
         with self._lock:
             self._copied.clear()
+            self._is_copied = False
             self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
             self._reached(state, gtid, position)
 
     def _reached(self, state: PlanState, gtid: str, position: str) -> None:
         self._lsn, self._gtid = state.lsn, gtid
         self._position = Position.parse(position) if position else None
-        done = {name: replace(one, done=True) for name, one in self._copy.items() if name not in state.copy}
-        self._copy = {**done, **state.copy}
-        self._copied.append((time.monotonic(), {name: one.rows for name, one in self._copy.items()}))
+        if self._is_copied and not state.copy:
+            self._copied.append((time.monotonic(), self._copied[-1][1]))
+        else:
+            done = {name: replace(one, done=True) for name, one in self._copy.items() if name not in state.copy}
+            self._copy = {**done, **state.copy}
+            self._copied.append((time.monotonic(), {name: one.rows for name, one in self._copy.items()}))
+            self._is_copied = not state.copy
 
     def batch(self, done: BatchDone) -> None:
         """Counts a committed batch."""
