@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.apply.rows.test_version_guard import TABLE, Live, delete, insert, row, update
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
-from pidts.model import Checkpoint, Column, Halted, Lsn, MergedTablesKey, Op, Table, TableName, Transient
+from pidts.model import Checkpoint, Column, Halted, Lsn, MergedTablesKey, OnDivergence, Op, Table, TableName, Transient
 from pidts.rules import EventFilter, FilterRule, Rules
 
-from .table_history import INT, PLAIN, UNIQUE, Change, batch_of, minimal
+from .table_history import INT, PLAIN, UNIQUE, Change, Row, batch_of, minimal
 
 NEW: Change = (Op.INSERT, None, {"id": 1, "a": 7, "b": "x", "u": 1})
 POINTS = ("lock", "write", "save", "commit:before", "commit:after")
@@ -57,6 +61,69 @@ def test_full_images_without_a_version_read_nothing():
     assert unguarded.upserts.num_rows == 1
     with pytest.raises(AssertionError, match="read_rows"):
         prepared(session, [batch_of(TABLE, [insert(row(1))])], ApplyRules(source="s", version_column="v"))
+
+
+def chances(count: int, chance: random.Random) -> list[Change]:
+    """Returns changes as a source would log them: each row is inserted, updated and deleted in turn."""
+    rows: dict[int, Row] = {key: {"id": key, "a": 0, "b": "x", "u": key} for key in range(3)}
+    found: list[Change] = []
+    for number in range(count):
+        key = chance.randrange(6)
+        before = rows.pop(key, None)
+        after: Row = {"id": chance.choice([key, key, 10 + number]), "a": number, "b": "é'", "u": 100 + number}
+        if before is None:
+            found.append((Op.INSERT, None, {**after, "id": key}))
+            rows[key] = found[-1][2] or {}
+        elif chance.random() < 0.3:
+            found.append((Op.DELETE, before, None))
+        else:
+            found.append((Op.UPDATE, before, after))
+            rows[after["id"]] = after
+    return found
+
+
+@given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(0, 8), min_size=1, max_size=4), unique=st.booleans())
+def test_plain_changes_are_prepared_as_all_others_are(seed: int, sizes: list[int], *, unique: bool) -> None:
+    """While a copy of another table ends, changes go through every step."""
+    session: Any = UnreadSession()
+    chance = random.Random(seed)
+    logged = chances(sum(sizes), chance)
+    tables = [UNIQUE if unique else PLAIN, replace(PLAIN, name=TableName("shop", "other"))]
+    batches = []
+    for at, size in zip(itertools.accumulate(sizes, initial=0), sizes, strict=False):
+        batches.append(batch_of(chance.choice(tables), logged[at : at + size], start=at))
+    rules = ApplyRules(task="t", source="s")
+    quick = prepared(session, batches, rules)
+    whole = prepared(session, batches, rules, copied={TableName("shop", "copied")})
+    assert quick == whole
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ApplyRules(source="s", safe=True),
+        ApplyRules(source="s", safe_until=Lsn(0, 1, 10**6)),
+        ApplyRules(source="s", merged=frozenset({UNIQUE.name})),
+        ApplyRules(task="t", source="s", beside=True),
+        ApplyRules(source="s", version_column="a"),
+        ApplyRules(task="t", source="s", on_divergence=OnDivergence.LOCK),
+        ApplyRules(task="t", source="s", has_locks=True),
+        ApplyRules(source="s", keeps_changes=True),
+        ApplyRules(source="s", filters=Rules(events=EventFilter((FilterRule("shop", "", ("insert",), (), "Ignore"),)))),
+    ],
+    ids=["safe", "safe until", "merged", "beside", "version", "lock", "locked", "kept", "filtered"],
+)
+def test_rules_that_ask_for_more_are_not_passed_over(rules: ApplyRules) -> None:
+    assert ApplyRules(task="t", source="s").is_plain(batch_of(UNIQUE, [NEW]))
+    assert not rules.is_plain(batch_of(UNIQUE, [NEW]))
+
+
+def test_a_table_that_gets_another_structure_is_looked_at_again() -> None:
+    rules = ApplyRules(source="s", version_column="v")
+    assert rules.is_plain(batch_of(PLAIN, [NEW]))
+    more = replace(PLAIN, columns=(*PLAIN.columns, Column("v", INT)))
+    assert not rules.is_plain(batch_of(more, [(Op.INSERT, None, {**NEW[2], "v": 1})]))
+    assert rules.is_plain(batch_of(PLAIN, [NEW]))
 
 
 def test_an_error_names_the_shard_of_the_rows_if_there_is_only_one():

@@ -13,6 +13,7 @@ from pidts.model import (
     MySqlGtidSet,
     parse_gtid,
     parse_gtid_set,
+    with_gtids,
 )
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -115,3 +116,20 @@ def test_texts_that_are_no_gtid_are_refused(text):
 def test_texts_that_are_no_set_are_refused(text):
     with pytest.raises(ValueError, match=r"GTID"):
         parse_gtid_set(text)
+
+
+@given(
+    st.lists(st.lists(mysql_gtids, max_size=4), max_size=5) | st.lists(st.lists(mariadb_gtids, max_size=4), max_size=5),
+    st.integers(0, 4),
+)
+def test_a_set_that_grows_batch_by_batch_has_all_gtids(batches, jump):
+    """One of the batches belongs to another source, whose set grows in the same process."""
+    text, whole = "", []
+    for number, batch in enumerate(batches):
+        before, text = text, with_gtids(text, tuple(map(str, batch)))
+        whole += map(str, batch)
+        assert text == (str(parse_gtid_set(",".join(whole), mariadb=":" not in whole[0])) if whole else "")
+        assert batch or text == before
+        if number == jump:
+            with_gtids(f"{A}:1-7", (f"{A}:9",))
+            with_gtids("5-1-7", ("5-1-8",))

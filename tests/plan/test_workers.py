@@ -42,6 +42,14 @@ def test_a_run_begins_at_what_all_workers_have_table_by_table():
     ]
 
 
+@pytest.mark.parametrize("stored", [PlanState(START), PlanState(Lsn(0, 1, 10**6))])
+def test_workers_without_copies_move_as_those_with_a_copy_that_is_done(stored: PlanState) -> None:
+    (at,) = [entry.transaction.lsn for entry in log("a")]
+    workers = Workers((replace(checkpoint(stored), epoch=3),))
+    done = PlanState(at, {table("b"): CopyState(done=True)})
+    assert workers.moved(PlanState(at), "0-1-1", "bin.000001:104") == workers.moved(done, "0-1-1", "bin.000001:104")
+
+
 def test_a_chunk_that_one_worker_lacks_is_not_taken_for_written_because_another_is_ahead():
     copied, before = {table("a"): CopyState((9,))}, {table("a"): CopyState()}
     ahead = replace(checkpoint(PlanState(Lsn(0, 1, 900), before), run=1), batch=5)

@@ -298,6 +298,8 @@ def _are_plain(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:
             return False
         if structures.setdefault(batch.table.name, batch.table) is not batch.table:
             return False
+        if Op.ABSENT in batch.rows.column("op").to_pylist():
+            return False
     return True
 
 

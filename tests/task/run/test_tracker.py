@@ -80,6 +80,26 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
     assert summary["eta_seconds"] == 0
 
 
+def test_a_batch_after_the_copy_looks_at_no_table(clock: list[float]) -> None:
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append)
+    tracker.resumed(state(big=CopyState(rows=1000)), "", "", [name("big"), *(name(f"t{n}") for n in range(50))])
+    tracker.batch(done(state(big=CopyState(rows=3000, done=True))))
+    tracker.batch(done(PlanState(LSN)))
+    copied = tracker._copy
+    for _ in range(30):
+        clock[0] += 1
+        tracker.batch(done(PlanState(LSN)))
+        tracker.show("sync")
+    assert tracker._copy is copied
+    tables = {table.name: table for table in shown[-1].tables}
+    assert (tables["a.big"].copied, tables["a.big"].done, tables["a.big"].rate) == (3000, True, 0.0)
+    tracker.batch(done(state(late=CopyState(rows=5))))
+    tracker.show("copy")
+    tables = {table.name: table for table in shown[-1].tables}
+    assert (tables["a.late"].copied, tables["a.late"].done, len(tables)) == (5, False, 52)
+
+
 def test_batches_may_end_while_the_progress_is_looked_at() -> None:
     shown: list[Progress] = []
     tracker = Tracker("t", "s", shown.append)
