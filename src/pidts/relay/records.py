@@ -124,16 +124,16 @@ class IndexFiles:
         except FileNotFoundError as error:
             raise self._missing(segment) from error
         try:
-            chunk, done = _CHUNK, 0
+            chunk = _CHUNK
             while data := os.pread(handle, chunk, place):
                 done = 0
                 for done, payload in _found(data, stops, most):
                     yield place + done, payload
                 place += done
-                if len(data) < chunk:  # the file ends here
+                if len(data) < chunk and not done:
                     break
                 chunk = chunk if done else chunk * 4
-            if len(data) > done and is_damaged(os.pread(handle, _ALL, place)):
+            if data and is_damaged(os.pread(handle, _ALL, place)):
                 raise self.folder.damaged(segment, place)
         finally:
             os.close(handle)
