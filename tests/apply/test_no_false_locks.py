@@ -197,7 +197,7 @@ def plain(values: pa.Array) -> list[Any]:
 
 
 def other_value(values: pa.Array, column: Column, chance: random.Random) -> pa.Array | None:
-    """Returns a value next to this one, or NULL in its place."""
+    """Returns an array with NULL, or with a value next to the one in `values`; None if there is no such value."""
     (value,) = plain(values)
     if value is not None and column.nullable and chance.random() < 0.2:
         return pa.nulls(1, values.type)
@@ -213,7 +213,7 @@ def other_value(values: pa.Array, column: Column, chance: random.Random) -> pa.A
 def near(value: Any, column: Column, chance: random.Random) -> Any:
     kind = column.type
     if kind.kind in (Kind.UUID, Kind.INET4, Kind.INET6, Kind.GEOMETRY):
-        return None  # Other values are in other rows, which are compared, too.
+        return None  # Other rows have other values, and are compared, too.
     if kind.kind is Kind.ENUM or kind.kind is Kind.SET:
         return chance.choice([label for label in kind.labels if label != value] or [None])
     if kind.kind is Kind.JSON:

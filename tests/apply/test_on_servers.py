@@ -199,7 +199,7 @@ def rows_of(session: TargetSession, table: Table) -> list[dict[str, Any]]:
 
 
 def at(change: Change) -> Change:
-    """Returns the change with other versions: times of this century, one second apart."""
+    """Returns the change with times of this century as its versions, one second apart."""
     op, *images = change
     moved = [image and {**image, "v": None if image["v"] is None else 10**15 + image["v"] * 10**6} for image in images]
     return (op, moved[0], moved[1])

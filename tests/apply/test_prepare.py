@@ -1,4 +1,4 @@
-"""Everything that is prepared inside the transaction commits with it, and the target is asked nothing unnecessary."""
+"""Everything that is prepared inside the transaction commits with it, and the target gets no unnecessary query."""
 
 from __future__ import annotations
 

@@ -132,8 +132,8 @@ def test_a_row_without_a_key_is_reported_by_its_columns(target: Picky) -> None:
 
 
 def test_rows_that_collide_with_each_other_are_tried_together(target: Picky) -> None:
-    """Alone, one of the rows would be accepted although it is bad, or refused although it is good: another row gives
-    the value up.
+    """Alone, row 9 would be accepted although it collides with row 8, and row 7 would be refused although row 1 gives
+    its value up.
     """
     session = target.target.connect()
     session.begin()

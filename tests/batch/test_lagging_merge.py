@@ -1,5 +1,5 @@
-"""In which commits a merged table has a shard at an earlier place; a transaction cut into parts; and when records about
-moved rows are removed.
+"""A merged table lags in a commit if one of its shards is at an earlier place than another, or if a transaction is cut
+into parts. Records about moved rows are removed when all shards are at one place.
 """
 
 from __future__ import annotations

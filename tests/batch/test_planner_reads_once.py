@@ -116,7 +116,7 @@ def small(log: Sequence[Piece]) -> list[Piece]:
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 50])
 def test_a_batch_of_small_transactions_keeps_its_limit(writer: RelayWriter, make: Make, limit: int) -> None:
-    importlib.import_module("pidts.binlog.jit")  # without the compiler, few transactions are not joined
+    importlib.import_module("pidts.binlog.jit")  # Until it is loaded, few transactions are not joined.
     store(writer, small(sample_log(40)))
     _, planner = make(limit)
     state, counts = PlanState(START), []

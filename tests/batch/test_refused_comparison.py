@@ -17,7 +17,7 @@ from pidts.model import Checkpoint, Halted, Lsn, OnDivergence, Op
 
 
 def test_an_error_before_rows_are_compared_again_ends_the_commit() -> None:
-    """After the refusal, the server fails over to a server that lacks the last batches."""
+    """After the refusal, the target fails over to a server that lacks the last batches."""
     target, begun = ValuesTarget("refused and lost"), 0
     with closing(target.connect()) as session:
         for sql in session.schema.create_statements(PLAIN).statements:

@@ -22,7 +22,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 BEFORE = ("CREATE SEQUENCE old", "CREATE TABLE t (id INT PRIMARY KEY)")
 STATEMENTS = (
-    # The logged statement, and the sequences that it names besides the task's tables.
+    # The statement, and the sequences that it names besides the task's tables; None if the log has rows for it.
     ("SELECT NEXTVAL(old)", None),
     ("RENAME TABLE old TO new", {"old", "new"}),
     ("SELECT NEXTVAL(new)", None),

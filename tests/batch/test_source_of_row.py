@@ -47,11 +47,11 @@ def refused(key: int, *, written: bool = True, table: Table = TABLE) -> RefusedR
         # An update gives the row another key.
         ([(A, 1, N, None, 7), (B, 2, U, 7, 9)], A, B),
         ([(A, 1, U, 9, 7), (B, 2, N, None, 9)], A, A),
-        # The row was inserted and deleted again, by a shard that is later than the other.
+        # One shard both adds and removes the row; the other shard's change is before or after that.
         ([(B, 1, N, None, 7), (A, 2, N, None, 7), (A, 3, D, 7, None)], B, A),
         ([(B, 1, N, None, 7), (A, 2, N, None, 7), (A, 3, U, 7, 9)], B, A),
         ([(A, 1, D, 7, None), (A, 2, N, None, 7), (B, 3, D, 7, None)], A, B),
-        # Copied rows come before all changes of the log.
+        # Copied rows count as earlier than all changes of the log.
         ([(B, 0, COPY, None, 7), (A, 2, U, 7, 7)], A, A),
         ([(A, 1, N, None, 8), (B, 2, N, None, 9)], None, None),
         ([(A, 1, D, 7, None), (B, 2, N, None, 9)], None, A),

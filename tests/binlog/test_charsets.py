@@ -107,7 +107,7 @@ def _spaces(charset: str) -> Iterator[tuple[str, int]]:
             yield f"cast(convert(convert({point} USING utf32) USING {charset}) AS binary)", 65536 if WHOLE else 900
 
 
-@pytest.mark.repeats("mysql56")  # MySQL 9.7 has all of its charsets.
+@pytest.mark.repeats("mysql56")  # MySQL 9.7 has all charsets of MySQL 5.6.
 def test_every_character_of_every_charset_is_read_as_the_server_reads_it(fill):
     wrong: dict[str, list[object]] = {}
     for charset in fill.charsets:

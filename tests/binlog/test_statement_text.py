@@ -109,7 +109,7 @@ def logged(path: Path) -> list[str]:
 def test_the_text_means_the_same_in_every_session(
     mysql_like: Server, database: str, client: str, connection: str
 ) -> None:
-    """A session in UTF-8 runs the text from the log, and makes the same table as the bytes."""
+    """A session in UTF-8 that runs the text from the log makes the same table as the session that was logged."""
     with session(mysql_like, database) as cursor:
         cursor.execute("FLUSH LOGS")
         cursor.execute("SHOW BINARY LOGS")
@@ -117,7 +117,7 @@ def test_the_text_means_the_same_in_every_session(
         cursor.execute(f"SET NAMES {connection}")
         cursor.execute(f"SET character_set_client = {client}")
         cursor.connection.encoding = "utf8" if client == "binary" else client
-        # In another charset than UTF-8, the text has other bytes there.
+        # A VARBINARY gets the bytes that é has in the connection's charset: in latin1, others than in UTF-8.
         in_bytes = "e" if connection == "latin1" else "é"
         cursor.execute(
             "CREATE TABLE `té` (id int PRIMARY KEY, `ü'` varchar(9) CHARSET latin1 DEFAULT 'é', "

@@ -52,7 +52,7 @@ def test_without_names_the_columns_are_numbered(name):
     table = table_map.to_table(placeholders=True)
     assert table.name == TableName("tx", "i")
     assert [column.name for column in table.columns] == ["@1", "@2"]
-    expected = Kind.VARCHAR if name.startswith("mysql97") else Kind.VARBINARY  # Only that server logs the charset.
+    expected = Kind.VARCHAR if name.startswith("mysql97") else Kind.VARBINARY  # Only MySQL 9.7 logs the charset.
     assert [column.type.kind for column in table.columns] == [Kind.INT, expected]
     assert [column.nullable for column in table.columns] == [False, True]
 

@@ -108,8 +108,8 @@ def test_rows_after_an_unknown_change_are_shown_without_names(
     run_sql(mariadb, "INSERT INTO t (id) VALUES (2)", database=database)
     first, second = rows(shown(url(mariadb), "--tables", f"{database}.t"))
     assert first == {"id": 1}
-    # The catalogue does not help: it lacks columns that row events of such a table have, or has too many. Nothing is
-    # guessed.
+    # The catalogue does not help: for a table with system versioning, it has fewer or more columns than the row events.
+    # Nothing is guessed.
     assert second["@1"] == 2 or second["id"] == 2
 
 

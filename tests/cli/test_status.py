@@ -347,7 +347,7 @@ def test_of_thousands_of_tables_people_see_the_first(world: World) -> None:
 def served(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: Output, run_sql: RunSql
 ) -> Iterator[tuple[World, Callable[[], bool]]]:
-    """Runs the command on a server without a meta schema, and looks whether the server has one afterwards."""
+    """Yields a task whose target has no meta schema, and a function that says whether the target has one by now."""
     server: Server = request.getfixturevalue(request.param)
     meta = f"status_{next(_numbers)}_{tmp_path.name[-20:]}".lower()
     about: dict[str, Any] = {"host": server.host, "port": server.port, "user": server.user}

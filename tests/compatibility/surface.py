@@ -1,4 +1,4 @@
-"""What other programs and earlier versions rely on, read from this version: `python -m tests.compatibility.surface FILE` records it."""
+"""What this version offers to other programs: `python -m tests.compatibility.surface FILE` records it."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_boundaries_are_found_without_reading_what_comes_before_them(mysql_like,
     assert find(session, table, select_range(session, table, found[1].after, found[1].upto).slice(0, 50)).num_rows == 50
     read = {name: int(value) for name, value in query(session, "SHOW SESSION STATUS LIKE 'Handler_read%'")}
     assert sum(read.values()) - read["Handler_read_rnd_next"] < 1500
-    # The statuses themselves are read row by row.
+    # SHOW SESSION STATUS itself reads its rows one by one.
     assert read["Handler_read_rnd_next"] < 1500
 
 

@@ -87,7 +87,7 @@ def test_an_empty_table(mysql_like, config_of, open_session, database):
 def large(mariadb, open_session, database) -> Table:
     session = open_session(mariadb)
     make(session, database)
-    query(session, f"USE {database}")  # The sequence is a table of some database.
+    query(session, f"USE {database}")  # The server looks for seq_1_to_60000 in the session's database.
     query(session, "INSERT INTO t SELECT seq, REPEAT(CHAR(65 + seq % 26), 1000) FROM seq_1_to_60000")
     return structure(session, database)
 

@@ -91,7 +91,7 @@ def test_the_leader_runs_the_change_whichever_member_arrives_last() -> None:
 
 
 def test_only_the_last_of_two_members_drops_a_column() -> None:
-    """If each of the two continued because of the other one, no shard would drop the column."""
+    """If each of the two left the drop to the other one and continued, no shard would drop the column."""
     groups = ShardGroups("optimistic", ("a", "b"))
     for source in "ab":
         groups.register(source, {NAME: V1})
@@ -139,7 +139,7 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
 def test_a_change_is_recorded_for_the_members_that_had_arrived_at_the_decision(*, comes_again: bool) -> None:
     """The target knows whether the attempts of these shards still count.
 
-    A shard that is left out would see an unrecorded result.
+    A shard that is left out would find the target's table changed, without a record of the change.
     """
     groups = begun("a", "b")
     arrive(groups, came("b"))
@@ -176,7 +176,7 @@ def test_a_source_that_is_down_keeps_its_recorded_tables() -> None:
 
 
 def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiting() -> None:
-    """It is unknown what an earlier process has begun there for this group. For other tables it is known."""
+    """An earlier process may have begun a change of this group there. The group of the other table has no table there."""
     groups = ShardGroups("optimistic", ["a", "b"])
     groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
     groups.take_recorded("b", {NAME: V0})

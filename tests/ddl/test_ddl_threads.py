@@ -54,7 +54,7 @@ class Script:
 
 
 class Log:
-    """A log with this one statement."""
+    """A log whose only entry is an ALTER TABLE."""
 
     def __init__(self, *_: Any) -> None:
         self.entry = SimpleNamespace(transaction=SimpleNamespace(lsn=AT, ddl="ALTER TABLE t ADD a INT"))

@@ -55,7 +55,7 @@ _numbers = itertools.count()
 
 
 class Log:
-    """A log with this one statement."""
+    """A log whose only entry is an ALTER TABLE."""
 
     def __init__(self, *_: Any) -> None:
         self.entry = SimpleNamespace(transaction=SimpleNamespace(lsn=AT, ddl="ALTER TABLE t ADD c INT"))
@@ -115,7 +115,7 @@ class _Meaning:
 
 
 class World:
-    """The parts of one process. Their changes only arrive; `fails` is the next error of the leader."""
+    """The parts of one process. Their changes arrive and are not run; `fails` has the leader's next errors."""
 
     def __init__(self, folder: Path, *sources: str) -> None:
         self.folder, self.target = folder, ValuesTarget(f"shard threads {next(_numbers)}")

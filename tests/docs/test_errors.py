@@ -60,7 +60,7 @@ def last_name(node: ast.AST) -> str:
 
 
 def error_classes(trees: tuple[ast.Module, ...]) -> dict[str, type[errors.PidtsError]]:
-    """Returns the class of `pidts.model.errors` from which each error class of PiDTS comes."""
+    """For each error class of PiDTS, returns the class of `pidts.model.errors` from which it is derived."""
     known = {
         name: kind
         for name, kind in vars(errors).items()
@@ -97,7 +97,7 @@ def builders(
 
 
 def literals(node: ast.AST, constants: dict[str, str]) -> set[str]:
-    """Returns the codes that an expression may be; empty if it passes on the code of another error."""
+    """Returns the codes that an expression may result in; empty if it passes on the code of another error."""
     match node:
         case ast.Constant(value=str(code)):
             return {code}

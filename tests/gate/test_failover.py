@@ -128,7 +128,7 @@ def _last_record(run_sql: RunSql, server: Server, datacenter: str) -> int:
 
 
 def _records(run_sql: RunSql, server: Server, datacenter: str) -> list[tuple[int, int, str]] | None:
-    """Returns transaction and row of each record, and where the record was read; None before the channel has begun."""
+    """Returns transaction, row and source server of each record; None before the channel has begun."""
     sql = (
         "SELECT d.data, d.instance_name FROM transfer_data d, transfer_checkpoint c "
         "WHERE d.id <= c.id AND optype = 'INSERT' ORDER BY d.id"

@@ -1,4 +1,4 @@
-"""The records of a datacenter, replayed from the last one back, give the present rows."""
+"""A datacenter's records are read from the last to the first: the first that is found of a key is its present row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _images(**sides: dict[str, str | None]) -> dict[str, Any]:
 
 
 def _before(table: Table, *records: TransferRow) -> TableNames:
-    """Goes back over the records, the last of which is given first."""
+    """Returns the names that the tables had before these records, of which the last is given first."""
     lineage = TableNames.of([table])
     for record in records:
         lineage = lineage.before(record)

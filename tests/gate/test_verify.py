@@ -107,7 +107,7 @@ def test_values_of_all_types_are_equal_and_what_no_record_shows_is_found(
     assert [one["columns"] for one in report["differences"] if one["kind"] == "different"] == [["a"]]
     assert _of(_verified(channel, "--tables", f"{database}.animals", code=4), "animals")["missing"] == 1
 
-    # The next change of such a row finds values that no record has.
+    # Row 2 was changed without a record: its next change shows former values that no record has.
     run_sql(mysql_like, "UPDATE old SET a = 'y' WHERE id = 2", database=database)
     channel.sync()
     old = _of(_verified(channel, code=4), "old")
@@ -252,7 +252,7 @@ def test_verify_works_while_programs_write(
             ran = channel.command("verify", str(channel.path), "--json")
             report = json.loads(ran.stdout)
             assert _of(report, "t")["rows"] >= 5_000
-            # Rows that change in each round of the writer, or in every fiftieth, may never be equal twice.
+            # Rows that the writer changes in each round, or in every fiftieth, may have changed whenever they are read.
             assert {one["kind"] for one in report["differences"]} <= {"unsettled"}, ran.stdout
             assert {int(one["key"]["id"]) for one in report["differences"]} <= {1, *range(20_000, 20_050)}
             assert ran.returncode == (0 if report["equal"] else 4)

@@ -24,7 +24,7 @@ def main(where: dict[str, str]) -> None:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # A task reads each file, when it is the file's turn.
+        # One Spark task reads one file.
         "spark.sql.files.openCostInBytes": str(1 << 40),
         **where,
     }

@@ -52,7 +52,7 @@ class StoreWorld(World):
             yield found
 
     def published(self, name: str) -> list[tuple[Any, ...]]:
-        """Returns the rows of a published table, which the metastore's address leads to."""
+        """Returns the rows of a published table, from the files at the address that the metastore names."""
         with self.store() as store:
             found = store.table(self.database, name)
         assert found is not None

@@ -275,14 +275,14 @@ def test_a_table_of_another_program_is_not_replaced(world: World) -> None:
 
 
 def test_a_table_that_is_none_of_iceberg_is_not_replaced() -> None:
-    """A metastore has tables of Hive, too. They have no metadata file, and neither has a table without a record."""
+    """A metastore has tables of Hive, too. Like a table that was never published, they have no metadata file."""
     said = step(CatalogUpdate(A, "file:///w/shop/a/metadata/00000001-x.metadata.json"), "")
     assert isinstance(said, str)
     assert "no Iceberg table" in said
 
 
 def test_each_catalog_of_a_warehouse_has_a_place_of_its_own() -> None:
-    """The records of a catalog are compared with the tables there, and other tables are dropped there."""
+    """A catalog's records decide which of its tables are dropped, so no other catalog may have the same records."""
     assert HiveCatalog("thrift://h:1", "lake").place != HiveCatalog("thrift://h:1", "other").place
     assert RestCatalog("https://h", catalog="lake").place != RestCatalog("https://h", catalog="other").place
 

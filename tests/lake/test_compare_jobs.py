@@ -50,8 +50,8 @@ def world(
     in_one_session: InOneSession,
     cluster: Cluster,
 ) -> Iterator[World]:
-    """Makes two tables that differ on both sides. Their keys are numbers, and texts, which a warehouse orders in
-    another way.
+    """Makes two tables that differ on both sides. Their keys are numbers, and texts, which a warehouse and a server
+    order differently.
     """
     made = World(mariadb, tmp_path_factory.mktemp("lake"), run_sql)
     conf = {

@@ -208,7 +208,8 @@ def test_a_tag_on_a_branch_that_was_dropped_keeps_its_files(target: IcebergTarge
         create(session, KEYED)
     committed(target, clock, *range(10))
     manage(target, "create_branch", current(target), "side")
-    committed(target, clock, *range(10, 26))  # The small files become one file: only the branch needs them.
+    # The small files become one file: only the branch still needs the small ones.
+    committed(target, clock, *range(10, 26))
     append(target, 99, "side")
     kept = current(target, "side")
     manage(target, "create_tag", kept, "audit")

@@ -1,4 +1,4 @@
-"""Readers of other makers read a warehouse whose rows were removed and whose columns have changed."""
+"""Readers of other makers read a warehouse in which rows were removed and columns were changed."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: 
 
 
 def test_a_copy_without_spark_makes_few_snapshots(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a warehouse, a copy needs more rows before it starts Spark than for a server."""
+    """A copy into a warehouse starts Spark only for more rows than a copy into a server."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     monkeypatch.setenv("JAVA_HOME", str(world.folder / "no-java"))

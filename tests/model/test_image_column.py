@@ -1,4 +1,4 @@
-"""A column that is taken out of row images: also out of a slice, and where images are missing."""
+"""The values of one column in an array of row images, also if the array is a slice or lacks images."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Browser:
         self.driver.quit()
 
     def look(self, width: int = 1200, height: int = 800, *, dark: bool = False) -> None:
-        """Sets the size of the window, and whether the reader's system is dark."""
+        """Sets the size of the window, and whether the reader's system uses dark colours."""
         self._command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )

@@ -23,7 +23,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
-    """Returns the window, in its usual size and light.
+    """Returns the window, in its usual size and with light colours.
 
     No script may fail in it, and the policy may forbid nothing that it does.
     """

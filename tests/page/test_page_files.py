@@ -32,7 +32,8 @@ def test_no_text_is_read_as_html(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_nothing_is_loaded_from_elsewhere(path: Path) -> None:
-    text = path.read_text("utf-8").replace("http://www.w3.org/", "")  # The names of SVG are URLs, too.
+    # The name of SVG's namespace is a URL, which is not loaded.
+    text = path.read_text("utf-8").replace("http://www.w3.org/", "")
     assert re.findall(r"https?://|[\"'(]//\w", text) == []
 
 

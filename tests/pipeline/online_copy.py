@@ -282,7 +282,8 @@ class Task:
             if table is not None:
                 with suppress(
                     Halted
-                    # Rows of a later place in the log may have a unique value twice. The key is tried again at the end.
+                    # Loaded rows may be later than this place, and have a unique value twice. The key is tried again at
+                    # the end.
                 ):
                     self._finish(table)
         renamed = dict(self.server.works[due].renamed)

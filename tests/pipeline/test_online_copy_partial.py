@@ -75,7 +75,7 @@ class Moving(World):
             self.server.commit((name, changes))
 
 
-# A copy that keeps loaded rows over several batches loses rows here.
+# With this example, a copy that kept loaded rows over several batches would lose rows.
 @example(
     rows=36,
     steps=58,

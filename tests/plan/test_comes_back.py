@@ -148,7 +148,7 @@ def test_a_table_of_the_task_is_no_mark() -> None:
 def test_returning_changes_are_in_a_slice_of_their_own(
     kinds: list[str], size: int, catches_up: int, forwards: frozenset[str]
 ) -> None:
-    """Zone b is the target's zone: its own changes are in other slices than the changes that are written there."""
+    """Zone b is the target's zone: changes that come from it are in other slices than all other changes."""
     entries = log(kinds)
     meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards, returns_to="b")
     times: dict[tuple[int, TableName, bool], int] = {}
@@ -252,7 +252,7 @@ def test_changes_that_come_back_are_a_gap_in_their_slice() -> None:
 
 
 def test_a_gap_never_holds_the_change_of_a_log_file() -> None:
-    """The bytes of this change name the log file of the rows after it."""
+    """The event between two log files names the file of the rows after it, so the decoder needs it."""
     first, returned, second = log("oOo")
     begin, lsn = Lsn(0, 2, 4), Lsn(0, 2, 104)
     moved = replace(second, transaction=replace(second.transaction, begin=begin, lsn=lsn))

@@ -30,7 +30,7 @@ def place(lsn: Lsn | None) -> int | None:
 
 
 def picture(state: PlanState) -> tuple:
-    """Returns the main place, what it waits for, and the waiting tables: tables, place, what they wait for."""
+    """Returns the state's place and the statement that it waits for; the same for each group of waiting tables."""
     groups = {
         "".join(sorted(n.name for n in group.tables)): (place(group.lsn), place(group.due)) for group in state.held
     }

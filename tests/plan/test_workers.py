@@ -59,7 +59,7 @@ def test_a_chunk_that_one_worker_lacks_is_not_taken_for_written_because_another_
 
 
 def test_a_copy_is_taken_with_the_place_at_which_it_was_stored():
-    """The worker that is ahead stores the copy's progress of a batch after which the table has another name."""
+    """The worker that is ahead stores the copy's progress of a batch in which the table still had its former name."""
     at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
     old, new = {table("a"): CopyState()}, {table("b"): CopyState()}
     crashed = PlanState(at[1], old), PlanState(at[4], new)
@@ -122,7 +122,8 @@ class World:
     """A target with several workers, its journal, and the runs of a task, one after the other.
 
     It checks each claim where it could fail: rows arrive once and in order, at a table with their structure. A schema
-    change begins when everything before it is there. A chunk is inside the part of its table that its batch carries.
+    change begins when everything before it is there. The batch that settles a chunk has the chunk's whole window of
+    log, and no schema change of its table.
     """
 
     def __init__(self, entries: list[LogEntry], workers: int, limits: Limits, chance: random.Random, *, copy: bool):
@@ -307,7 +308,9 @@ def test_whatever_waits_and_crashes_every_row_comes_once_and_in_order(words, wor
 
 
 def test_a_run_knows_the_gtid_set_of_the_place_in_which_it_begins():
-    """Three runs crash. The worker that was ahead stores the GTID set of a batch that ended before its own place."""
+    """After a crash, one worker is ahead. In the next run, it stores the GTID set of a batch that ends before the
+    worker's own Lsn. The run after that must not take this GTID set for the one at the worker's Lsn.
+    """
     at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
     rows = tuple(checkpoint(PlanState(lsn), worker=number) for number, lsn in enumerate((at[1], at[4])))
     workers, state, _ = Workers.claimed(rows)

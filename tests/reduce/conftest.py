@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module", params=[64, 0], ids=["one by one", "by Arrow"])
 def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Sets up to how many rows are reduced one by one; otherwise the small batches of a test would never use Arrow."""
+    """Sets how many rows are still reduced one by one; otherwise the small batches of a test would never use Arrow."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("net_changes", "identity"):
             # The function has the module's name.

@@ -279,7 +279,7 @@ def test_an_intact_relay_has_no_break(relay: Path, log: list[Piece]) -> None:
 
 
 def test_a_reader_that_is_given_an_end_returns_no_fewer_entries(relay: Path, log: list[Piece]) -> None:
-    """The counterexample: a batch is planned, the relay is cut back, and the first half of the batch is taken for the
+    """Otherwise, if the relay is cut back after a batch was planned, the first half of the batch would be taken for the
     whole.
     """
     reader = RelayReader(relay, "s")
@@ -329,7 +329,7 @@ def test_a_cut_before_the_first_entry_begins_the_relay_again(relay: Path, log: l
 
 
 def test_purged_log_is_not_cut(relay: Path, log: list[Piece]) -> None:
-    """All tasks are after this place. A cut there would remove everything that is needed."""
+    """All tasks are after the purged log. A cut there would remove all log that they need."""
     from pidts.relay import purge
 
     folder = Folder.of(relay, "s")

@@ -25,7 +25,7 @@ from .sample_log import sample_log, store
 
 
 def on_small_disk(tmp_path: Path, size: int, program: str, *arguments: str) -> Any:
-    """Returns what a program prints that has a whole disk to fill."""
+    """Runs a program on a disk of this size, and returns what it prints."""
     disk = tmp_path / "disk"
     disk.mkdir()
     path = Path(__file__).with_name(program)

@@ -118,7 +118,7 @@ def test_an_error_in_an_intact_relay_is_no_break(config: TaskConfig, error: Halt
 
 
 def test_a_break_that_another_task_has_repaired_is_not_found_again(config: TaskConfig) -> None:
-    """This has a limit: if an error stays although nothing is found, it is reported."""
+    """There is a limit: an error that comes again and again although no damage is found is reported."""
     log = fill(config)
     error, cure = broken(config), RelayRefetch(config)
     (config.relay / "s" / "000000001.index").unlink()

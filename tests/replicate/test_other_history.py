@@ -166,7 +166,7 @@ def test_a_mariadb_with_the_same_server_id(run_sql: RunSql, tmp_path: Path) -> N
         config = ReplicatorConfig(source_of(server), relay, Position("bin.000001", 4), patience=0.3)
         with following(config) as run:
             run.until_received(server)
-        # By its GTIDs, it has everything.
+        # By its GTIDs, this server has all log that was received.
         write(run_sql, stranger, "d", 4)
         error = halted(replace(config, source=source_of(stranger)))
         assert (error.code, "server-id 77" in error.what) == ("other-source", True)

@@ -7,7 +7,7 @@
     task.yaml           its rules, in DM's words; `mysql-instances` says which of them the source uses
     expect.yaml         about, verify (schemas that are equal on both sides in the end), expect (queries and their rows)
 
-Scenarios whose databases have nothing to do with each other share one task, since a run costs seconds to begin with; a
+Scenarios whose databases have nothing to do with each other share one task, since the start of a run takes seconds; a
 scenario alone (`-k routes`) has a task of its own. The accounts have what `pidts grants` prints, and nothing else. If
 the target is PostgreSQL, a run of several scenarios is killed in between and started once more.
 
@@ -53,7 +53,7 @@ class Scenario:
 
     @property
     def group(self) -> str:
-        """Returns the scenario's settings of the task itself. Scenarios with the same settings can share one task."""
+        """Returns the scenario's settings for a task as a whole. Scenarios with the same settings can share one task."""
         own = {key: value for key, value in self.task.items() if key not in {*MAPS, "mysql-instances"}}
         return json.dumps(own, sort_keys=True)
 

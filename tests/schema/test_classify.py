@@ -193,7 +193,7 @@ def test_words_of_mariadb_are_understood() -> None:
 def test_mariadbs_prefix_of_a_statement_does_not_hide_the_statement(sql, expected) -> None:
     """MariaDB logs the prefix with the statement.
 
-    If such a TRUNCATE were taken for a setting, it would be left out silently.
+    If a TRUNCATE with this prefix were taken for a setting, it would be left out silently.
     """
     assert understood(sql, MARIADB) == expected
 

@@ -41,7 +41,7 @@ def dialect_of(cursor) -> Dialect:
 
 
 def read(session, names) -> dict[TableName, Table]:
-    """Returns the structures of those of these tables that exist, as the server shows them."""
+    """Returns the structures of the tables that exist among these names, as the server shows them."""
     cursor, found = session.cursor, {}
     for name in {table.name for table in names}:
         cursor.execute(

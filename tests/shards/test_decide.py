@@ -570,7 +570,7 @@ def test_commanded_changes_run_if_others_have_more_columns(
 
 
 def test_a_longer_binary_is_no_place_for_values_of_a_shorter_one() -> None:
-    """The target would add zeros to such values, and would not find them by their old form."""
+    """The target would add zeros to the shorter values, and would not find them without these zeros."""
     short, long = (typed(ColumnType(Kind.BINARY, length=length)) for length in (4, 8))
     assert (fits(short, long), fits(short, short), joined([short, long])) == (False, True, None)
 

@@ -75,7 +75,7 @@ def test_wrong_log_settings_are_found(mysql_like, config_of, open_session, setti
 
 
 def test_images_logged_in_part_pass_with_a_note(mysql_like, config_of, open_session, setting, database):
-    """MariaDB's log lacks the columns that a REPLACE sets to their defaults: all such columns, or only long ones."""
+    """MariaDB's log lacks columns that a REPLACE sets to their defaults: all of these columns, or only blobs."""
     session = open_session(mysql_like)
     query(session, f"CREATE TABLE {database}.t (a INT PRIMARY KEY, b VARCHAR(9))")
     for image in ("MINIMAL", "NOBLOB"):

@@ -1,4 +1,4 @@
-"""Only the task's schemas are searched for objects of a source other than rows, however many other schemas it has."""
+"""Only the task's schemas are searched for objects that no task carries, however many other schemas a source has."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def rows_of(session, sql: str) -> list[tuple]:
 
 @contextmanager
 def in_transaction(session, *statements: str):
-    """Keeps the rows that these statements lock locked as long as the block lasts."""
+    """Runs the statements, and keeps their locks as long as the block lasts."""
     cursor = session.cursor()
     for statement in ("BEGIN", *statements):
         cursor.execute(statement)

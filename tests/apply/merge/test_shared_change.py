@@ -99,7 +99,7 @@ class World:
         )
 
     def done(self) -> set[str]:
-        """Returns the sources for which the change is done, and checks that the records agree."""
+        """Returns the sources whose journal says that the change is done, and checks their recorded structures."""
         found = set()
         with closing(self.target.connect()) as session:
             for source in SOURCES:
@@ -149,7 +149,7 @@ def begins(world: World, points: int) -> bool:
 
 
 def again(world: World, leader: str) -> Outcome:
-    """Lets all sources arrive again for which the change is not done."""
+    """Lets all sources for which the change is not done arrive again."""
     done = world.done()
     assert done in (set(), set(SOURCES)), "for all of them, or for none"
     if done:

@@ -85,7 +85,7 @@ def test_the_zone_ends_with_the_latest_state(seed: int, size: int, cuts: int) ->
 def test_of_rows_of_one_version_the_higher_text_stays(order: tuple[int, ...]) -> None:
     """As texts, 9 is higher than 10, and NULL is the lowest.
 
-    All changes are in one batch, or one comes after the other.
+    All changes are in one batch, or each has a batch of its own.
     """
     changes = [(Op.INSERT, None, row(1, 5, w)) for w in (9, 10)]
     changes.append((Op.INSERT, None, {**row(1, 5), "w": None}))
@@ -105,8 +105,8 @@ def test_a_row_without_a_version_is_older_than_all_others() -> None:
 
 
 def test_the_log_shows_the_version_of_what_is_removed() -> None:
-    """If the zone has no row or another row, the removed row is written first, and then removed. This is not done for a
-    removal that returns to its zone.
+    """If the zone lacks the row or has an earlier version of it, the log's row is written first, and then removed. If a
+    removal comes back to its own zone, the row is only removed.
     """
     zone = live()
     written: list[tuple[list[int], list[int]]] = []
@@ -137,7 +137,7 @@ def test_the_log_shows_the_version_of_what_is_removed() -> None:
 
 
 def test_a_change_in_part_halts_until_the_row_has_a_higher_version() -> None:
-    """The row that the change was made on may have another blob here: two zones have made the same version of it."""
+    """The image lacks the blob. This zone's row may have a different one: two zones have made the same version."""
     table = Table(TableName("shop", "noted"), (*TABLE.columns[:3], Column("b", TEXT)), (PRIMARY,))
     zone = Live(table=table, rules=RULES)
 

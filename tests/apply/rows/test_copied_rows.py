@@ -1,4 +1,4 @@
-"""A full copy writes rows that are later than the log, and rows that are repaired."""
+"""The rows that a full copy or a repair writes, which are later than the applied log."""
 
 from __future__ import annotations
 

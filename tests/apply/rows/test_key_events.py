@@ -1,4 +1,4 @@
-"""Few changes give the same events for each key as many changes."""
+"""The events of each key are the same whether the code for few changes or the code for many computes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def histories(draw: st.DrawFn) -> list[Change]:
 @pytest.fixture(scope="module", autouse=True)
 def _no_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identity, "FEW", identity.FEW)  # The row is inserted again.
+        patch.setattr(identity, "FEW", identity.FEW)  # Examples change it; the end restores it.
         yield
 
 

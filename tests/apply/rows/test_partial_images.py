@@ -240,7 +240,7 @@ def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list
 
 
 def test_a_row_that_was_read_at_its_new_key_is_continued_there():
-    """The changes in the log are newer than the rows that were read, or were read together with them."""
+    """Each change of the log is later than the row that was read, or the row has it already."""
     moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
     changed: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 3, "a": 1})
     read = {**ROW, "id": 3, "b": "as it was read"}
@@ -324,7 +324,7 @@ def test_a_row_that_moves_from_a_key_that_nothing_else_takes_is_continued_beside
 
 
 def test_a_row_that_may_be_another_one_at_its_new_key_is_not_continued_there() -> None:
-    """Row 3 was read when the row that had moved there was deleted again and another row had the key."""
+    """Key 3 was read after the row that had moved to it was deleted, when another row had the key."""
     moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
     onward: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 9})
     again: Change = (Op.INSERT, None, {**OTHER, "id": 3})
@@ -336,7 +336,7 @@ def test_a_row_that_may_be_another_one_at_its_new_key_is_not_continued_there() -
 def beside_copy(
     changes: list[Change], read: list[Row], *, is_waiting: bool = False, is_ahead: bool = False, **why: Any
 ) -> tuple[list[Row], list[Row]]:
-    """Returns what MINIMAL images write and remove while the rows in `read` are on the target, or wait for this batch."""
+    """Returns what MINIMAL images write and remove. The rows in `read` are on the target, or else part of the batch."""
     found = [minimal(PLAIN, change) for change in changes]
     copied: list[Change] = [(Op.COPY, None, row) for row in read] if is_waiting else []
     batch = with_whole_keys(batch_of(PLAIN, [*changes, *copied], held=[*found, *(None for _ in copied)]))

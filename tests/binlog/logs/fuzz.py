@@ -194,7 +194,7 @@ class Damage:
         return replace(sample, events=tuple(events[:60]))
 
     def position(self, sample: Sample) -> Sample:
-        """Sets the positions in the headers to 0: most damage changes sizes, so that they do not fit any more."""
+        """Sets the positions in the headers to 0: most damage changes sizes, so that the positions would be wrong."""
         return replace(sample, events=tuple(event[:13] + bytes(4) + event[17:] for event in sample.events))
 
     def manner(self, sample: Sample) -> Sample:
@@ -205,7 +205,7 @@ class Damage:
 
 
 def serve() -> None:
-    """Runs the process with compiled code."""
+    """Decodes each sample from stdin with compiled code, and writes the result to stdout."""
     while (reported := _read(sys.stdin.fileno())) is not None:
         outcome = _outcome(Sample(*reported), "compiled")
         found = [(batch.table, _packed(batch)) for batch in outcome] if isinstance(outcome, list) else outcome

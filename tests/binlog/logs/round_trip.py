@@ -34,7 +34,7 @@ Rows = dict[int, Row]
 
 @dataclass
 class Written:
-    """A written table, and what the server showed of it after its INSERT and after its UPDATEs."""
+    """A written table, and how the server showed it after its INSERT and after its UPDATEs."""
 
     name: TableName
     random: RandomTable
@@ -231,7 +231,7 @@ def _brief(value: Any) -> str:
 
 
 def _query(name: TableName, table: RandomTable) -> str:
-    """Returns for each column its value in an exact form, and for some types a form nearer to the bytes."""
+    """Returns a query for each column's value in an exact form, and for some types in a form nearer to the bytes."""
     forms = [f"{_shown(column.quoted, column.kind)}, {_raw(column.quoted, column.kind)}" for column in table.columns]
     return f"SELECT `i d`, {', '.join(forms)} FROM {name} ORDER BY `i d`"
 
@@ -265,7 +265,7 @@ def _expected(state: Sequence[tuple[Any, ...]], table: Written, logged: Table) -
 
 
 def _value(shown: Any, raw: Any, kind: Kind, known: Column, logged: Column) -> Any:
-    """Returns the value that must be decoded. If less is known of the column, the value has less."""
+    """Returns the value that must be decoded. If the log lacks charset, labels or sign of the column, it differs."""
     if shown is None:
         return None
     make = _MAKE.get(kind)
@@ -284,7 +284,7 @@ def _value(shown: Any, raw: Any, kind: Kind, known: Column, logged: Column) -> A
 
 
 def _padded(raw: str, logged: ColumnType) -> str:
-    """Returns the value with its zeros: a server that does not log charsets logs CHAR and BINARY in the same way."""
+    """Returns the value, with zeros at its end if the log calls it a BINARY: without charsets, a CHAR looks like one."""
     return raw.ljust(2 * (logged.length or 0), "0") if logged.kind is Kind.BINARY else raw
 
 

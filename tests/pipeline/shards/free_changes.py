@@ -25,7 +25,7 @@ POOL = {
     "d": ("BIGINT DEFAULT 4", "INT"),
     "e": ("INT",),
 }
-"""Columns that shards add, mostly in the same way."""
+"""Columns that shards add, with their definitions: in most cases, the first one is used."""
 WAITING = (
     "shard-awaits",
     "shards-disagree",
@@ -38,7 +38,7 @@ WAITING = (
 
 
 def tinkered(chance: Random, table: Table) -> str:
-    """Changes one of the shards."""
+    """Returns a random action of an ALTER TABLE for a shard with this structure."""
     own = [column.name for column in table.columns if column.name in POOL]
     new = [name for name in POOL if name not in own]
     keys = [key.name for key in table.keys if not key.primary and key.name != "uu"]

@@ -143,7 +143,7 @@ class Shard:
     """All names that it has had."""
     is_gone: bool = False
     is_late: bool = False
-    """Whether it began with a structure that others may not have then. It waits for no other shard while its rows fit.
+    """Whether it began with a structure that other shards may not have reached. It waits for none while its rows fit.
     """
     had: set[str] = field(default_factory=set)
     """All columns that it has had."""

@@ -139,7 +139,7 @@ def driven() -> Iterator[None]:
         patch.setattr(decoding, "log_format", lambda _: None)
         patch.setattr(due_change, "ddl_event", lambda _, entry: _query(entry))
         try:
-            with capture_logs():  # Writing them takes longer than everything else.
+            with capture_logs():  # Writing the log lines takes longer than everything else.
                 yield
         finally:
             for world in [*_worlds.values()]:

@@ -1,6 +1,6 @@
 """A row moves from one shard of a source to another while one of them waits: the row is never lost and never doubled.
 
-While a shard waits, the target may have such a row as either shard has it. So the target is checked when all shards
+While a shard waits, the target may have a moved row as either shard has it. So the target is checked when all shards
 have arrived: it has the rows of the shards, and no records about moved rows.
 """
 
@@ -122,7 +122,7 @@ def test_a_row_moves_in_the_batch_in_which_its_shard_begins_to_wait(story: MakeS
 
 
 def test_a_row_moves_to_a_shard_that_begins_to_wait_within_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The changes of this shard up to its wait are in a part before those of the other shard, although they are later."""
+    """This shard's changes up to its wait are written before those of the other shard, although they are later."""
     monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with stories(limits=Limits(transactions=9, idle_entries=1)) as make_story:
         world = begun(make_story, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
@@ -277,7 +277,7 @@ def test_the_shard_that_has_got_the_row_is_renamed(story: MakeStory, text: str) 
 
 
 def test_optimistic(story: MakeStory) -> None:
-    """In optimistic mode, too, a change waits that leads to no common structure."""
+    """In optimistic mode, too, a change that leads to no common structure waits."""
     world = begun(story, plan=(), mode="optimistic", renames={"w": "v"})
     move(world, FIRST, SECOND)
     world.finish()

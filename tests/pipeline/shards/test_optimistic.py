@@ -191,7 +191,7 @@ def test_the_next_process_knows_the_dropped_columns(story: MakeStory) -> None:
 
 
 def test_two_defaults_of_one_column_wait(story: MakeStory) -> None:
-    """On each source, the existing rows have another value in the column."""
+    """The existing rows have one value on the first source and another on the second."""
     world = story(TWO)
     say(world, A, "ADD COLUMN c INT DEFAULT 1")
     finish_and_check(world)

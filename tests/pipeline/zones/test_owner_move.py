@@ -136,8 +136,8 @@ class World:
             self.at(point)
 
     def demand_sound(self, *, writers: set[str]) -> None:
-        """Checks that no zone has taken a row of the range from a zone other than these, and that rows which differ are
-        locked.
+        """Checks that no zone has taken a row of the range from a zone outside `writers`, and that rows which differ
+        are locked.
         """
         self.settle()
         locked = {key for task in self.tasks for key in _locked(task)}

@@ -98,7 +98,7 @@ class World:
     def _hook(self, point: str) -> None:
         self.at(point)
 
-    # The log of the seed.
+    # Returns the end of the seed's log.
     def end(self) -> Lsn:
         return Lsn(self.zones["a"].log.received.change_no, *_rest(self.zones["a"].log.received), 0)
 
@@ -198,7 +198,7 @@ def test_no_change_is_lost_or_comes_twice_when_it_is_handed_over(others: str) ->
 def dies(dies_at: int) -> bool:
     """Makes a history in which the command dies at a point, and a second command ends its work.
 
-    False: there is no such point.
+    Returns False if there is no such point.
     """
     world = World(1)
     world.history(15)

@@ -54,7 +54,8 @@ def put(values: tuple, place: int, value: object) -> tuple:  # type: ignore[type
 def following(one: History, states: int, locks: Rule, own: Rule) -> Iterator[History]:
     """Returns all possible next steps; none if a change is locked somewhere, since an operator sees the lock.
 
-    `own` are the changes of a zone's programs that the other zones lock.
+    `locks` says which change from another zone is locked after a change that the zone has found made already; `own`,
+    which change by the zone's own programs is then locked in the other zones.
     """
     zones = range(len(one.rows))
     for zone in zones:

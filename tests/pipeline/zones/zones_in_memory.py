@@ -169,9 +169,10 @@ class Zone:
         *,
         in_part: bool = False,
     ) -> None:
-        """Writes as a program does that commits here, or as a task of no zone, which also changes these meta tables.
+        """Writes as a program of this zone does. With `meta`, writes as a task of no zone, which also changes these
+        meta tables.
 
-        `moves` are updates that give a row another key, before and after. `in_part`: the log has MINIMAL images of it.
+        `moves` are updates that give a row another key, before and after. `in_part`: the log has MINIMAL images.
         """
         there = self.rows()
         changes: list[Change] = [(Op.UPDATE, old, new) for old, new in moves]

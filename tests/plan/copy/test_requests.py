@@ -16,7 +16,7 @@ ORDERS = TableName("shop", "orders")
 
 
 def asked(tables: dict[str, CopyState], limits: Limits = LIMITS) -> dict[str, tuple[int, int]]:
-    """Returns the rows of a chunk and the number of chunks, for each table that is read."""
+    """For each table that is read, returns the number of rows in a chunk and the number of chunks."""
     copy = {TableName("shop", name): state for name, state in tables.items()}
     requests = [state.reading for state in ask(copy, limits, (), START).values()]
     return {request.table.name: (request.limit, request.parts) for request in requests if request is not None}

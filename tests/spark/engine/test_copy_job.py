@@ -43,7 +43,7 @@ def spark(tmp_path) -> Iterator[SparkSession]:
 
 @dataclass
 class Here:
-    """A session that exists already, or that never will."""
+    """A session of Spark that exists already, or that never comes to exist."""
 
     session: SparkSession | None
     has_begun: bool = False

@@ -22,7 +22,7 @@ import os, time
 while not os.path.exists({!r}):
     time.sleep(0.02)
 """
-"""What Python executes when it starts: it waits until the test, in the place of Spark, was answered."""
+"""What Python executes when it starts: it waits until the test, which acts as Spark, has got an answer."""
 MODULE = """
 from pyspark.serializers import write_int
 from pyspark.worker_util import get_sock_file_to_executor

@@ -613,8 +613,8 @@ def test_both_zones_run_the_same_migrations_at_once(
 def test_a_row_that_two_zones_have_written_is_one_row_again_by_the_recipe(
     tmp_path: Path, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
 ) -> None:
-    """The recipe is the one of docs/operate/zones.md: one command ends a row's locks in both zones, in one case of each
-    kind.
+    """The recipe is in docs/operate/zones.md: one command ends a row's locks in both zones. Each kind of conflict has a
+    row.
     """
     file = tmp_path / "zones.yaml"
     zones = {"servers": {"a": login(mariadb), "b": login(mysql97)}, "rules": {"block-allow-list": "ours"}}
