@@ -34,9 +34,10 @@ class Task:
         self._source, self._log, self._folder, self._settings = source, log, folder, settings
         self._relay = folder / "relay"
 
-    def file(self, target: TargetServer, workers: int, on_divergence: str = "overwrite") -> Path:
+    def file(self, target: TargetServer, workers: int, on_divergence: str = "overwrite", user: str = "") -> Path:
         server, target_server = self._source.server, target.server
-        about: dict[str, Any] = {"host": target_server.host, "port": target_server.port, "user": target_server.user}
+        about: dict[str, Any] = {"host": target_server.host, "port": target_server.port}
+        about |= {"user": user or target_server.user}
         about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
         begin = self._log.begin
         task = {
@@ -102,9 +103,11 @@ class Task:
                 )
         return found
 
-    def run(self, target: TargetServer, workers: int, on_divergence: str = "overwrite") -> dict[str, Any]:
+    def run(
+        self, target: TargetServer, workers: int, on_divergence: str = "overwrite", user: str = ""
+    ) -> dict[str, Any]:
         """Runs the task until it is synced, and returns its figures."""
-        log, begun, rows = run_task(self.file(target, workers, on_divergence), self._folder)
+        log, begun, rows = run_task(self.file(target, workers, on_divergence, user), self._folder)
         return figures(log, begun, sum(rows.values()))
 
 

@@ -2,6 +2,8 @@
 
 - bulk: decoded and reduced changes, in batches of 10,000, written as fast as one connection can, with a checkpoint row
   in each commit. No program that also has to read the log can be faster.
+- events: the same, but rows are written as row events (BINLOG), as `pidts.target.mysql.event_writer` does. The events
+  are made beforehand, so this is what the server alone needs.
 - single: one statement for each row, one commit for each transaction of the source.
 - native: a replica of the same kind as the target. Its relay log is full before it begins to apply.
 """
@@ -21,8 +23,11 @@ from pymysql.cursors import DictCursor
 from targets import TargetServer
 from workload import SCHEMA, Log, Source
 
+from pidts.binlog.events import EventType
 from pidts.model import ChangeBatch, Op, Table
 from pidts.reduce import net_changes
+from pidts.target.mysql.row_cells import cell_type
+from pidts.target.mysql.row_events import RowLayout, format_statement, row_statements
 
 BATCH = 10_000
 _STATEMENT = 1000
@@ -33,6 +38,7 @@ _BYTES = pa.large_binary()
 class Batch:
     deletes: pa.Table
     upserts: pa.Table
+    is_new: pa.BooleanArray
     changes: int
 
 
@@ -42,7 +48,7 @@ def batches(changes: list[ChangeBatch]) -> list[Batch]:
     for first in range(0, rows.num_rows, BATCH):
         part = rows.slice(first, BATCH).combine_chunks().to_batches()[0]
         (net,) = net_changes([ChangeBatch(changes[0].table, part)])
-        found.append(Batch(net.deletes, net.upserts, len(part)))
+        found.append(Batch(net.deletes, net.upserts, net.likely_new, len(part)))
     return found
 
 
@@ -85,6 +91,41 @@ class _MySql:
 
     def _run(self, sql: bytes) -> None:
         self._connection.query(sql)
+
+
+def events(target: TargetServer, table: Table, work: list[Batch]) -> dict[str, Any]:
+    """Writes the changes as row events, which are made before the time begins."""
+    connection = target.connect(autocommit=False)
+    connection.query("CREATE TABLE bench.mark (id INT PRIMARY KEY, place BIGINT)")
+    connection.query("INSERT INTO bench.mark VALUES (1, 0)")
+    connection.query(format_statement(connection.get_server_info().removeprefix("5.5.5-")))
+    connection.commit()
+    places = {name: place for place, name in enumerate(table.arrow.names)}
+    types = tuple(cell_type(column) for column in table.columns)
+    layout = RowLayout(
+        table.name,
+        tuple(places),
+        types,
+        tuple(column.nullable for column in table.columns),
+        tuple(sorted(places[name] for name in table.identity)),
+    )
+    made = []
+    for batch in work:
+        new, there = batch.upserts.filter(batch.is_new), batch.upserts.filter(pc.invert(batch.is_new))
+        made.append(
+            [
+                *row_statements(layout, EventType.DELETE_ROWS_V1, layout.keys(batch.deletes), 1 << 20),
+                *row_statements(layout, EventType.UPDATE_ROWS_V1, layout.rows(there, updates=True), 1 << 20),
+                *row_statements(layout, EventType.WRITE_ROWS_V1, layout.rows(new, updates=False), 1 << 20),
+            ]
+        )
+    begun = time.perf_counter()
+    for number, statements in enumerate(made):
+        for statement in statements:
+            connection.query(statement)
+        connection.query(f"UPDATE bench.mark SET place = {number + 1} WHERE id = 1".encode())
+        connection.commit()
+    return _rate(sum(batch.changes for batch in work), time.perf_counter() - begun)
 
 
 def _literals(values: pa.ChunkedArray) -> pa.Array:

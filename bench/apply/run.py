@@ -20,7 +20,7 @@ from typing import Any
 import rivals
 from measured import about, keep, printed
 from ours import Task
-from targets import KINDS, TargetServer, target_server
+from targets import KINDS, SQL_USER, TargetServer, target_server
 from workload import SCHEMA, SHAPES, Log, Source
 
 from pidts import sandbox
@@ -123,6 +123,9 @@ def contenders(
     }
     if target.kind == "mariadb":
         found |= {
+            "ours-sql": lambda: task.run(target, 1, user=SQL_USER),
+            "ours2-sql": lambda: task.run(target, 2, user=SQL_USER),
+            "events": lambda: rivals.events(target, table, work),
             "native0": lambda: rivals.native(target, source, log, 0, options.seconds),
             "native4": lambda: rivals.native(target, source, log, 4, options.seconds),
         }

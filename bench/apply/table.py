@@ -13,7 +13,7 @@ from typing import Any
 BENCH = Path(__file__).parent.parent
 PAGE = BENCH.parent / "docs" / "reference" / "performance.md"
 NAMES = {"mariadb": "MariaDB 10.11", "mysql97": "MySQL 9.7", "postgres": "PostgreSQL"}
-TABLES = {"sb": "4 columns", "wide": "15 columns, second unique key"}
+TABLES = {"sb": "4 columns", "wide": "15 columns, second unique key", "zoo": "27 columns"}
 COPIERS = ("mysqldump", "pg_chameleon")
 RIVALS = ("bulk", "single", "native0", "native4")
 

@@ -33,6 +33,8 @@ _START: dict[str, Callable[[Path], Server]] = {
     ),
 }
 KINDS = tuple(_START)
+SQL_USER = "sql_only"
+"""An account of MariaDB that may do everything but execute row events."""
 
 
 class TargetServer:
@@ -79,6 +81,10 @@ class TargetServer:
         else:
             cursor.execute(f"LOAD DATA INFILE '{dump}' INTO TABLE {self._table} CHARACTER SET utf8mb4")
             cursor.execute(f"ANALYZE TABLE {self._table}")
+            if self.kind == "mariadb":
+                cursor.execute(f"CREATE USER {SQL_USER}@'%'")
+                cursor.execute(f"GRANT ALL ON *.* TO {SQL_USER}@'%'")
+                cursor.execute(f"REVOKE BINLOG REPLAY, SUPER ON *.* FROM {SQL_USER}@'%'")
         connection.close()
         self.keep_base()
 

@@ -45,6 +45,23 @@ _WIDE_SET = (
     "state = 7, amount = amount + 1, price = price + 1, name = CONCAT('Changed ', {n}), made = made + INTERVAL 1 DAY"
 )
 
+_ZOO = (
+    "id BIGINT PRIMARY KEY, ti TINYINT, su SMALLINT UNSIGNED, mi MEDIUMINT, iu INT UNSIGNED, bi BIGINT, "
+    "bu BIGINT UNSIGNED, de DECIMAL(10,2), db DECIMAL(30,10), fl FLOAT, dd DOUBLE, bt BIT(10), ye YEAR, da DATE, "
+    "tm TIME(3), dt DATETIME(6), ts TIMESTAMP(6) NULL, ch CHAR(20), vc VARCHAR(100), "
+    "vl VARCHAR(50) CHARACTER SET latin1, tx TEXT, bn BINARY(8), vb VARBINARY(20), bl BLOB, "
+    "en ENUM('red','green','blue'), st SET('a','b','c','d'), js JSON"
+)
+_ZOO_ROW = (
+    "{id}, {n} % 100, {n} % 60000, {n} % 8000000, {n} * 7, -{n} * 1000003, {n} * 1000003, {n} / 7, {n} * 1234567.891, "
+    "{n} / 3, {n} / 9, {n} % 1024, 1950 + {n} % 150, '2000-01-01' + INTERVAL {n} % 9000 DAY, "
+    "SEC_TO_TIME({n} % 80000 + 0.5), '2001-02-03 04:05:06.789' + INTERVAL {n} MINUTE, "
+    "'2001-02-03 04:05:06.789' + INTERVAL {n} MINUTE, LEFT(MD5({n}), 20), CONCAT('größe ', {n}, ' €'), "
+    "CONCAT('e', {n}), REPEAT('some text ', {n} % 20), UNHEX(LEFT(MD5({n}), 16)), UNHEX(MD5({n})), "
+    "UNHEX(REPEAT(MD5({n}), 3)), 1 + {n} % 3, {n} % 16, JSON_OBJECT('n', {n}, 's', 'abc')"
+)
+_ZOO_SET = "ti = ti + 1, bi = bi + 1, de = de + 1, vc = CONCAT('changed ', {n}), dt = dt + INTERVAL 1 DAY"
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -60,6 +77,7 @@ class Shape:
 SHAPES = {
     "sb": Shape("sb", _SB, "latin1", _SB_ROW, _SB_SET),
     "wide": Shape("wide", _WIDE, "utf8mb4", _WIDE_ROW, _WIDE_SET),
+    "zoo": Shape("zoo", _ZOO, "utf8mb4", _ZOO_ROW, _ZOO_SET),
 }
 
 

@@ -168,6 +168,9 @@ def test_each_batch_takes_the_target_from_one_state_of_the_source_to_another(
     for low, some in cut(changes, cuts):
         sliced = [batch_of(table, some[i : i + parts], low + i) for i in range(0, len(some), parts)]
         for net in net_changes(sliced):
+            if ids == NUMBERS and net.likely_new is not None:
+                there = target.rows.keys() - set(net.deletes["id"].to_pylist())
+                assert net.likely_new.to_pylist() == [key not in there for key in net.upserts["id"].to_pylist()]
             target.write(net, random.Random(seed))
         assert target.content() == states[low + len(some)]
 

@@ -746,7 +746,8 @@ def _with_unlike(
     present = pa.concat_tables([rows.select(names) for rows in unlike])
     again = written.filter(pa.array(_among(written, present)))
     deletes = pa.concat_tables([change.deletes, again]).group_by(names, use_threads=False).aggregate([])
-    return replace(change, deletes=deletes.sort_by([(name, "ascending") for name in names]).combine_chunks())
+    deletes = deletes.sort_by([(name, "ascending") for name in names]).combine_chunks()
+    return replace(change, deletes=deletes, likely_new=None)
 
 
 def _among(keys: pa.Table, others: pa.Table) -> Mask:

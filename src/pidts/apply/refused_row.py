@@ -92,7 +92,7 @@ class Search:
         size = 0
         with self._undone(session), suppress(Halted):
             for change in self._changes(session):
-                changes.append(replace(change, there=None, expected=None, is_new=None))
+                changes.append(replace(change, there=None, expected=None, is_new=None, likely_new=None))
                 size += change.deletes.nbytes + change.upserts.nbytes
                 self._demand_time()
                 if size > _BYTES:

@@ -99,6 +99,10 @@ class NetChange:
     """
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""
+    likely_new: pa.BooleanArray | None = None
+    """For each row of `upserts`, true if by the log, after `deletes`, no row has its key. The target may differ: then
+    the row has to be written nevertheless. None: not known.
+    """
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table."""
     logged: tuple[LoggedChanges, ...] = ()
@@ -126,7 +130,7 @@ def by_width(change: NetChange, owners: pa.Int32Array, own: Sequence[Collection[
         mine = pa.array([place for place, other in enumerate(widths) if other == width], owners.type)
         rows = change.upserts.filter(pc.is_in(owners, value_set=mine)).select(list(width))
         if rows.num_rows:
-            found.append(replace(change, table=_narrow(change.table, width), upserts=rows))
+            found.append(replace(change, table=_narrow(change.table, width), upserts=rows, likely_new=None))
     if not found:
         return [change]
     none = change.deletes.slice(0, 0)

@@ -203,6 +203,7 @@ def _keyed(
         counts=_counts(batch),
         expected=_expected(batch, nets, by, written, removed) if expecting else None,
         is_new=nets.column("start").is_null().filter(written) if inserting else None,
+        likely_new=None if owner is not None else pc.or_(nets.column("start").is_null(), removed).filter(written),
     )
     return change, kept
 

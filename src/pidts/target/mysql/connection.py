@@ -25,6 +25,7 @@ _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
 """The second of these variables makes an old Galera cluster commit in the middle of LOAD DATA."""
 _LONG_LISTS = "in_predicate_conversion_threshold"
 """MariaDB turns a list with this number of values into a table, and then may scan the whole queried table."""
+_CLUSTER = "wsrep_on"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MODES = (
     "NO_AUTO_VALUE_ON_ZERO",
@@ -230,7 +231,7 @@ class MySqlConnection:
         version = str(self.run("SELECT VERSION()", ())[0][0][0])
         collations, _ = self.run("SELECT COLLATION_NAME FROM information_schema.COLLATIONS", ())
         packet, explicit = self.run("SELECT @@max_allowed_packet, @@explicit_defaults_for_timestamp", ())[0][0]
-        known = self.global_variables((*_FILE_SETTINGS, _LONG_LISTS))
+        known = self.global_variables((*_FILE_SETTINGS, _LONG_LISTS, _CLUSTER))
         if _LONG_LISTS in known:
             self.run(f"SET SESSION {_LONG_LISTS} = 0", ())
         return TargetServer(
@@ -240,6 +241,8 @@ class MySqlConnection:
             max_packet=int(packet),
             explicit_timestamp=bool(explicit),
             takes_files=known.get(_FILES) == "ON" and known.get(_SPLITS) != "ON",
+            version=version,
+            is_cluster=known.get(_CLUSTER) == "ON",
         )
 
 

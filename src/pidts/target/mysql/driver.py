@@ -183,6 +183,11 @@ class RawRows:
         return int.from_bytes(self._data[self._begin : self._begin + 3], "little")
 
 
+def is_in_transaction(connection: Connection[Any]) -> bool:
+    """Whether a transaction was open after the last statement, as the server's answer said."""
+    return bool(_own(connection).server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
+
 def wait_without_end(connection: Connection[Any]) -> None:
     """Lets statements take as long as they need."""
     _own(connection)._read_timeout = None  # noqa: SLF001 - the driver has it for a connection's whole life

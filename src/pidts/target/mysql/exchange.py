@@ -19,7 +19,15 @@ import pymysql
 from pymysql.connections import Connection
 
 from pidts.model import Halted, PidtsError
-from pidts.target.mysql.driver import RawRows, StatementResult, force_close, load, run, sql_literals
+from pidts.target.mysql.driver import (
+    RawRows,
+    StatementResult,
+    force_close,
+    is_in_transaction,
+    load,
+    run,
+    sql_literals,
+)
 from pidts.target.mysql.errors import Refused, translate
 
 Check = Callable[[StatementResult], None]
@@ -109,6 +117,11 @@ class Exchange:
         except BaseException:
             force_close(self._connection)  # else the rest of the answer would be taken for the next one
             raise
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction was open after the last statement, as the server's answer said."""
+        return is_in_transaction(self._connection)
 
     def flush(self) -> None:
         """Sends all queued statements."""

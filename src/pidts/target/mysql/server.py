@@ -18,6 +18,15 @@ class TargetServer:
     explicit_timestamp: bool
     takes_files: bool = False
     """Whether the server accepts LOAD DATA LOCAL."""
+    version: str = ""
+    """The version as the server itself writes it."""
+    is_cluster: bool = False
+    """Whether the server is a node of a Galera cluster."""
+
+    @property
+    def replays_events(self) -> bool:
+        """Whether the server executes events of a log (BINLOG) as part of a transaction of SQL."""
+        return self.dialect.mariadb and self.dialect.version >= (10, 5, 0) and not self.is_cluster
 
     @property
     def row_alias(self) -> bool:

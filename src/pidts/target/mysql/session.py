@@ -14,12 +14,14 @@ from pidts.reduce import NetChange
 from pidts.target.meta_schema import USUAL
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import qualified
+from pidts.target.mysql.event_writer import EventWriter
 from pidts.target.mysql.loader import Loader
 from pidts.target.mysql.marked_statement import run_marked
 from pidts.target.mysql.meta import MySqlMeta
 from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.reader import FEW, Reader
 from pidts.target.mysql.schema import MySqlSchema
+from pidts.target.mysql.shape import read_shape
 from pidts.target.mysql.writer import Writer
 
 
@@ -49,7 +51,14 @@ class MySqlSession(MySqlConnection):
         self.meta = MySqlMeta(self)
         self.schema = MySqlSchema(self)
         self._plans = Plans(self.server, self.schema.shape)
-        self._writer = Writer(self.server, self._plans, self.exchange, self.warnings)
+        self._events = EventWriter(
+            self.server,
+            self.exchange,
+            lambda name: read_shape(self.rows, name, self.server.dialect),
+            self.schema.fingerprint,
+            is_off=bool(zone) or locks_gaps,
+        )
+        self._writer = Writer(self.server, self._plans, self.exchange, self.warnings, self._events)
         self._other_types: set[TableName] = set()
         """Tables whose values do not have the text form of the source's columns."""
         self._primary: dict[TableName, tuple[Table, bool]] = {}
@@ -143,6 +152,7 @@ class MySqlSession(MySqlConnection):
         else:
             self.exchange.now(sql.encode())
         self._plans.forget()
+        self._events.forget()
         self._primary.clear()
         self.schema.forget()
 

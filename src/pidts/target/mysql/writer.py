@@ -16,6 +16,8 @@ would stay.
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
 that the condition can name its new value.
 
+Many rows are written to MariaDB as events of a log instead (`event_writer`), if the server and the table allow it.
+
 With `NetChange.is_new`, new rows are inserted, and a row that already exists is an error. The caller then makes the
 change anew.
 """
@@ -37,6 +39,7 @@ from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import FEW, StatementLimits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import TWO_ROWS, Refused
+from pidts.target.mysql.event_writer import EventWriter
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.exchange import Check, Exchange
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
@@ -87,8 +90,10 @@ class Writer:
         plans: Plans,
         exchange: Exchange,
         warnings: Warnings,
+        events: EventWriter,
     ) -> None:
         self._server, self._plans, self._exchange, self._warnings = server, plans, exchange, warnings
+        self._events = events
         self._limits = StatementLimits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
 
     def write(self, change: NetChange) -> None:
@@ -98,6 +103,8 @@ class Writer:
             self._remove_copies(plan, change.deletes, change.times)
         else:
             self._run(plan, each(partial(_removal, plan), change.deletes))
+        if self._events.write(plan, change):
+            return
         new, rows = change.parted()
         self.insert(change.table, new)
         if change.safe and plan.rivalled:
