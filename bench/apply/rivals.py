@@ -1,9 +1,9 @@
 """The programs with which PiDTS is compared. None of them keeps the order of changes, survives a crash, or reads a log.
 
-- bulk: decoded and reduced changes, in batches of 10,000, written as fast as one connection can, with a checkpoint row
-  in each commit. No program that also has to read the log can be faster.
-- events: the same, but rows are written as row events (BINLOG), as `pidts.target.mysql.event_writer` does. The events
-  are made beforehand, so this is what the server alone needs.
+- bulk: decoded and reduced changes, in batches of 10,000, written as fast as one connection can by SQL, with a
+  checkpoint row in each commit.
+- events: the same, but rows are written as row events (BINLOG), as `pidts.target.mysql.row_events` does. The events are
+  made beforehand, so this is what the server alone needs.
 - single: one statement for each row, one commit for each transaction of the source.
 - native: a replica of the same kind as the target. Its relay log is full before it begins to apply.
 """
@@ -25,9 +25,10 @@ from workload import SCHEMA, Log, Source
 
 from pidts.binlog.events import EventType
 from pidts.model import ChangeBatch, Op, Table
+from pidts.model.column_text import duration_text
 from pidts.reduce import net_changes
-from pidts.target.mysql.row_cells import cell_type
-from pidts.target.mysql.row_events import RowLayout, format_statement, row_statements
+from pidts.target.mysql.row_events.cells import cell_type
+from pidts.target.mysql.row_events.statements import RowLayout, format_statement, row_statements
 
 BATCH = 10_000
 _STATEMENT = 1000
@@ -133,13 +134,15 @@ def _literals(values: pa.ChunkedArray) -> pa.Array:
     kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind):
         return values.cast(pa.string()).cast(_BYTES)
-    if pa.types.is_temporal(kind):
+    if pa.types.is_duration(kind):
+        text = duration_text(values).cast(_BYTES)
+    elif pa.types.is_temporal(kind):
         text = (values if pa.types.is_date(kind) else values.cast(pa.timestamp("us"))).cast(pa.string()).cast(_BYTES)
     else:
         text = values.cast(_BYTES)
         for sign in (b"\\", b"'"):
             text = pc.replace_substring(text, pattern=sign, replacement=b"\\" + sign)
-    return _joined([text], b"'", b"'")
+    return _joined([text], b"_binary'" if pa.types.is_binary(kind) else b"'", b"'")
 
 
 def _joined(columns: list[pa.Array], before: bytes, after: bytes) -> pa.Array:

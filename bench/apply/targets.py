@@ -79,7 +79,8 @@ class TargetServer:
             cursor.execute(f"VACUUM ANALYZE {self._table}")
             cursor.execute("CHECKPOINT")
         else:
-            cursor.execute(f"LOAD DATA INFILE '{dump}' INTO TABLE {self._table} CHARACTER SET utf8mb4")
+            charset = "binary" if self.kind == "mariadb" else "utf8mb4"  # each column as the source has written it
+            cursor.execute(f"LOAD DATA INFILE '{dump}' INTO TABLE {self._table} CHARACTER SET {charset}")
             cursor.execute(f"ANALYZE TABLE {self._table}")
             if self.kind == "mariadb":
                 cursor.execute(f"CREATE USER {SQL_USER}@'%'")

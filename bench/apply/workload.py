@@ -54,7 +54,7 @@ _ZOO = (
 )
 _ZOO_ROW = (
     "{id}, {n} % 100, {n} % 60000, {n} % 8000000, {n} * 7, -{n} * 1000003, {n} * 1000003, {n} / 7, {n} * 1234567.891, "
-    "{n} / 3, {n} / 9, {n} % 1024, 1950 + {n} % 150, '2000-01-01' + INTERVAL {n} % 9000 DAY, "
+    "{n} / 3, {n} / 9, {n} % 8, 1950 + {n} % 150, '2000-01-01' + INTERVAL {n} % 9000 DAY, "
     "SEC_TO_TIME({n} % 80000 + 0.5), '2001-02-03 04:05:06.789' + INTERVAL {n} MINUTE, "
     "'2001-02-03 04:05:06.789' + INTERVAL {n} MINUTE, LEFT(MD5({n}), 20), CONCAT('größe ', {n}, ' €'), "
     "CONCAT('e', {n}), REPEAT('some text ', {n} % 20), UNHEX(LEFT(MD5({n}), 16)), UNHEX(MD5({n})), "

@@ -14,9 +14,9 @@ from tests.target.conformance.samples import INT, every_type, rows, table, text
 
 from pidts.binlog import decode_slice
 from pidts.binlog.events import HEADER, HEADER_SIZE, EventType, Format
-from pidts.model import Column, ColumnType, Kind, Op, Table, TableName
-from pidts.target.mysql.row_cells import cell_type
-from pidts.target.mysql.row_events import RowLayout, format_statement, row_statements
+from pidts.model import ChangeBatch, Column, ColumnType, Kind, Op, Table, TableName
+from pidts.target.mysql.row_events.cells import cell_type
+from pidts.target.mysql.row_events.statements import RowLayout, format_statement, row_statements
 
 NAME = TableName("shop", "cart")
 COUNT = 200
@@ -24,8 +24,8 @@ _LARGE = 1 << 20
 
 
 def layout_of(structure: Table) -> RowLayout:
-    types = [cell_type(column) for column in structure.columns]
-    assert None not in types
+    types = [kind for column in structure.columns if (kind := cell_type(column)) is not None]
+    assert len(types) == len(structure.columns)
     names = [column.name for column in structure.columns]
     return RowLayout(
         structure.name,
@@ -41,7 +41,7 @@ def events_of(statement: bytes) -> bytes:
     return base64.b64decode(statement[8:-1])
 
 
-def decoded(structure: Table, *statements: bytes) -> list:
+def decoded(structure: Table, *statements: bytes) -> list[ChangeBatch]:
     """Returns the changes of a log with these statements' events in one transaction."""
     gtid = HEADER.pack(1, EventType.MARIADB_GTID, 1, HEADER_SIZE + 19, 0, 0) + b"\1" + bytes(18)
     xid = HEADER.pack(1, EventType.XID, 1, HEADER_SIZE + 8, 0, 0) + bytes(8)

@@ -14,12 +14,12 @@ from pidts.reduce import NetChange
 from pidts.target.meta_schema import USUAL
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import qualified
-from pidts.target.mysql.event_writer import EventWriter
 from pidts.target.mysql.loader import Loader
 from pidts.target.mysql.marked_statement import run_marked
 from pidts.target.mysql.meta import MySqlMeta
 from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.reader import FEW, Reader
+from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.schema import MySqlSchema
 from pidts.target.mysql.shape import read_shape
 from pidts.target.mysql.writer import Writer

@@ -16,7 +16,7 @@ would stay.
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
 that the condition can name its new value.
 
-Many rows are written to MariaDB as events of a log instead (`event_writer`), if the server and the table allow it.
+Many rows are written to MariaDB as events of a log instead (`row_events`), if the server and the table allow it.
 
 With `NetChange.is_new`, new rows are inserted, and a row that already exists is an error. The caller then makes the
 change anew.
@@ -39,12 +39,12 @@ from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import FEW, StatementLimits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import TWO_ROWS, Refused
-from pidts.target.mysql.event_writer import EventWriter
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.exchange import Check, Exchange
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.plan import Plan, Plans
+from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.server import TargetServer
 from pidts.target.text import combined
 

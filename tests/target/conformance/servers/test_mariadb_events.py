@@ -353,6 +353,36 @@ def test_keys_that_the_target_treats_as_equal_are_no_update_of_another_row(sessi
     refuse(session, "overwrite another", net(structure, rows(structure, *values), [True] * COUNT))
 
 
+@pytest.mark.parametrize("form", ["ROW", "MIXED"])
+def test_the_log_of_the_target_has_the_rows_in_the_transaction_of_the_checkpoint(
+    session: Any, name: TableName, rival: Any, form: str
+) -> None:
+    structure = table(name, {"id": INT, "v": INT})
+    create(session, structure)
+    session.exchange.now(f"SET SESSION binlog_format = {form}".encode())
+    ((file, begin, *_),) = session.rows("SHOW MASTER STATUS")
+    session.begin()
+    session.write(net(structure, rows(structure, *pairs()), [True] * COUNT))
+    session.rows(f"INSERT INTO {name} VALUES (5000, 1)")
+    session.commit()
+    events = session.rows(f"SHOW BINLOG EVENTS IN '{file}' FROM {begin}")
+    ((own,),) = session.rows("SELECT @@server_id")
+    assert {event[3] for event in events} == {own}
+    kinds = [event[2] for event in events]
+    assert kinds.count("Gtid") == kinds.count("Xid") == 1
+    assert session.count(name) == COUNT + 1
+
+
+def test_zero_is_kept_in_a_column_that_counts(session: Any, name: TableName) -> None:
+    structure = table(name, {"id": INT, "v": INT})
+    create(session, structure)
+    session.execute(f"ALTER TABLE {name} MODIFY id int AUTO_INCREMENT")
+    assert write(session, net(structure, rows(structure, *pairs()), [True] * COUNT)) > 1
+    assert content(session, structure) == pairs()
+    session.execute(f"INSERT INTO {name} (v) VALUES (1)")
+    assert session.rows(f"SELECT MAX(id) FROM {name}") == [(COUNT,)]
+
+
 class Attempts:
     """A batch of many rows. `between` is called after its events, before COMMIT, in the first attempt."""
 
@@ -369,10 +399,12 @@ class Attempts:
         yield change(self._structure, upserts=[(2000, self.count)])
 
 
-def committed(target: MySqlTarget, task: str, attempts: Attempts, pause: Callable[[], object]) -> tuple[Outcome, list]:
+def committed(
+    target: MySqlTarget, task: str, attempts: Attempts, pause: Callable[[], Any]
+) -> tuple[Outcome, list[Any]]:
     with closing(target.connect()) as session:
         epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
-        with Committer(target, task, "s", epoch, retry=Retry(attempts=3), sleep=lambda _: pause() and None) as writer:
+        with Committer(target, task, "s", epoch, retry=Retry(attempts=3), sleep=lambda _: pause()) as writer:
             outcome = writer.commit(0, lsn(100), checkpoint(200), attempts)
             assert writer.commit(0, lsn(100), checkpoint(200), attempts) is Outcome.ALREADY
         return outcome, [row.lsn for row in session.meta.checkpoints.read(task, "s")]

@@ -233,8 +233,8 @@ def _limbs(values: pa.Array) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[
     is_negative = high >> 63 == 1
     high[is_negative] = ~high[is_negative] + (low[is_negative] == 0)
     low[is_negative] = ~low[is_negative] + 1
-    mask = np.uint64(0xFFFFFFFF)
-    return [high >> 32, high & mask, low >> 32, low & mask], is_negative
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    return [high >> half, high & mask, low >> half, low & mask], is_negative
 
 
 def _divided(

@@ -1,4 +1,4 @@
-"""Writes many rows to MariaDB as row events (`row_events`), which takes about half of the time that SQL takes.
+"""Writes many rows to MariaDB as row events (`statements`), which takes about half of the time that SQL takes.
 
 Row events are strict: an update needs the row, an insert must not find it. So they are used only for rows of which the
 log says whether the target has them (`NetChange.likely_new`). If the target refuses the events, for whatever reason,
@@ -51,8 +51,8 @@ from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.errors import Refused
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.plan import Plan
-from pidts.target.mysql.row_cells import cell_type
-from pidts.target.mysql.row_events import RowLayout, format_statement, row_statements
+from pidts.target.mysql.row_events.cells import cell_type
+from pidts.target.mysql.row_events.statements import RowLayout, format_statement, row_statements
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from pidts.binlog.events import HEADER, HEADER_SIZE, EventType
 from pidts.model import TableName
-from pidts.target.mysql.row_cells import Bytes, Cells, CellType, cells_of, fixed
+from pidts.target.mysql.row_events.cells import Bytes, Cells, CellType, cells_of, fixed
 from pidts.target.text import combined
 
 _BYTES = pa.large_binary()
