@@ -1,0 +1,10 @@
+"""Makes the modules of the other benches, and of the tests, importable; it must be imported first."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_BENCH = Path(__file__).parent.parent
+# They come after this folder: if a module is in both, the one in this folder is meant.
+sys.path += [str(_BENCH), str(_BENCH / "latency"), str(_BENCH.parent)]

@@ -1,0 +1,147 @@
+"""The nouns of this bench: an axis along which a task grows, a point of it, and the curve through the points."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+Work = Callable[[int, Path], "dict[str, Spent]"]
+"""Makes a point of this size in an empty folder, and returns what each part of the point has used."""
+
+NOT_LINEAR = 1.15
+"""A curve with a larger exponent than this grows faster than its axis. The difference to 1 is the noise of a point."""
+_NOISE_SECONDS = 0.25
+"""Processor time below this is not compared: a process is measured only this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The processor time, time and memory that one part of a point has used."""
+
+    cpu: float
+    """Seconds, of all processes of PiDTS."""
+    seconds: float
+    mb: int
+    """The highest sum of the memory (PSS) of all processes."""
+    processes: Mapping[str, float] = field(default_factory=dict)
+    """The processor time of each kind of process."""
+    amount: int = 0
+    """The number of units of work, such as rows; 0 if the part has none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values, rounded to what was measured."""
+        return {
+            "cpu_seconds": round(self.cpu, 2),
+            "seconds": round(self.seconds, 2),
+            "mb": self.mb,
+            "amount": self.amount,
+            "processes": {name: round(cpu, 2) for name, cpu in sorted(self.processes.items())},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Spent:
+        """Returns the values; the inverse of `to_json`."""
+        return cls(data["cpu_seconds"], data["seconds"], data["mb"], data["processes"], data["amount"])
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A number that can grow, such as that of the tables; the other numbers stay."""
+
+    name: str
+    unit: str
+    sizes: tuple[int, ...]
+    to: int
+    """The largest size that is measured if the command names none."""
+    work: Work
+
+    def sizes_to(self, to: int | None) -> list[int]:
+        """Returns the sizes to measure; a limit that is no size of its own becomes the last one."""
+        limit = self.to if to is None else to
+        found = [size for size in self.sizes if size <= limit]
+        return found if to is None or to in found else [*found, to]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was measured at one size."""
+
+    size: int
+    parts: Mapping[str, Spent]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """The time, and the machine's load by other programs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {"size": self.size, **self.about, "parts": {name: one.to_json() for name, one in self.parts.items()}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Point:
+        """Returns the point; the inverse of `to_json`."""
+        about = {name: value for name, value in data.items() if name not in {"size", "parts"}}
+        return cls(data["size"], {name: Spent.from_json(one) for name, one in data["parts"].items()}, about)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """All points of one axis, by size."""
+
+    axis: str
+    unit: str
+    points: tuple[Point, ...]
+
+    def parts(self) -> list[str]:
+        """Returns the names of all parts, in the order in which they were measured."""
+        return list(dict.fromkeys(name for point in self.points for name in point.parts))
+
+    def line(self, part: str, value: Callable[[Spent], float]) -> list[tuple[int, float]]:
+        """Returns one value of a part at each size that has the part."""
+        return [(point.size, value(point.parts[part])) for point in self.points if part in point.parts]
+
+    def exponent(self, part: str) -> float | None:
+        """Returns with which power of the size the part's processor time grows at the end of the curve.
+
+        0 means that it does not grow, 1 that it is linear, 2 that it is quadratic. None: fewer than two points.
+        """
+        return exponent(self.line(part, lambda spent: spent.cpu))
+
+
+def exponent(line: Sequence[tuple[int, float]]) -> float | None:
+    """Returns the slope between the last two points, if both axes are logarithmic.
+
+    The last two sizes differ by a factor of two at least: between closer points, the noise would be larger than the
+    slope.
+    """
+    for (small, less), (large, more) in reversed(list(pairwise(line))):
+        if large >= 2 * small > 0:
+            return math.log(max(more, _NOISE_SECONDS) / max(less, _NOISE_SECONDS)) / math.log(large / small)
+    return None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Returns the content of the results file; without axes if there is no file."""
+    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"axes": {}}
+    return known
+
+
+def curves(known: Mapping[str, Any]) -> list[Curve]:
+    """Returns the curves of a results file."""
+    return [
+        Curve(name, data["unit"], tuple(Point.from_json(point) for point in data["points"]))
+        for name, data in known["axes"].items()
+    ]
+
+
+def keep(path: Path, axis: Axis, machine: Mapping[str, Any], point: Point) -> None:
+    """Adds a point to the results file. It replaces an earlier point of the same size."""
+    known = read(path)
+    before = known["axes"].get(axis.name, {}).get("points", [])
+    points = [*(one for one in before if one["size"] != point.size), point.to_json()]
+    points.sort(key=lambda one: one["size"])
+    known["axes"][axis.name] = {"unit": axis.unit, "machine": dict(machine), "points": points}
+    path.write_text(json.dumps(known, indent=1) + "\n")

@@ -1,0 +1,276 @@
+"""Makes the points of each axis: two private MariaDB servers, a task between them, and commands that are measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import beside  # noqa: F401 - where the others are
+import yaml
+from commands import following, status, until_synced, until_there
+from curves import Axis, Spent
+from followed import task_file
+from idle import below
+from tests.running import NOT_THERE, Progress, connect
+from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE, standalone_cluster
+
+from pidts import sandbox
+from pidts.sandbox import Server
+
+_SERVER = ("--innodb-buffer-pool-size=1G", "--max-binlog-size=1G", "--max-connections=2000", "--performance-schema=OFF")
+_FOLLOWED = 20_000
+"""The number of one-row transactions with which following is measured."""
+_COLUMN_ROWS = 20_000
+_PER_TRANSACTION = 100
+_WORKED_ROWS = 400_000
+_SHARD_ROWS = 10
+_PAD = "RPAD(MD5({0}), 990, MD5({0} * 7))"
+_PADDED = "CREATE TABLE padded (id BIGINT PRIMARY KEY, n INT NOT NULL, c VARCHAR(1000) CHARACTER SET latin1 NOT NULL)"
+_CHANGES = (
+    "CREATE PROCEDURE changes(k BIGINT, behind BIGINT) BEGIN DECLARE at BIGINT; WHILE k < behind DO SET at = k * 60; "
+    f"START TRANSACTION; INSERT INTO padded SELECT at + seq, seq, {_PAD.format('(at + seq)')} FROM seq_0_to_59; "
+    "UPDATE padded SET n = n + 1 WHERE id BETWEEN at - 60 AND at - 31; "
+    "DELETE FROM padded WHERE id BETWEEN at - 30 AND at - 21; COMMIT; SET k = k + 1; END WHILE; END"
+)
+"""A procedure for transactions of 60 inserts, 30 updates and 10 deletes. No row is changed twice after its insert."""
+_CHANGES_BYTES = 133_000
+"""The bytes of log of such a transaction, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A source, a target and the task between them."""
+
+    source: Server
+    target: Server
+    task: Path
+    cursor: Any
+    """A cursor on the source."""
+    asked: Any
+    """A cursor on the target."""
+
+    def run(self, *statements: str) -> None:
+        """Runs statements on the source, in its database `bench`."""
+        for statement in statements:
+            self.cursor.execute(statement)
+
+    def change(self, **top: Any) -> None:
+        """Changes keys of the task file; mappings are merged into those that are there."""
+        task = yaml.safe_load(self.task.read_text())
+        for name, value in top.items():
+            key = name.replace("_", "-")
+            task[key] = task.get(key, {}) | value if isinstance(value, dict) else value
+        self.task.write_text(yaml.safe_dump(task))
+
+    def finds(self, query: str) -> Callable[[], bool]:
+        """Returns the condition that a query on the target finds something."""
+
+        def is_there() -> bool:
+            with suppress(*NOT_THERE):
+                self.asked.execute(query)
+                return self.asked.fetchone() is not None
+            return False
+
+        return is_there
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[Pair]:
+    """Starts both servers in this folder."""
+    with ExitStack() as stack:
+        source = stack.enter_context(sandbox.start_mariadb(folder / "source", _SERVER))
+        target = stack.enter_context(sandbox.start_mariadb(folder / "target", _SERVER))
+        cursors = [stack.enter_context(closing(connect(server))).cursor() for server in (source, target)]
+        cursors[0].execute("CREATE DATABASE bench")
+        cursors[0].execute("USE bench")
+        place = folder / "task"
+        place.mkdir()
+        yield Pair(source, target, task_file("growth", source, target, place), *cursors)
+
+
+def tables(size: int, folder: Path) -> dict[str, Spent]:
+    """Copies and follows this many tables of three columns."""
+    with pair(folder) as at:
+        at.run("SET sql_log_bin = 0")
+        for number in range(size):
+            at.run(f"CREATE TABLE t{number} (id INT PRIMARY KEY, n INT NOT NULL, c VARCHAR(40))")
+            at.run(f"INSERT INTO t{number} VALUES (1, 1, 'a row')")
+        at.run("SET sql_log_bin = 1")
+        found = {"first start, with the copy": until_synced(at.task, amount=size)}
+        at.run(f"INSERT INTO t{size - 1} VALUES (2, 2, 'a change')")
+        found["start"] = until_there(at.task, at.finds(f"SELECT 1 FROM bench.t{size - 1} WHERE id = 2"))
+        found["status"] = status(at.task)
+        for number in range(_FOLLOWED):
+            at.run(f"INSERT INTO t{number % size} VALUES ({number + 10}, {number}, 'a change')")
+        found["changes"] = beyond(found["start"], until_synced(at.task, amount=_FOLLOWED))
+    return found
+
+
+def shards(size: int, folder: Path) -> dict[str, Spent]:
+    """Merges this many tables into one, and changes the structure of each."""
+    with pair(folder) as at:
+        at.change(
+            shard_mode="pessimistic",
+            routes={
+                "all": {"schema-pattern": "bench", "table-pattern": "s*", "target-schema": "bench", "target-table": "m"}
+            },
+            ignore_checking_items=["auto_increment_ID"],
+        )
+        task = yaml.safe_load(at.task.read_text())
+        task["mysql-instances"][0]["route-rules"] = ["all"]
+        at.task.write_text(yaml.safe_dump(task))
+        at.run("SET sql_log_bin = 0")
+        for number in range(size):
+            first = number * 1_000_000
+            at.run(f"CREATE TABLE s{number} (id BIGINT PRIMARY KEY, n INT NOT NULL, c VARCHAR(40))")
+            at.run(f"INSERT INTO s{number} SELECT {first} + seq, seq, 'a row' FROM seq_1_to_{_SHARD_ROWS}")
+        at.run("SET sql_log_bin = 1")
+        found = {"first start, with the copy": until_synced(at.task, amount=size)}
+        at.run(f"INSERT INTO s{size - 1} VALUES ({size * 1_000_000 - 1}, 2, 'a change')")
+        is_there = at.finds(f"SELECT 1 FROM bench.m WHERE id = {size * 1_000_000 - 1}")
+        found["start"] = until_there(at.task, is_there)
+        found["status"] = status(at.task)
+        for number in range(_FOLLOWED):
+            shard, row = number % size, number // size
+            at.run(f"INSERT INTO s{shard} VALUES ({shard * 1_000_000 + 1_000 + row}, {number}, 'a change')")
+        found["changes"] = beyond(found["start"], until_synced(at.task, amount=_FOLLOWED))
+        with following(at.task) as (meter, wait_until):
+            wait_until(Progress(at.asked, task="growth").has(at.cursor.connection))
+            before = meter.spent()
+            for number in range(size):
+                at.run(f"ALTER TABLE s{number} ADD COLUMN d INT NOT NULL DEFAULT 7")
+            at.run(f"INSERT INTO s0 VALUES ({999_999}, 2, 'a change', 3)")
+            wait_until(at.finds("SELECT d FROM bench.m WHERE id = 999999"))
+            wait_until(Progress(at.asked, task="growth").has(at.cursor.connection))
+            found["ALTER TABLE of each shard"] = replace(meter.since(before), amount=size)
+    return found
+
+
+def columns(size: int, folder: Path) -> dict[str, Spent]:
+    """Copies and follows a table with this many columns."""
+    kinds = ("INT", "VARCHAR(10) CHARACTER SET latin1", "DATETIME", "DECIMAL(10,2)", "DOUBLE")
+    values = ("seq", "MD5(seq * {})", "'2026-01-01' + INTERVAL seq SECOND", "seq / 4", "seq / 7")
+    others = range(size - 1)
+    made = ", ".join(f"c{each} {kinds[each % len(kinds)]} NOT NULL" for each in others)
+    row = ", ".join(
+        f"LEFT({values[each % len(values)].format(each + 1)}, 10)" if each % len(values) == 1 else values[each % 5]
+        for each in others
+    )
+    with pair(folder) as at:
+        at.run(f"CREATE TABLE wide (id INT PRIMARY KEY, {made})")
+        at.run("SET sql_log_bin = 0", f"INSERT INTO wide SELECT seq, {row} FROM seq_1_to_{_COLUMN_ROWS}")
+        at.run("SET sql_log_bin = 1")
+        copied = until_synced(at.task, amount=_COLUMN_ROWS * size)
+        start = until_synced(at.task)
+        for first in range(_COLUMN_ROWS, 2 * _COLUMN_ROWS, _PER_TRANSACTION):
+            at.run(f"INSERT INTO wide SELECT seq, {row} FROM seq_{first + 1}_to_{first + _PER_TRANSACTION}")
+        followed = until_synced(at.task, amount=_COLUMN_ROWS * size)
+        at.asked.execute("SELECT COUNT(*) FROM bench.wide")
+        expect(at.asked.fetchone()[0], 2 * _COLUMN_ROWS)
+    return {"copy": beyond(start, copied), "changes": beyond(start, followed), "start": start}
+
+
+def transaction(size: int, folder: Path) -> dict[str, Spent]:
+    """Follows one transaction that inserts this many rows of 1 KB."""
+    with pair(folder) as at:
+        at.run(_PADDED)
+        until_synced(at.task)
+        start = until_synced(at.task)
+        at.run(f"INSERT INTO padded SELECT seq, seq, {_PAD.format('seq')} FROM seq_1_to_{size}")
+        followed = until_synced(at.task, amount=size)
+        at.asked.execute("SELECT COUNT(*) FROM bench.padded")
+        expect(at.asked.fetchone()[0], size)
+    return {"changes": beyond(start, followed), "start": start}
+
+
+def backlog(size: int, folder: Path) -> dict[str, Spent]:
+    """Catches up with this many megabytes of log, which the source has written while no task ran."""
+    with pair(folder) as at:
+        at.run(_PADDED, _CHANGES)
+        until_synced(at.task)
+        start = until_synced(at.task)
+        transactions = max(1, size * 1_000_000 // _CHANGES_BYTES)
+        at.run(f"CALL changes(0, {transactions})")
+        followed = until_synced(at.task, amount=transactions * _PER_TRANSACTION)
+        at.cursor.execute("SELECT COUNT(*) FROM padded")
+        wanted = at.cursor.fetchone()[0]
+        at.asked.execute("SELECT COUNT(*) FROM bench.padded")
+        expect(at.asked.fetchone()[0], wanted)
+    return {"changes": beyond(start, followed), "start": start}
+
+
+def workers(size: int, folder: Path) -> dict[str, Spent]:
+    """Applies the same changes with this many workers, each in an executor of its own on a standalone cluster.
+
+    Spark's processes have started before the measurement begins. While the changes are written, commits on the target
+    are held back, so that jobs are as large as the task allows.
+    """
+    (folder / "cluster").mkdir()
+    with standalone_cluster(folder / "cluster", size) as cluster, pair(folder) as at:
+        conf = {
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.cores.max": str(size),
+            "spark.executor.extraJavaOptions": FOR_A_SHORT_LIFE,
+        }
+        at.change(
+            syncers={"global": {"worker-count": size}},
+            pidts={"spark": {"master": cluster.url, "direct-rows": 0, "conf": conf}},
+        )
+        task = yaml.safe_load(at.task.read_text())
+        task["mysql-instances"][0]["syncer-config-name"] = "global"
+        at.task.write_text(yaml.safe_dump(task))
+        at.run(_PADDED, _CHANGES)
+        has = lambda: Progress(at.asked, task="growth").has(at.cursor.connection)  # noqa: E731
+        with following(at.task, daemons()) as (meter, wait_until):
+            at.run(f"CALL changes(0, {20 * size})")
+            wait_until(has())
+            with closing(connect(at.target)) as session, Progress(session, task="growth").held_back():
+                transactions = _WORKED_ROWS // _PER_TRANSACTION
+                at.run(f"CALL changes({20 * size}, {20 * size + transactions})")
+                before = meter.spent()
+            wait_until(has())
+            spent = replace(meter.since(before), amount=_WORKED_ROWS)
+    return {"changes": spent}
+
+
+def daemons() -> dict[str, int]:
+    """Returns the workers of the standalone cluster, which are children of this process, by number."""
+    found = {}
+    for pid in below(os.getpid()):
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            if "org.apache.spark.deploy.worker.Worker" in words:
+                found[f"worker {Path(words[words.index('--work-dir') + 1]).name.removeprefix('worker-')}"] = pid
+    return found
+
+
+def beyond(start: Spent, whole: Spent) -> Spent:
+    """Returns what a command has used beyond a command that had nothing to do but to start and to end."""
+    processes = {name: max(0.0, cpu - start.processes.get(name, 0.0)) for name, cpu in whole.processes.items()}
+    cpu, seconds = max(0.0, whole.cpu - start.cpu), max(0.0, whole.seconds - start.seconds)
+    return replace(whole, cpu=cpu, seconds=seconds, processes=processes)
+
+
+def expect(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise AssertionError(f"the target has {found} rows, not {wanted}")
+
+
+AXES = {
+    axis.name: axis
+    for axis in (
+        Axis("tables", "tables", (10, 100, 1_000, 5_000, 20_000), 20_000, tables),
+        Axis("columns", "columns", (5, 50, 125, 250, 500), 500, columns),
+        Axis(
+            "transaction", "rows in one transaction", (1, *(10**each for each in range(3, 8))), 1_000_000, transaction
+        ),
+        Axis("backlog", "MB of log", (50, 200, 1_000, 5_000, 10_000, 50_000), 5_000, backlog),
+        Axis("shards", "shards", (2, 10, 30, 100, 300, 1_000), 1_000, shards),
+        Axis("workers", "workers", (1, 2, 4, 8), 8, workers),
+    )
+}
