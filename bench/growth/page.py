@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import beside  # noqa: F401 - where the others are
 from curves import Curve, Point, Spent, curves, read
 from drawing import svg
 
