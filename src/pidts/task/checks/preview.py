@@ -20,7 +20,7 @@ from pidts.task.checks.not_carried import table_notes
 from pidts.task.checks.rule_hints import rule_hints
 from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
+from pidts.task.tables.merged import Shard, by_target, own_shards, with_extracted_keys
 from pidts.task.tables.target_fit import Fit, fit_of
 
 
@@ -148,7 +148,8 @@ class _Previewer:
     ) -> None:
         self._config, self._target = config, target
         own = own_shards(config.rules, tables.values(), begun=True)
-        self._rules, self._other_shards = with_extracted_keys(target, config.rules, tables.values(), [*own, *others])
+        self._rules, shards = with_extracted_keys(target, config.rules, tables.values(), [*own, *others])
+        self._merged_shards = by_target(shards)
         self._target_names: dict[TableName, TableName] = {}
         for name in tables:
             with suppress(ConfigError):  # the preview of the table itself reports it
@@ -169,7 +170,7 @@ class _Previewer:
                 self._rules,
                 copies=self._config.mode != "incremental",
                 may_have_rows=True,
-                other_shards=self._other_shards,
+                other_shards=self._shards_beside(name),
             )
             columns = self._columns(table, fit.target_table)
             if fit.missing:
@@ -215,13 +216,13 @@ class _Previewer:
         )
 
     def _merged(self, name: TableName) -> tuple[str, ...]:
-        target_name = self._target_names.get(name)
-        others = (
-            one
-            for one in self._other_shards
-            if one.target_name == target_name and (one.source or one.table.name != name)
-        )
-        return tuple(sorted(map(str, others))) if target_name is not None else ()
+        others = (one for one in self._shards_beside(name) if one.source or one.table.name != name)
+        return tuple(sorted(map(str, others)))
+
+    def _shards_beside(self, name: TableName) -> Sequence[Shard]:
+        """Returns all shards of the table's target table."""
+        there = self._target_names.get(name)
+        return self._merged_shards.get(there, ()) if there is not None else ()
 
     def _columns(self, table: Table, target_table: Table) -> tuple[ColumnPreview, ...]:
         before = {column.name: type_text(column.type) for column in table.columns}

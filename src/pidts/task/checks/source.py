@@ -37,7 +37,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
 from pidts.task.operate.warehouse import catalog_finding, reached
 from pidts.task.tables.copy_start import Patterns, is_selected
-from pidts.task.tables.merged import own_shards, shards_of_other_sources, with_extracted_keys
+from pidts.task.tables.merged import by_target, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import require_unmoved_rows, tables_written_by, with_other_writers
 from pidts.task.tables.target_fit import Fit, fit_of
 
@@ -272,19 +272,19 @@ def _fit(
         # time.
         left = tables_written_by(target, config.name) - {one.target_name for one in others if one.begun}
         new = [table for table in new if target_name(config.rules, table.name) not in left]
+    merged = by_target(others)
     for table in new:
+        there = merged.get(target_name(rules, table.name), [])
         may_have_rows = is_selected(resync, table.name) if resumed else may_find_rows(config, target)
         try:
-            fit = fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=others)
+            fit = fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=there)
             (fit,) = with_other_writers(config, target, [fit])
         except PidtsError as error:
             fit = Fit(table.name, table, problem=error.what, fix=error.todo)
         missing += fit.missing
         ahead = ""
         if fit.problem and fit.is_shared and not resumed:
-            ahead = waiting_reason(
-                config, target, other_parts, [one for one in others if one.target_name == fit.target_table.name]
-            )
+            ahead = waiting_reason(config, target, other_parts, there)
         if ahead:
             findings.append(Finding("target_tables", ok=True, message=ahead))
         elif fit.problem and fit.has_rows and resumed and config.is_between_zones:

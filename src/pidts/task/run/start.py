@@ -64,7 +64,7 @@ from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.table_set import StartRequest, TableSet
 from pidts.task.tables import rule_changes
 from pidts.task.tables.copy_start import copy_states
-from pidts.task.tables.merged import Shard, own_shards, shards_of_other_sources, with_extracted_keys
+from pidts.task.tables.merged import Shard, by_target, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_of
 
 _log = structlog.get_logger(__name__)
@@ -337,11 +337,8 @@ def _fits(
         fits = rule_changes.with_other_writers(config, target, fits)
     own = own_shards(config.rules, structures.values(), begun=False)
     _, shards = with_extracted_keys(target, config.rules, structures.values(), [*others, *own])
-    shared = {
-        fit.target_table.name: [one for one in shards if one.target_name == fit.target_table.name]
-        for fit in fits
-        if fit.is_shared
-    }
+    merged = by_target(shards)
+    shared = {name: merged.get(name, []) for name in (fit.target_table.name for fit in fits if fit.is_shared)}
     wholes = {
         name: fitting_structure(config, target, other_parts, members)
         if any(one.begun for one in members)

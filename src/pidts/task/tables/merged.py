@@ -37,7 +37,7 @@ class Shard:
     @property
     def target_name(self) -> TableName | None:
         """The name of its target table; None if the rules are in conflict."""
-        return _target_name(self.rules, self.table.name)
+        return target_name_of(self.rules, self.table.name)
 
     @property
     def discriminators(self) -> tuple[tuple[str, str], ...]:
@@ -55,6 +55,18 @@ def own_shards(rules: Rules, tables: Iterable[Table], *, begun: bool) -> list[Sh
     return [Shard(table, rules, begun=begun) for table in tables]
 
 
+def by_target(shards: Iterable[Shard]) -> dict[TableName, list[Shard]]:
+    """Returns the shards of each target table.
+
+    A task may have 20,000 tables: for each of them, only the few shards of its target table may be examined.
+    """
+    found: dict[TableName, list[Shard]] = {}
+    for shard in shards:
+        if (name := shard.target_name) is not None:
+            found.setdefault(name, []).append(shard)
+    return found
+
+
 def shards_of_other_sources(
     target: TargetSession, other_parts: Sequence[TaskConfig], rules: Rules, names: Iterable[TableName], *, asks: bool
 ) -> list[Shard]:
@@ -63,7 +75,7 @@ def shards_of_other_sources(
     With `asks`, the servers of the sources with which the task has not begun are queried. Without it, these sources
     count as sources without tables.
     """
-    wanted = {_target_name(rules, name) for name in names}
+    wanted = {target_name_of(rules, name) for name in names}
     found = []
     for config in other_parts:
         source_id = config.source.source_id
@@ -87,9 +99,9 @@ def with_extracted_keys(
     tables, other_shards = list(tables), list(other_shards)
     if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
         return rules, other_shards
-    clear = [table for table in tables if _target_name(rules, table.name) is not None]
+    clear = [table for table in tables if target_name_of(rules, table.name) is not None]
     own = {(shard.table.name if not shard.source else None) for shard in other_shards}
-    target_name = [_target_name(rules, table.name) for table in clear if table.name not in own] + [
+    target_name = [target_name_of(rules, table.name) for table in clear if table.name not in own] + [
         shard.target_name for shard in other_shards
     ]
     shared = {name for name, count in Counter(target_name).items() if name is not None and count > 1}
@@ -107,7 +119,8 @@ def changed_target_tables(
     return {table.name: rules.target_table(table) for table in changed}
 
 
-def _target_name(rules: Rules, name: TableName) -> TableName | None:
+def target_name_of(rules: Rules, name: TableName) -> TableName | None:
+    """Returns the name of a table's target table; None if the rules are in conflict."""
     with suppress(ConfigError):  # the check of the table itself reports it
         return rules.target_name(name)
     return None

@@ -13,7 +13,7 @@ from pidts.plan import CopyMode
 from pidts.rules import Rules
 from pidts.source import Session
 from pidts.source.structures import system_versioned
-from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
+from pidts.task.tables.merged import Shard, by_target, own_shards, target_name_of, with_extracted_keys
 
 _log = structlog.get_logger(__name__)
 
@@ -138,8 +138,16 @@ def fits_of(
     names = {table.name for table in tables}
     others = [one for one in other_shards if one.source or one.table.name not in names]
     rules, there = with_extracted_keys(target, rules, tables, [*others, *own_shards(rules, tables, begun=False)])
+    merged = by_target(there)
     return [
-        fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows(table.name), other_shards=there)
+        fit_of(
+            target,
+            table,
+            rules,
+            copies=copies,
+            may_have_rows=may_have_rows(table.name),
+            other_shards=merged.get(target_name_of(rules, table.name), ()),
+        )
         for table in tables
     ]
 
