@@ -123,12 +123,14 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
     task are left out. All changes of a table without a key that is not copied yet are left out, too.
     """
     uncarried, begun = end.uncarried, JoinedTables(end.copy)
-    apart = frozenset({*start.exceptions, *end.exceptions}) - uncarried
+    before, after = start.exceptions, end.exceptions
+    apart = frozenset({*before, *after}) - uncarried
     without = apart | uncarried
     ranges: dict[tuple[Lsn, Lsn], set[TableName]] = {}
     for name in apart:
-        if start.at(name) < end.at(name):
-            ranges.setdefault((start.at(name), end.at(name)), set()).add(name)
+        place = before.get(name, start.lsn), after.get(name, end.lsn)
+        if place[0] < place[1]:
+            ranges.setdefault(place, set()).add(name)
     slices: list[LogSlice] = []
     cut = False  # whether rows after the last slice were left out, which an extended slice would contain
     carried: set[TableName] = set()

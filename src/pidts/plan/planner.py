@@ -157,6 +157,7 @@ class _Main:
         self._window, self._waiting_window = windows
         self._copy_bytes = limits.copy_bytes
         self.lsn, self.held = state.lsn, list(state.held)
+        self._held_names, self._named = set[TableName](), 0
         self.due: Lsn | None = None
         self.origin = origin
         """The zone from which the batch's changes come; None: it has no changes yet."""
@@ -226,9 +227,14 @@ class _Main:
             self.held.append(Held(self._free, self.lsn))
             self._free = frozenset()
 
+    def _all_held(self) -> set[TableName]:
+        """Returns the tables of all groups so far; groups are only added."""
+        self._held_names.update(*(group.tables for group in self.held[self._named :]))
+        self._named = len(self.held)
+        return self._held_names
+
     def _passes(self, lsn: Lsn, work: Work) -> bool:
-        names = work.tables
-        held = {name for group in self.held for name in group.tables}
+        names, held = work.tables, self._all_held()
         if names is not None and names <= held:
             return True
         if held and work.touches(held):
@@ -263,4 +269,5 @@ class _Main:
         left_out = self._uncarried
         if not self.held and not left_out:
             return True
-        return any(name not in left_out and not any(name in group.tables for group in self.held) for name in names)
+        held = self._all_held()
+        return any(name not in left_out and name not in held for name in names)

@@ -215,15 +215,18 @@ def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) ->
     """Returns the state that all of these states have reached, table by table."""
     states = list(states)
     lsn = min(state.lsn for state in states)
-    names = {name for state in states for name in state.exceptions}
-    return PlanState(lsn, copy, held_at({name: min(state.at(name) for state in states) for name in names}, lsn))
+    places = [(state.lsn, state.exceptions) for state in states]
+    names = {name for _, apart in places for name in apart}
+    return PlanState(
+        lsn, copy, held_at({name: min(apart.get(name, at) for at, apart in places) for name in names}, lsn)
+    )
 
 
 def furthest(end: PlanState, other: PlanState) -> PlanState:
     """Returns a state in which each table has the later of its two places; the copy is the copy of `end`."""
-    lsn = max(end.lsn, other.lsn)
-    names = {*end.exceptions, *other.exceptions}
-    return PlanState(lsn, end.copy, held_at({name: max(end.at(name), other.at(name)) for name in names}, lsn))
+    lsn, mine, theirs = max(end.lsn, other.lsn), end.exceptions, other.exceptions
+    places = {name: max(mine.get(name, end.lsn), theirs.get(name, other.lsn)) for name in {*mine, *theirs}}
+    return PlanState(lsn, end.copy, held_at(places, lsn))
 
 
 def _places_to_json(state: PlanState) -> list[Any]:
