@@ -13,13 +13,14 @@ from pidts.binlog import Query
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import Waits
+from pidts.ddl.shards import coordinator
 from pidts.ddl.shards.admission import Admission, admit
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import waiting_halt
 from pidts.model import Arrival, Column, ColumnType, Fenced, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
 from pidts.schema import AlterTable, Dialect, classify
-from pidts.shards.decide import Decision, RunDecision, Wait
+from pidts.shards.decide import Decision, RunDecision, Wait, decide
 
 T = TableName("all", "t")
 KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
@@ -88,6 +89,22 @@ def test_the_leader_runs_the_change_whichever_member_arrives_last() -> None:
     assert arrive(groups, came("b")) == Wait(leader=Member("a", NAME))
     assert still(groups, came("a")) is None
     assert isinstance(arrive(groups, came("a")), RunDecision)
+
+
+def test_shards_that_wait_alike_examine_their_group_once_after_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the time would grow with the third power of the number of shards."""
+    sources = [f"s{number:02}" for number in range(30)]
+    groups, examined = begun(*sources, "other"), []
+    monkeypatch.setattr(coordinator, "decide", lambda *found: examined.append(found) or decide(*found))
+    for place, source in enumerate(sources):
+        arrive(groups, came(source))
+        waits = [still(groups, came(one)) for one in sources[: place + 1]]
+        awaited = (Member("other", NAME), *(Member(one, NAME) for one in sources[place + 1 :]))
+        assert waits == [Wait(awaited)] * (place + 1)
+    assert len(examined) == len(sources)
+    arrive(groups, came("other", after=V2))
+    assert still(groups, came("s00")) == Wait(disagree=(came("other", after=V2),))
+    assert still(groups, came("other", after=V2)) == Wait(disagree=tuple(came(source) for source in sources))
 
 
 def test_only_the_last_of_two_members_drops_a_column() -> None:

@@ -17,8 +17,8 @@ change's error. These cases are covered:
 2. The change has failed, and its tables are held in the checkpoint: the next run finds the tables before the change and
    runs it again, since the reason for the failure may be gone. If not, the change halts again.
 3. A ddl command is given while no run is active: it is read before the change begins. A command that is given while the
-   change is halted is read within a second. A command that is given while the change runs is read when the change fails
-   or is tried again. If the change succeeds, the command is never read.
+   change is halted is read within two seconds. A command that is given while the change runs is read when the change
+   fails or is tried again. If the change succeeds, the command is never read.
 4. A ddl command is read, and another one is given before the first one is begun: the commit that would begin the first
    one notices this, and the newer one is read (`pidts.apply.ddl.runner`, also about a crash while a command is carried
    out).
@@ -57,7 +57,7 @@ from pidts.apply import Superseded
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
 from pidts.ddl.due_change import Concerns, DueChange
-from pidts.ddl.operator_orders import Orders
+from pidts.ddl.operator_orders import Orders, SharedOrders
 from pidts.ddl.outcome import Changed, CopyAgain, Waits
 from pidts.ddl.planner_signals import mark_done, mark_halted
 from pidts.ddl.runner import run_ddl
@@ -79,6 +79,11 @@ _LEADER_SECONDS = 3.0
 """The seconds that shards wait for a change of another shard before this is reported as a halt."""
 _REPORT_SECONDS = 2.0
 """The shortest time, in seconds, between two reports of what a change waits for."""
+_LOOK_APART_SECONDS, _REPORT_APART_SECONDS = 0.001, 0.1
+"""The seconds, for each waiting change, between two looks of one change at its group, and between two reports of it.
+
+So a thousand waiting changes together look a thousand times a second, and report ten halts a second.
+"""
 
 
 class _ClosedError(Exception):
@@ -93,6 +98,8 @@ class _Halted:
     reported: float
     waits: Waits | None = None
     """The wait for other shards; None if the change has failed."""
+    compared: float = 0.0
+    """The last time at which the halt was compared with what the change waits for."""
 
 
 class DdlThreads:
@@ -118,6 +125,8 @@ class DdlThreads:
         """Halted changes that are being tried again."""
         self._blocked: dict[Lsn, Halt] = {}
         """Statements that have not begun because some of their tables are held at earlier statements."""
+        self._blocked_at = float("-inf")
+        self._orders = SharedOrders()
         self._state: PlanState | None = None
         self._begun: set[Lsn] = set()
         self._running: set[Lsn] = set()
@@ -229,7 +238,7 @@ class DdlThreads:
         Only this method acts on the result of an attempt.
         """
         again, since = False, self._halted_since(due.lsn)
-        orders = Orders(due.context, due.lsn, self._pause, _ORDER_SECONDS)
+        orders = Orders(due.context, due.lsn, self._pause, _ORDER_SECONDS, self._orders)
         while True:
             order = orders.read()
             is_newer = partial(orders.is_newer, order)
@@ -268,7 +277,7 @@ class DdlThreads:
                         self._wait_for_shards(due, result, is_newer)
             again = True
 
-    def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[], bool]) -> None:
+    def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[float], bool]) -> None:
         """Waits until the group allows the change to continue, or until there is another ddl command.
 
         When the group's state has changed, the change is tried again, but never without a pause. Without the pause, two
@@ -287,21 +296,23 @@ class DdlThreads:
             if still.wait.leader is None or now >= began + _LEADER_SECONDS or due.lsn in self._halted:
                 self._report_wait(due, still)
             if now >= looked + _ORDER_SECONDS:
-                looked = now
                 self._report_blocked(due)
-                if is_decided():
+                if is_decided(looked):
                     break
+                looked = time.monotonic()
             self._shards.wait(seen, _ORDER_SECONDS)
-            self._pause(0)
+            self._pause(min(_LOOK_APART_SECONDS * len(self._halted), _ORDER_SECONDS))
         with self._moved:
             self._retried.add(due.lsn)
 
-    def _wait_for_order(self, due: DueChange, is_decided: Callable[[], bool]) -> None:
+    def _wait_for_order(self, due: DueChange, is_decided: Callable[[float], bool]) -> None:
         """Waits for a ddl command, or until another shard has made the change for this shard, too."""
+        looked = time.monotonic()
         while True:
             self._pause(_ORDER_SECONDS)
             self._report_blocked(due)
-            if is_decided() or self._shards.made(due.source, due.lsn) is not None:
+            before, looked = looked, time.monotonic()
+            if is_decided(before) or self._shards.made(due.source, due.lsn) is not None:
                 break
         with self._moved:
             self._retried.add(due.lsn)
@@ -312,6 +323,8 @@ class DdlThreads:
         Reports it again only if its halt has changed, and not each time that another shard arrives.
         """
         lsn, now = due.lsn, time.monotonic()
+        if self._is_reported(due, waits, now):
+            return
         halt = due.waiting_halt(waits)
         halt = replace(halt, since=halt.since or self._halted_since(lsn))
         if waits.arrival is not None:
@@ -319,9 +332,8 @@ class DdlThreads:
         with self._moved:
             known = self._halted.get(lsn)
             is_same_kind = known is not None and known.halt.code == halt.code
-            if known is not None and (
-                known.halt == halt or (is_same_kind and known.waits and now < known.reported + _REPORT_SECONDS)
-            ):
+            if known is not None and known.halt == halt:
+                self._halted[lsn] = replace(known, compared=now)
                 self._retried.discard(lsn)
                 return
         self._save(due, halt)
@@ -330,7 +342,23 @@ class DdlThreads:
             say("a schema change waits for other shards", halt=str(halt), statement=halt.statement)
         if halt.tables:
             mark_halted(due.context.staging, lsn)
-        self._halt(lsn, _Halted(halt, now, waits))
+        self._halt(lsn, _Halted(halt, now, waits, now))
+
+    def _is_reported(self, due: DueChange, waits: Waits, now: float) -> bool:
+        """Whether the change was reported a short time ago as waiting for the same kind of reason.
+
+        The list of the awaited shards may have become shorter since then. With many waiting changes, each list is long,
+        and the time between two reports of one change is longer.
+        """
+        with self._moved:
+            known, apart = self._halted.get(due.lsn), _REPORT_APART_SECONDS * len(self._halted)
+            if known is None or not known.waits or now >= max(known.reported + _REPORT_SECONDS, known.compared + apart):
+                return False
+        if due.waiting_code(waits) != known.halt.code:
+            return False
+        with self._moved:
+            self._retried.discard(due.lsn)
+        return True
 
     def _report_failure(self, due: DueChange, error: Halted) -> None:
         """Reports a failed change to operators and to the planner. Raises the error if it concerns all tables."""
@@ -358,6 +386,11 @@ class DdlThreads:
         state, source, relay = self._state, due.source, due.relay
         if state is None:
             return
+        with self._moved:  # All waiting changes of this run would find the same.
+            now = time.monotonic()
+            if now < self._blocked_at + _ORDER_SECONDS / 2:
+                return
+            self._blocked_at = now
         known = frozenset(self._shards.tables(source))
         with self._moved:
             halted = frozenset(self._halted)

@@ -13,7 +13,7 @@ from pidts.batch.relevance import Meaning
 from pidts.batch.sequences import sequences_of
 from pidts.binlog import Query
 from pidts.ddl.outcome import Waits
-from pidts.ddl.shards.halt_messages import waiting_halt
+from pidts.ddl.shards.halt_messages import waiting_code, waiting_halt
 from pidts.model import Halt, Halted, LogEntry, Lsn, TableName, Where
 from pidts.model.zone import statement_origin
 from pidts.plan import Work
@@ -114,6 +114,10 @@ class DueChange:
             arrival=arrival,
             agreed=waits.agreed,
         )
+
+    def waiting_code(self, waits: Waits) -> str:
+        """Returns the code of the halt that reports this wait."""
+        return waiting_code(waits.wait, waits.arrival, waits.agreed)
 
     def failed_halt(self, error: Halted) -> Halt:
         """Returns the halt that reports that the change fails.

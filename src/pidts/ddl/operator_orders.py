@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -12,6 +13,28 @@ from pidts.batch.context import JobContext
 from pidts.model import DdlOrder, Lsn, Transient
 
 _log = structlog.get_logger(__name__)
+
+
+class SharedOrders:
+    """The ddl commands of one source, which all of its waiting changes read together.
+
+    A thousand shards may wait. If each of them connected to the target every second, the target could do nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._found: tuple[float, Mapping[Lsn, DdlOrder]] = float("-inf"), {}
+        """The time at which a reading began, and its result. It is replaced as a whole: threads need no lock."""
+
+    def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlOrder | None:
+        """Returns the command for the change at `lsn`, as the target had it after `since`."""
+        began, orders = self._found
+        if began <= since:
+            began = time.monotonic()
+            with closing(context.target.connect()) as session:
+                read = session.meta.orders.read(context.task, context.source.source_id)
+            orders = {order.lsn: order for order in read}
+            self._found = began, orders
+        return orders.get(lsn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +47,23 @@ class Orders:
     """Sleeps; raises if the run has ended."""
     seconds: float
     """The seconds between two attempts to read a ddl command."""
+    shared: SharedOrders
 
-    def read(self) -> DdlOrder | None:
-        """Returns the ddl command that is in force; retries until it can be read."""
+    def read(self, since: float | None = None) -> DdlOrder | None:
+        """Returns the ddl command that is in force; retries until it can be read.
+
+        With `since`, another change may have read it after this time.
+        """
         while True:
             try:
-                return self._read()
+                return self._read() if since is None else self.shared.find(self.context, self.lsn, since)
             except Transient as error:
                 _log.warning("ddl commands cannot be read", at=str(self.lsn), error=str(error))
                 self.pause(self.seconds)
 
-    def is_newer(self, tried: DdlOrder | None) -> bool:
-        """Whether another ddl command was given after `tried`; retries until this can be read."""
-        order = self.read()
+    def is_newer(self, tried: DdlOrder | None, since: float) -> bool:
+        """Whether another ddl command than `tried` was in force after `since`; retries until this can be read."""
+        order = self.read(since)
         if order is None or not _is_newer(order, tried):
             return False
         _log.info("an operator has decided about a schema change", at=str(self.lsn), order=order.kind.value)

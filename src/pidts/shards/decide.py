@@ -45,6 +45,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from pidts.model import Arrival, Column, Lsn, Member, OrderKind, Table, TableName
@@ -323,8 +324,9 @@ def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arriv
 
 def _nobodys(group: ShardGroup) -> frozenset[str]:
     """Returns the columns that have values only in rows of former members."""
-    alive = names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))
-    return names_of(group.agreed) - alive if group.mode == "optimistic" else frozenset()
+    if group.mode != "optimistic":
+        return frozenset()
+    return names_of(group.agreed) - names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))
 
 
 def _has_place(group: ShardGroup, structure: Table, goal: Table) -> bool:
@@ -459,9 +461,14 @@ def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
 
 def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> frozenset[str]:
     """Returns the columns that the member adds and that the two tables fill with different values in existing rows."""
+    return _filled_unlike(one.before, one.after, there, constant)
+
+
+@lru_cache(maxsize=64)
+def _filled_unlike(before: Table, after: Table, there: Table, constant: bool) -> frozenset[str]:  # noqa: FBT001 - a key
     others = {column.name.lower(): column for column in there.columns}
-    added = names_of(one.after) & others.keys() - names_of(one.before)
-    mine = ((column.name.lower(), column) for column in one.after.columns if column.name.lower() in added)
+    added = names_of(after) & others.keys() - names_of(before)
+    mine = ((column.name.lower(), column) for column in after.columns if column.name.lower() in added)
     # Only the source knows the values of a generated column in existing rows.
     return frozenset(
         name for name, column in mine if column.generated or not fills_alike(column, others[name], constant=constant)

@@ -29,9 +29,15 @@ _CONSTANT = re.compile(
 _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?", re.IGNORECASE)
 
 
+@lru_cache(maxsize=64)
+def shared_object(table: Table) -> Table:
+    """Returns one object for all equal structures of shards, since an object is compared with itself at once."""
+    return table
+
+
 def same_version(one: Table, other: Table) -> bool:
     """Whether both structures are one version of a table. The tables' names do not count."""
-    return _version(one) == _version(other)
+    return one is other or _version(one) == _version(other)
 
 
 def same_but_order(one: Table, other: Table) -> bool:
@@ -46,6 +52,8 @@ def same_whole(one: Table, other: Table) -> bool:
 
 def names_of(*tables: Table) -> frozenset[str]:
     """Returns the names of all columns of these tables."""
+    if len(tables) == 1:
+        return _names(tables[0])
     return frozenset(column.name.lower() for table in tables for column in table.columns)
 
 
@@ -292,8 +300,15 @@ def _apart(one: ColumnType, other: ColumnType) -> bool:
 
 
 @lru_cache(maxsize=4096)
+# A group of a thousand shards has few structures, and compares them a million times.
+@lru_cache(maxsize=64)
 def _version(table: Table) -> tuple[object, ...]:
     return tuple(map(_column, table.columns)), _keys(table), _charset(table)
+
+
+@lru_cache(maxsize=64)
+def _names(table: Table) -> frozenset[str]:
+    return frozenset(column.name.lower() for column in table.columns)
 
 
 def _column(column: Column) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ import random
 import pytest
 from tests.examples import examples
 
+from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.plan import Limits
 
 from .free_changes import check_rows, check_waits_are_recorded, happens_to_one
@@ -31,6 +32,29 @@ RENAME = "rename-moves-rows"
 def _driven():
     with driven():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _checked(monkeypatch):
+    """Each answer that the group gives to several shards is the answer that it would give to this shard alone."""
+    decision, outlook = ShardGroups._decision, ShardGroups.outlook
+
+    def checked(self, state, arrival):
+        known, found = self._waits.get(self._kind(arrival)), decision(self, state, arrival)
+        if found is known:
+            self._waits = {}
+            assert decision(self, state, arrival) == found
+        return found
+
+    def checked_outlook(self, halt, arrival):
+        found = outlook(self, halt, arrival)
+        if arrival.member in self._state(arrival.after.name).arrivals:
+            self._outlooks = {}
+            assert outlook(self, halt, arrival) == found
+        return found
+
+    monkeypatch.setattr(ShardGroups, "_decision", checked)
+    monkeypatch.setattr(ShardGroups, "outlook", checked_outlook)
 
 
 def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> World:

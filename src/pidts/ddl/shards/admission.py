@@ -34,7 +34,7 @@ from pidts.schema import (
 )
 from pidts.schema.compare import origins
 from pidts.shards.decide import Decision, Effect, MissedChanges, RunDecision, Wait
-from pidts.shards.structures import key_has, names_of, revalued, same_version, same_whole
+from pidts.shards.structures import key_has, names_of, revalued, same_version, same_whole, shared_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
         member=member,
         lsn=due.lsn,
         text=change.text,
-        before=before or after,
-        after=after,
+        before=shared_object(before or after),
+        after=shared_object(after),
         since=since,
         position=due.where.position,
         order=change.order.kind if change.order is not None else None,

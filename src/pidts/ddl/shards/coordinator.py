@@ -12,8 +12,10 @@ target.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pidts.apply import MemberChange
 from pidts.ddl.outcome import Waits
@@ -34,6 +36,17 @@ from pidts.shards.decide import (
 )
 from pidts.shards.preview import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 from pidts.shards.structures import same_version
+
+_Kind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What `Halt` has under the same names: the effects that ddl commands for a waiting change would have."""
+
+    unfit: tuple[str, ...]
+    lacks: tuple[str, ...]
+    stays: tuple[str, ...]
 
 
 class ShardGroups:
@@ -65,6 +78,10 @@ class ShardGroups:
         """Whether a part's source is a MariaDB."""
         self._moved = threading.Condition()
         self._moves = 0
+        self._waits: dict[_Kind, Wait] = {}
+        """What arrivals of each kind wait for, as decided since the last event."""
+        self._outlooks: dict[_Kind, _Outlook] = {}
+        """The effects of ddl commands for arrivals of each kind, as found since the last event."""
 
     @property
     def moves(self) -> int:
@@ -78,7 +95,7 @@ class ShardGroups:
         self, source: str, target_table: Mapping[TableName, Table], *, epoch: int = 0, mariadb: bool = False
     ) -> None:
         """Registers a new attempt of a part, with its tables and their structures under the target's names."""
-        with self._moved:
+        with self._changing():
             self._epochs[source], self._flavors[source] = epoch, mariadb
             for state in self._states.values():
                 if source in state.in_doubt:
@@ -112,7 +129,7 @@ class ShardGroups:
 
         Other members wait only for those tables of the part that have rows on the target.
         """
-        with self._moved:
+        with self._changing():
             if self.known.take_recorded(source, target_table):
                 self._notify()
 
@@ -137,7 +154,7 @@ class ShardGroups:
         The record contains no later events of this process. As long as some parts have not claimed the task, an earlier
         process may still run these parts and change the record.
         """
-        with self._moved:
+        with self._changing():
             for target, table in agreed.items():
                 self.known.take_record(target, table, read, missed)
                 self._state(target).was_shared = True
@@ -145,13 +162,13 @@ class ShardGroups:
 
     def set_aside(self, source: str, *, aside: bool) -> None:
         """Excludes a part that begins for the first time, or includes it again. Nobody waits for an excluded part."""
-        with self._moved:
+        with self._changing():
             if self.known.set_aside(source, aside=aside):
                 self._notify()
 
     def forget(self, source: str) -> None:
         """Forgets the arrivals of a part whose attempt has ended; its members will arrive again."""
-        with self._moved:
+        with self._changing():
             self._forget(source)
             self._notify()
 
@@ -162,7 +179,7 @@ class ShardGroups:
         arrival from a closed attempt does not count. If it did, the next attempt, which also arrives, would not be
         informed that the change is done.
         """
-        with self._moved:
+        with self._changing():
             if change.epoch < self._epochs.get(change.source, change.epoch):
                 what = f"another attempt of {change.source} has begun since"
                 raise Fenced("fenced", what, where=Where(source=change.source), todo="Nothing to do here")
@@ -201,9 +218,15 @@ class ShardGroups:
         """Returns the halt, with the effects that each ddl command for the change would have on rows."""
         with self._moved:
             target, state = arrival.after.name, self._state(arrival.after.name)
-            group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
-            unfit, stays = tuple(map(str, unfit_if_unlocked(group, arrival))), staying_if_unlocked(group, arrival)
-            return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
+            kind = self._kind(arrival)
+            found = self._outlooks.get(kind) if kind is not None else None
+            if found is None:
+                group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
+                unfit, stays = tuple(map(str, unfit_if_unlocked(group, arrival))), staying_if_unlocked(group, arrival)
+                found = _Outlook(unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
+                if kind is not None:
+                    self._outlooks[kind] = found
+            return replace(halt, unfit=found.unfit, lacks=found.lacks, stays=found.stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
         """Returns the changes of the other members that had arrived when the leader began to run the statement."""
@@ -245,7 +268,7 @@ class ShardGroups:
 
         `missed`: the changes that each member misses from then on.
         """
-        with self._moved:
+        with self._changing():
             state = self._state(run.leader.after.name)
             state.end(run)
             joins = not run.leader.runs
@@ -275,7 +298,7 @@ class ShardGroups:
         to ask again.
         """
         source = run.leader.member.source
-        with self._moved:
+        with self._changing():
             state = self._state(run.leader.after.name)
             state.running = None
             if in_doubt_since is not None:
@@ -310,7 +333,7 @@ class ShardGroups:
         `epoch` is the epoch of the attempt that reports. A closed attempt may report a change after the next attempt
         has begun. The next attempt has already read this change from the record, so the report is ignored.
         """
-        with self._moved:
+        with self._changing():
             if epoch is not None and epoch < self._epochs.get(source, epoch):
                 return
             self.known.clear_leaving(source, structures)
@@ -340,13 +363,13 @@ class ShardGroups:
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> None:
         """Notes all tables of a part that wait before a statement that removes them. Nobody waits for these tables."""
-        with self._moved:
+        with self._changing():
             if self.known.set_leaving(source, tables):
                 self._notify()
 
     def note_dropped(self, dropped: Mapping[Member, Collection[str]]) -> None:
         """Notes the columns that the target keeps after members have dropped them."""
-        with self._moved:
+        with self._changing():
             self.known.note_dropped(dropped)
 
     def dropped_after(
@@ -405,11 +428,36 @@ class ShardGroups:
         agreed = self._agreed(target, state)
         if agreed is None:  # the first member that arrives creates the table
             return RunDecision(arrival, (arrival,), arrival.after)
+        kind = self._kind(arrival)
+        if kind is not None and (known := self._waits.get(kind)) is not None:
+            return known
         group = self.known.group(target, agreed, state.arrivals)
         decision = decide(group, arrival.member, state.entries[arrival.member].effect)
         if isinstance(decision, RunDecision) and decision.leader.member != arrival.member:
             return Wait(leader=decision.leader.member)
+        if kind is not None and isinstance(decision, Wait):
+            self._waits[kind] = decision
         return decision
+
+    def _kind(self, arrival: Arrival) -> _Kind | None:
+        """Returns what decides why an arrival waits, besides the state of its group; None if only it has such reasons.
+
+        A thousand shards that arrive at the same change wait for the same reasons. If each of them examined the whole
+        group after each arrival, the time would grow with the third power of the number of shards.
+        """
+        member = arrival.member
+        has_own = member in self.known.missed or member in self.known.dropped or arrival.order is not None
+        if self.is_optimistic or has_own:
+            return None
+        made = arrival.before, arrival.after, arrival.revalues, arrival.computes, arrival.adds
+        return arrival.after.name, arrival.runs, made
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Takes the lock for an event: whatever was decided before it is decided anew."""
+        with self._moved:
+            self._waits, self._outlooks = {}, {}
+            yield
 
     def _agreed(self, target: TableName, state: GroupState) -> Table | None:
         if state.agreed is not None:

@@ -37,6 +37,11 @@ def waiting_halt(
     return replace(halt, awaits=tuple(dict.fromkeys(awaits)))
 
 
+def waiting_code(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> str:
+    """Returns the code of `waiting_halt`, without the lists of all shards."""
+    return _reason(wait, arrival, agreed).code
+
+
 def blocked_halt(one: BlockedStatement, source: str, position: str, since: float) -> Halt:
     """Returns the halt of tables that wait only because a statement names them together with other tables."""
     names, others = sorted(one.tables), sorted(one.others)

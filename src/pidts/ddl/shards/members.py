@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from pidts.model import Arrival, Member, Table, TableName
 from pidts.shards.decide import MissedChanges, ShardGroup, ShardMode
-from pidts.shards.structures import fits, joined, names_of, refilled, same_version
+from pidts.shards.structures import fits, joined, names_of, refilled, same_version, shared_object
 
 
 class Members:
@@ -43,7 +43,7 @@ class Members:
         self._known.add(source)
         self._aside.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}
-        self.members |= {Member(source, name): table for name, table in target_table.items()}
+        self.members |= {Member(source, name): shared_object(table) for name, table in target_table.items()}
         was_presumed = source in self._presumed
         self._presumed.discard(source)
         return was_presumed
@@ -54,7 +54,7 @@ class Members:
             return False
         self._known.add(source)
         self._presumed.add(source)
-        self.members |= {Member(source, name): table for name, table in target_table.items()}
+        self.members |= {Member(source, name): shared_object(table) for name, table in target_table.items()}
         return True
 
     def set_aside(self, source: str, *, aside: bool) -> bool:
@@ -121,7 +121,7 @@ class Members:
 
     def add(self, member: Member, table: Table) -> None:
         """Makes the table a member with this structure."""
-        self.members[member] = table
+        self.members[member] = shared_object(table)
 
     def remove(self, member: Member) -> None:
         """Removes the member. If a new table gets the same name, its rows replace the rows that the member has left."""
