@@ -40,7 +40,6 @@ memory. They are read again in smaller pieces, until the window is short enough.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from pidts.model import LogEntry, Lsn, TableName, Transaction, xa_not_received
@@ -71,7 +70,7 @@ def next_state(
     change of a target table that they share with other tables is under way. Up to `goal` the position moves even
     without changes to apply, so that a caller which waits for this place sees that it is reached.
     """
-    copy = {name: replace(one, reading=None, kept=None) for name, one in state.copy.items() if not one.done}
+    copy = {name: one.unread for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()
     origin = origin_of_held(state, log, work_of, done, kept) if limits.one_origin else None
     main = _Main(state, copy, limits, work_of, done, halted, _windows(staged), kept, origin)

@@ -127,7 +127,7 @@ class PlanState:
         It has no chunks that were read but not written, since they are read again. It has no due schema change, since
         the log shows which schema change is next.
         """
-        copy = {name: replace(state, reading=None, kept=None) for name, state in self.copy.items() if not state.done}
+        copy = {name: state.unread for name, state in self.copy.items() if not state.done}
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:

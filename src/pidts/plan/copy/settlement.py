@@ -58,7 +58,8 @@ class Settling:
             elif chunk.high <= self.end:
                 self._settle(name, before, chunk, touched)
         for name, state in self.copy.items():
-            self.copy[name] = replace(state, ahead=self._is_ahead(name, state))
+            if state.ahead != (ahead := self._is_ahead(name, state)):
+                self.copy[name] = replace(state, ahead=ahead)
 
     def _keep(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
         """Keeps a request whose window ends after this batch, or drops it if it could not be settled later."""

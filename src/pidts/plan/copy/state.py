@@ -70,7 +70,7 @@ more, as done; later states do not have it. So a task with thousands of tables p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -243,6 +243,12 @@ class CopyState:
     def is_carried(self) -> bool:
         """Whether the table's changes are written, once the log concerns it."""
         return self.done or not self.keyless or self.phase is not Phase.ROWS
+
+    @property
+    def unread(self) -> CopyState:
+        """Returns the state without requests that were read and are not settled."""
+        # Of thousands of tables, few are being read: the others need no new object in each batch.
+        return self if self.reading is None and self.kept is None else replace(self, reading=None, kept=None)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values. Leaves out initial values: the copy of thousands of tables may not have begun."""
