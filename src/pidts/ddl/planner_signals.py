@@ -14,6 +14,9 @@ from pathlib import Path
 
 from pidts.model import Lsn, TableName
 
+_FEW = 16
+"""For more schema changes than this, the folder is listed: a thousand shards may wait before their changes."""
+
 
 def mark_done(staging: Path, lsn: Lsn) -> None:
     """Signals that the schema change at `lsn` is done."""
@@ -27,12 +30,12 @@ def mark_halted(staging: Path, lsn: Lsn) -> None:
 
 def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
     """Returns the changes that are done, according to this run's signals."""
-    return frozenset(lsn for lsn in due if _mark(staging, lsn, "done").exists())
+    return _marked(staging, due, "done")
 
 
 def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
     """Returns the changes that are halted, according to this run's signals."""
-    return frozenset(lsn for lsn in due if _mark(staging, lsn, "halted").exists()) - done_of(staging, due)
+    return _marked(staging, due, "halted") - done_of(staging, due)
 
 
 def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
@@ -64,6 +67,16 @@ def stamp_of(staging: Path) -> int:
 @lru_cache(maxsize=256)
 def _signals(staging: Path) -> str:
     return str(staging / "ddl")
+
+
+def _marked(staging: Path, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
+    if len(due) <= _FEW:
+        return frozenset(lsn for lsn in due if _mark(staging, lsn, what).exists())
+    try:
+        found = frozenset(os.listdir(_signals(staging)))  # noqa: PTH208 - a path for each name would take longer
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(lsn for lsn in due if f"{lsn}.{what}" in found)
 
 
 def _touch(path: Path) -> None:
