@@ -20,8 +20,8 @@ from curves import Spent
 from idle import TICKS, below, kind
 
 _PIDTS = [sys.executable, "-m", "pidts"]
-_SAMPLE_SECONDS = 0.1
-_MEMORY_EVERY = 5
+_SAMPLE_SECONDS = 0.25
+_MEMORY_EVERY = 2
 """Memory is measured in one sample of this number: the kernel needs longer for it."""
 _ASK_SECONDS = 0.02
 _PATIENCE = 3600.0
@@ -84,7 +84,9 @@ class Meter:
                         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                         ticks, started = int(fields[11]) + int(fields[12]), fields[19]
                         what = kind(pid, root) if name == "driver" else name
-                        self._used[pid, started] = what, ticks
+                        before = self._used.get((pid, started), (what, 0))[0]
+                        # A process that has just ended has no command line any more.
+                        self._used[pid, started] = before if what == "other" else what, ticks
                         mb += _pss(pid) if self._samples % _MEMORY_EVERY == 0 else 0.0
             self._highest = max(self._highest, mb)
 
@@ -106,13 +108,6 @@ def until_synced(task: Path, *, amount: int = 0) -> Spent:
             time.sleep(_ASK_SECONDS)
         if run.returncode:
             raise RuntimeError(_end_of(log))
-        return replace(meter.spent(), amount=amount)
-
-
-def until_there(task: Path, is_there: Callable[[], bool], *, amount: int = 0) -> Spent:
-    """Runs the task until a condition holds on the target; its end does not count."""
-    with following(task) as (meter, wait_until):
-        wait_until(is_there)
         return replace(meter.spent(), amount=amount)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import beside  # noqa: F401 - where the others are
 import yaml
-from commands import following, status, until_synced, until_there
+from commands import Meter, following, status, until_synced
 from curves import Axis, Spent
 from followed import task_file
 from idle import below
@@ -26,10 +26,14 @@ _FOLLOWED = 20_000
 """The number of one-row transactions with which following is measured."""
 _COLUMN_ROWS = 20_000
 _PER_TRANSACTION = 100
-_WORKED_ROWS = 400_000
+_WORKED_ROWS = 100_000
 _SHARD_ROWS = 10
 _PAD = "RPAD(MD5({0}), 990, MD5({0} * 7))"
 _PADDED = "CREATE TABLE padded (id BIGINT PRIMARY KEY, n INT NOT NULL, c VARCHAR(1000) CHARACTER SET latin1 NOT NULL)"
+_ONE_BY_ONE = (
+    "CREATE PROCEDURE one_by_one(behind INT) BEGIN DECLARE j INT DEFAULT 0; WHILE j < behind DO "
+    "EXECUTE IMMEDIATE CONCAT('INSERT INTO {}', ', j, \", 'a change')\"); SET j = j + 1; END WHILE; END"
+)
 _CHANGES = (
     "CREATE PROCEDURE changes(k BIGINT, behind BIGINT) BEGIN DECLARE at BIGINT; WHILE k < behind DO SET at = k * 60; "
     f"START TRANSACTION; INSERT INTO padded SELECT at + seq, seq, {_PAD.format('(at + seq)')} FROM seq_0_to_59; "
@@ -65,6 +69,26 @@ class Pair:
             key = name.replace("_", "-")
             task[key] = task.get(key, {}) | value if isinstance(value, dict) else value
         self.task.write_text(yaml.safe_dump(task))
+
+    def instance(self) -> dict[str, Any]:
+        """Returns the task file's entry of the source."""
+        found: dict[str, Any] = yaml.safe_load(self.task.read_text())["mysql-instances"][0]
+        return found
+
+    def has_all(self) -> Callable[[], bool]:
+        """Returns the condition that all tables are copied, and the target has all changes that the source has now."""
+        progress = Progress(self.asked.connection, task="growth")
+        has = progress.has(self.cursor.connection)
+        return lambda: progress.is_copied() and has()
+
+    def followed(
+        self, meter: Meter, wait_until: Callable[[Callable[[], bool]], None], *statements: str, amount: int
+    ) -> Spent:
+        """Runs statements on the source. Returns what the running task uses until it has applied them."""
+        before = meter.spent()
+        self.run(*statements)
+        wait_until(self.has_all())
+        return replace(meter.since(before), amount=amount)
 
     def finds(self, query: str) -> Callable[[], bool]:
         """Returns the condition that a query on the target finds something."""
@@ -102,27 +126,25 @@ def tables(size: int, folder: Path) -> dict[str, Spent]:
         at.run("SET sql_log_bin = 1")
         found = {"first start, with the copy": until_synced(at.task, amount=size)}
         at.run(f"INSERT INTO t{size - 1} VALUES (2, 2, 'a change')")
-        found["start"] = until_there(at.task, at.finds(f"SELECT 1 FROM bench.t{size - 1} WHERE id = 2"))
+        at.run(_ONE_BY_ONE.format(f"t', j % {size}, ' VALUES (', j + 10, "))
+        with following(at.task) as (meter, wait_until):
+            wait_until(at.finds(f"SELECT 1 FROM bench.t{size - 1} WHERE id = 2"))
+            found["start"] = meter.spent()
+            found["changes"] = at.followed(meter, wait_until, f"CALL one_by_one({_FOLLOWED})", amount=_FOLLOWED)
         found["status"] = status(at.task)
-        for number in range(_FOLLOWED):
-            at.run(f"INSERT INTO t{number % size} VALUES ({number + 10}, {number}, 'a change')")
-        found["changes"] = beyond(found["start"], until_synced(at.task, amount=_FOLLOWED))
     return found
 
 
 def shards(size: int, folder: Path) -> dict[str, Spent]:
     """Merges this many tables into one, and changes the structure of each."""
     with pair(folder) as at:
+        merged = {"schema-pattern": "bench", "table-pattern": "s*", "target-schema": "bench", "target-table": "m"}
         at.change(
             shard_mode="pessimistic",
-            routes={
-                "all": {"schema-pattern": "bench", "table-pattern": "s*", "target-schema": "bench", "target-table": "m"}
-            },
+            routes={"all": merged},
             ignore_checking_items=["auto_increment_ID"],
+            mysql_instances=[at.instance() | {"route-rules": ["all"]}],
         )
-        task = yaml.safe_load(at.task.read_text())
-        task["mysql-instances"][0]["route-rules"] = ["all"]
-        at.task.write_text(yaml.safe_dump(task))
         at.run("SET sql_log_bin = 0")
         for number in range(size):
             first = number * 1_000_000
@@ -131,60 +153,54 @@ def shards(size: int, folder: Path) -> dict[str, Spent]:
         at.run("SET sql_log_bin = 1")
         found = {"first start, with the copy": until_synced(at.task, amount=size)}
         at.run(f"INSERT INTO s{size - 1} VALUES ({size * 1_000_000 - 1}, 2, 'a change')")
-        is_there = at.finds(f"SELECT 1 FROM bench.m WHERE id = {size * 1_000_000 - 1}")
-        found["start"] = until_there(at.task, is_there)
-        found["status"] = status(at.task)
-        for number in range(_FOLLOWED):
-            shard, row = number % size, number // size
-            at.run(f"INSERT INTO s{shard} VALUES ({shard * 1_000_000 + 1_000 + row}, {number}, 'a change')")
-        found["changes"] = beyond(found["start"], until_synced(at.task, amount=_FOLLOWED))
+        key = f"(j % {size}) * 1000000 + 1000 + j DIV {size}"
+        at.run(_ONE_BY_ONE.format(f"s', j % {size}, ' VALUES (', {key}, "))
         with following(at.task) as (meter, wait_until):
-            wait_until(Progress(at.asked, task="growth").has(at.cursor.connection))
-            before = meter.spent()
-            for number in range(size):
-                at.run(f"ALTER TABLE s{number} ADD COLUMN d INT NOT NULL DEFAULT 7")
-            at.run(f"INSERT INTO s0 VALUES ({999_999}, 2, 'a change', 3)")
-            wait_until(at.finds("SELECT d FROM bench.m WHERE id = 999999"))
-            wait_until(Progress(at.asked, task="growth").has(at.cursor.connection))
-            found["ALTER TABLE of each shard"] = replace(meter.since(before), amount=size)
+            wait_until(at.finds(f"SELECT 1 FROM bench.m WHERE id = {size * 1_000_000 - 1}"))
+            found["start"] = meter.spent()
+            found["changes"] = at.followed(meter, wait_until, f"CALL one_by_one({_FOLLOWED})", amount=_FOLLOWED)
+            altered = (f"ALTER TABLE s{number} ADD COLUMN d INT NOT NULL DEFAULT 7" for number in range(size))
+            found["ALTER TABLE of each shard"] = at.followed(meter, wait_until, *altered, amount=size)
+        at.asked.execute("SELECT COUNT(*) FROM bench.m WHERE d = 7")
+        expect(at.asked.fetchone()[0], size * _SHARD_ROWS + _FOLLOWED + 1)
+        found["status"] = status(at.task)
     return found
 
 
 def columns(size: int, folder: Path) -> dict[str, Spent]:
     """Copies and follows a table with this many columns."""
     kinds = ("INT", "VARCHAR(10) CHARACTER SET latin1", "DATETIME", "DECIMAL(10,2)", "DOUBLE")
-    values = ("seq", "MD5(seq * {})", "'2026-01-01' + INTERVAL seq SECOND", "seq / 4", "seq / 7")
+    values = ("seq", "LEFT(MD5(seq * {}), 10)", "'2026-01-01' + INTERVAL seq SECOND", "seq / 4", "seq / 7")
     others = range(size - 1)
     made = ", ".join(f"c{each} {kinds[each % len(kinds)]} NOT NULL" for each in others)
-    row = ", ".join(
-        f"LEFT({values[each % len(values)].format(each + 1)}, 10)" if each % len(values) == 1 else values[each % 5]
-        for each in others
-    )
+    row = ", ".join(values[each % len(values)].format(each + 1) for each in others)
     with pair(folder) as at:
         at.run(f"CREATE TABLE wide (id INT PRIMARY KEY, {made})")
         at.run("SET sql_log_bin = 0", f"INSERT INTO wide SELECT seq, {row} FROM seq_1_to_{_COLUMN_ROWS}")
         at.run("SET sql_log_bin = 1")
-        copied = until_synced(at.task, amount=_COLUMN_ROWS * size)
-        start = until_synced(at.task)
-        for first in range(_COLUMN_ROWS, 2 * _COLUMN_ROWS, _PER_TRANSACTION):
-            at.run(f"INSERT INTO wide SELECT seq, {row} FROM seq_{first + 1}_to_{first + _PER_TRANSACTION}")
-        followed = until_synced(at.task, amount=_COLUMN_ROWS * size)
+        found = {"first start, with the copy": until_synced(at.task)}
+        with following(at.task) as (meter, wait_until):
+            wait_until(at.has_all())
+            ends = range(_COLUMN_ROWS, 2 * _COLUMN_ROWS, _PER_TRANSACTION)
+            inserts = (f"INSERT INTO wide SELECT seq, {row} FROM seq_{k + 1}_to_{k + _PER_TRANSACTION}" for k in ends)
+            found["changes"] = at.followed(meter, wait_until, *inserts, amount=_COLUMN_ROWS * size)
         at.asked.execute("SELECT COUNT(*) FROM bench.wide")
         expect(at.asked.fetchone()[0], 2 * _COLUMN_ROWS)
-    return {"copy": beyond(start, copied), "changes": beyond(start, followed), "start": start}
+    return found
 
 
 def transaction(size: int, folder: Path) -> dict[str, Spent]:
     """Follows one transaction that inserts this many rows of 1 KB."""
     with pair(folder) as at:
         at.run(_PADDED)
-        until_synced(at.task)
-        start = until_synced(at.task)
-        at.run(f"INSERT INTO padded SELECT seq, seq, {_PAD.format('seq')} FROM seq_1_to_{size}")
-        followed = until_synced(at.task, amount=size)
+        with following(at.task) as (meter, wait_until):
+            wait_until(at.has_all())
+            found = {"start": meter.spent()}
+            insert = f"INSERT INTO padded SELECT seq, seq, {_PAD.format('seq')} FROM seq_1_to_{size}"
+            found["changes"] = at.followed(meter, wait_until, insert, amount=size)
         at.asked.execute("SELECT COUNT(*) FROM bench.padded")
         expect(at.asked.fetchone()[0], size)
-    return {"changes": beyond(start, followed), "start": start}
+    return found
 
 
 def backlog(size: int, folder: Path) -> dict[str, Spent]:
@@ -192,15 +208,14 @@ def backlog(size: int, folder: Path) -> dict[str, Spent]:
     with pair(folder) as at:
         at.run(_PADDED, _CHANGES)
         until_synced(at.task)
-        start = until_synced(at.task)
         transactions = max(1, size * 1_000_000 // _CHANGES_BYTES)
         at.run(f"CALL changes(0, {transactions})")
-        followed = until_synced(at.task, amount=transactions * _PER_TRANSACTION)
+        found = {"start and changes": until_synced(at.task, amount=transactions * _PER_TRANSACTION)}
         at.cursor.execute("SELECT COUNT(*) FROM padded")
         wanted = at.cursor.fetchone()[0]
         at.asked.execute("SELECT COUNT(*) FROM bench.padded")
         expect(at.asked.fetchone()[0], wanted)
-    return {"changes": beyond(start, followed), "start": start}
+    return found
 
 
 def workers(size: int, folder: Path) -> dict[str, Spent]:
@@ -220,20 +235,17 @@ def workers(size: int, folder: Path) -> dict[str, Spent]:
         at.change(
             syncers={"global": {"worker-count": size}},
             pidts={"spark": {"master": cluster.url, "direct-rows": 0, "conf": conf}},
+            mysql_instances=[at.instance() | {"syncer-config-name": "global"}],
         )
-        task = yaml.safe_load(at.task.read_text())
-        task["mysql-instances"][0]["syncer-config-name"] = "global"
-        at.task.write_text(yaml.safe_dump(task))
         at.run(_PADDED, _CHANGES)
-        has = lambda: Progress(at.asked, task="growth").has(at.cursor.connection)  # noqa: E731
         with following(at.task, daemons()) as (meter, wait_until):
             at.run(f"CALL changes(0, {20 * size})")
-            wait_until(has())
+            wait_until(at.has_all())
             with closing(connect(at.target)) as session, Progress(session, task="growth").held_back():
                 transactions = _WORKED_ROWS // _PER_TRANSACTION
                 at.run(f"CALL changes({20 * size}, {20 * size + transactions})")
                 before = meter.spent()
-            wait_until(has())
+            wait_until(at.has_all())
             spent = replace(meter.since(before), amount=_WORKED_ROWS)
     return {"changes": spent}
 
@@ -247,13 +259,6 @@ def daemons() -> dict[str, int]:
             if "org.apache.spark.deploy.worker.Worker" in words:
                 found[f"worker {Path(words[words.index('--work-dir') + 1]).name.removeprefix('worker-')}"] = pid
     return found
-
-
-def beyond(start: Spent, whole: Spent) -> Spent:
-    """Returns what a command has used beyond a command that had nothing to do but to start and to end."""
-    processes = {name: max(0.0, cpu - start.processes.get(name, 0.0)) for name, cpu in whole.processes.items()}
-    cpu, seconds = max(0.0, whole.cpu - start.cpu), max(0.0, whole.seconds - start.seconds)
-    return replace(whole, cpu=cpu, seconds=seconds, processes=processes)
 
 
 def expect(found: int, wanted: int) -> None:

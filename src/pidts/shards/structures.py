@@ -37,7 +37,7 @@ def shared_object(table: Table) -> Table:
 
 def same_version(one: Table, other: Table) -> bool:
     """Whether both structures are one version of a table. The tables' names do not count."""
-    return one is other or _version(one) == _version(other)
+    return one is other or _same_version(one, other)
 
 
 def same_but_order(one: Table, other: Table) -> bool:
@@ -72,6 +72,8 @@ def without_kept_columns(table: Table, gone: Collection[str], like: Table) -> Ta
 
     A key over such a column is replaced by the key of the same name in `like`, which no longer has these columns.
     """
+    if not gone:
+        return table
     theirs = {key.name.lower(): key for key in like.keys}
     keys = (theirs.get(key.name.lower()) if key_has(key, gone) else key for key in table.keys)
     return replace(without(gone, table), keys=tuple(key for key in keys if key is not None))
@@ -302,6 +304,10 @@ def _apart(one: ColumnType, other: ColumnType) -> bool:
 @lru_cache(maxsize=4096)
 # A group of a thousand shards has few structures, and compares them a million times.
 @lru_cache(maxsize=64)
+def _same_version(one: Table, other: Table) -> bool:
+    return _version(one) == _version(other)
+
+
 def _version(table: Table) -> tuple[object, ...]:
     return tuple(map(_column, table.columns)), _keys(table), _charset(table)
 

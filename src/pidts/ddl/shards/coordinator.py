@@ -429,12 +429,13 @@ class ShardGroups:
         if agreed is None:  # the first member that arrives creates the table
             return RunDecision(arrival, (arrival,), arrival.after)
         kind = self._kind(arrival)
-        if kind is not None and (known := self._waits.get(kind)) is not None:
+        known = self._waits.get(kind) if kind is not None else None
+        if known is not None and known.leader != arrival.member:
             return known
         group = self.known.group(target, agreed, state.arrivals)
         decision = decide(group, arrival.member, state.entries[arrival.member].effect)
         if isinstance(decision, RunDecision) and decision.leader.member != arrival.member:
-            return Wait(leader=decision.leader.member)
+            decision = Wait(leader=decision.leader.member)
         if kind is not None and isinstance(decision, Wait):
             self._waits[kind] = decision
         return decision
