@@ -221,8 +221,7 @@ def backlog(size: int, folder: Path) -> dict[str, Spent]:
 def workers(size: int, folder: Path) -> dict[str, Spent]:
     """Applies the same changes with this many workers, each in an executor of its own on a standalone cluster.
 
-    Spark's processes have started before the measurement begins. While the changes are written, commits on the target
-    are held back, so that jobs are as large as the task allows.
+    Spark's processes have started before the measurement begins.
     """
     (folder / "cluster").mkdir()
     with standalone_cluster(folder / "cluster", size) as cluster, pair(folder) as at:
@@ -241,13 +240,8 @@ def workers(size: int, folder: Path) -> dict[str, Spent]:
         with following(at.task, daemons()) as (meter, wait_until):
             at.run(f"CALL changes(0, {20 * size})")
             wait_until(at.has_all())
-            with closing(connect(at.target)) as session, Progress(session, task="growth").held_back():
-                transactions = _WORKED_ROWS // _PER_TRANSACTION
-                at.run(f"CALL changes({20 * size}, {20 * size + transactions})")
-                before = meter.spent()
-            wait_until(at.has_all())
-            spent = replace(meter.since(before), amount=_WORKED_ROWS)
-    return {"changes": spent}
+            changes = f"CALL changes({20 * size}, {20 * size + _WORKED_ROWS // _PER_TRANSACTION})"
+            return {"changes": at.followed(meter, wait_until, changes, amount=_WORKED_ROWS)}
 
 
 def daemons() -> dict[str, int]:

@@ -55,12 +55,12 @@ def own_shards(rules: Rules, tables: Iterable[Table], *, begun: bool) -> list[Sh
     return [Shard(table, rules, begun=begun) for table in tables]
 
 
-def by_target(shards: Iterable[Shard]) -> dict[TableName, list[Shard]]:
+def by_target(shards: Iterable[Shard]) -> dict[TableName | None, list[Shard]]:
     """Returns the shards of each target table.
 
     A task may have 20,000 tables: for each of them, only the few shards of its target table may be examined.
     """
-    found: dict[TableName, list[Shard]] = {}
+    found: dict[TableName | None, list[Shard]] = {}
     for shard in shards:
         if (name := shard.target_name) is not None:
             found.setdefault(name, []).append(shard)

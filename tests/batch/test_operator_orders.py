@@ -1,0 +1,58 @@
+"""Changes that wait read the ddl commands of operators together, and no change misses a command."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.values_target import ValuesTarget
+
+from pidts.ddl.operator_orders import Orders, SharedOrders
+from pidts.model import DdlOrder, Lsn, OrderKind
+
+ONE, OTHER = Lsn(0, 1, 500), Lsn(0, 1, 900)
+
+
+class World:
+    def __init__(self) -> None:
+        self.target, self.connects = ValuesTarget("operator orders"), 0
+        self.context: Any = SimpleNamespace(task="t", source=SimpleNamespace(source_id="a"), target=self)
+
+    def connect(self) -> Any:
+        self.connects += 1
+        return self.target.connect()
+
+    def give(self, lsn: Lsn) -> None:
+        with closing(self.target.connect()) as session:
+            session.meta.orders.give("t", "a", DdlOrder(lsn=lsn, kind=OrderKind.UNLOCK))
+
+
+@pytest.fixture
+def world():
+    made = World()
+    yield made
+    made.target.forget()
+
+
+def test_one_reading_serves_all_changes_that_looked_before_it(world: World) -> None:
+    shared = SharedOrders()
+    changes = [Orders(world.context, Lsn(0, 1, place), lambda _: None, 1.0, shared) for place in range(100, 200)]
+    looked = time.monotonic()
+    assert not any(change.is_newer(None, looked) for change in changes)
+    assert world.connects == 1
+
+
+def test_a_command_that_is_given_after_a_look_is_found_by_the_next_look_but_one(world: World) -> None:
+    shared = SharedOrders()
+    one, other = (Orders(world.context, lsn, lambda _: None, 1.0, shared) for lsn in (ONE, OTHER))
+    begun = time.monotonic()
+    assert not one.is_newer(None, begun)
+    world.give(OTHER)
+    first = time.monotonic()
+    assert not other.is_newer(None, begun)  # the reading is from before the command
+    assert other.is_newer(None, first)
+    assert not one.is_newer(None, first)
+    assert world.connects == 2
