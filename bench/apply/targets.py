@@ -92,7 +92,7 @@ class TargetServer:
     def keep_base(self) -> None:
         """Makes the server's present files the base copy, which `reset` puts back."""
         self.server.restart()
-        self.server.restart()  # completes what the first start has left
+        self.server.restart()  # completes what the first start has not finished
         self.down()
         self._copy("data", "base")
 

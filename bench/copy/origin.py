@@ -1,4 +1,4 @@
-"""The source: filled tables of several shapes, and the check that a copy has each row unchanged."""
+"""The source: filled tables of several shapes (columns, values), and the check that a copy has all rows unchanged."""
 
 from __future__ import annotations
 

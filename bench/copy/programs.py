@@ -88,7 +88,7 @@ def _chameleon(home: Path, *command: str) -> None:
 
 
 def _prepare() -> None:
-    """Installs pg_chameleon, once for a machine."""
+    """Installs pg_chameleon, once per machine."""
     made = _ENVIRONMENT / "made"
     wanted = "\n".join(CHAMELEON)
     if made.exists() and made.read_text() == wanted:

@@ -72,7 +72,7 @@ def measured(source: Server, target: Server, folder: Path, times: int) -> dict[s
 
 
 def until_there(task: Path, target: Server, number: int, log: Path) -> float:
-    """Runs the command until the row is on the target; returns the seconds."""
+    """Runs the command until the row is on the target; returns how many seconds this took."""
     with log.open("wb") as output:
         begun = time.monotonic()
         run = subprocess.Popen([*COMMAND, str(task)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)

@@ -70,9 +70,7 @@ def cases(log: Log) -> dict[str, Rules]:
 
 
 def best(works: list[Callable[[], Any]], times: int) -> list[float]:
-    """Returns the best of several runs of each, in seconds of processor time, since other processes use the machine,
-    too.
-    """
+    """For each work, returns the processor time of its fastest run in seconds: other programs slow some runs."""
     spent: list[list[float]] = [[] for _ in works]
     for _ in range(times):
         for seconds, work in zip(spent, works, strict=True):

@@ -26,7 +26,9 @@ def pg_column(name: str, kind: str = "integer", base: str = "") -> PgColumn:
 
 
 def numeric(field: bytes) -> Decimal:
-    """Encodes a numeric as the server documents its binary form: count, weight, sign, scale, digits of base 10,000."""
+    """Decodes a numeric from the binary form that the server documents: count, weight, sign, scale, digits of base
+    10,000.
+    """
     count, weight, sign, scale = struct.unpack_from(">hhHh", field)
     digits = struct.unpack_from(f">{count}h", field, 8)
     assert all(0 <= digit < 10_000 for digit in digits)

@@ -502,11 +502,11 @@ class ValuesRowLocks:
         """Does nothing: there are no round trips."""
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
-        """Returns those of these target tables that have locked rows, and whether there are early removals."""
+        """Returns which of these target tables have locked rows, and whether early removals are on record."""
         return set(tables) & self.tables(task, source).keys(), bool(self._store.removed_early)
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Saves early removals at COMMIT."""
+        """Saves early removals (see `pidts.target.row_locks`) at COMMIT."""
         noted = {(table, key, task, source): at for key, at in removals.items()}
         self._connection.at_commit(lambda: self._store.removed_early.update(noted))
         self._connection.at("note removed")
@@ -555,7 +555,7 @@ class ValuesRowLocks:
         return len(self.read(task, source, table))
 
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
-        """Returns those of these ids that locks have."""
+        """Returns which of these ids are ids of locks."""
         return set(self.ids(task, source, table)) & set(ids)
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
@@ -567,7 +567,7 @@ class ValuesRowLocks:
         return [one.id for one in self.read(task, source, table) if not one.form.startswith(start)]
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks that have a form now."""
+        """Overwrites locks whose keys have got a form."""
         self.change(task, source, locks)
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
@@ -575,11 +575,11 @@ class ValuesRowLocks:
         return [one.id for one in self.read(task, source, table) if origin in (None, one.origin)]
 
     def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that exist."""
+        """Returns the locks that exist among these ids."""
         return [one for one in self.read(task, source, table) if one.id in ids]
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that still exist."""
+        """Locks these ids; returns the row locks that still exist among them."""
         for id_ in ids:
             self._connection.lock(("row", task, source, str(table), id_))
         return [one for one in self.read(task, source, table) if one.id in ids]

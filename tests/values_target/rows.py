@@ -95,7 +95,7 @@ class OpenTable:
     def add(self, rows: pa.Table) -> bool:
         """Adds new rows.
 
-        Returns False, and adds none of them, if one would collide with an existing row or with another one.
+        Adds none and returns False if a new row would collide with an existing row or with another new row.
         """
         there = self.rows()
         taken = [_Taken(self.stored, key.columns, there) for key in self.stored.table.keys if key.unique]
@@ -195,7 +195,7 @@ class OpenTable:
 
 
 class _Taken:
-    """The row that has each value of a unique key."""
+    """For each value of a unique key, the row that has it."""
 
     def __init__(self, stored: StoredTable, names: Sequence[str], rows: dict[Row, Row]) -> None:
         self._stored, self.names = stored, names
@@ -204,17 +204,17 @@ class _Taken:
             self.take(key, row)
 
     def holder(self, row: Row) -> Row | None:
-        """Returns the key of the row that has the same value."""
+        """Returns the identity of the row that has this row's value in the unique key."""
         return self._holders.get(self._stored.values(self.names, row))
 
     def take(self, key: Row, row: Row) -> None:
-        """Notes the value of a row; NULL is never a value."""
+        """Notes the row's value in the unique key, unless a part of it is NULL."""
         value = self._stored.values(self.names, row)
         if None not in value:
             self._holders[value] = key
 
     def leave(self, row: Row) -> None:
-        """Makes the value free again."""
+        """Forgets the row's value, so that another row can have it."""
         self._holders.pop(self._stored.values(self.names, row), None)
 
 

@@ -138,7 +138,7 @@ class ValuesSession(ValuesConnection):
         return pa.table(columns, schema=table.arrow)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns values in the form in which rows of the table are found."""
+        """Returns the keys in a form that is equal for all keys that the target treats as equal."""
         stored = self.store.tables[table.name]
         forms = [
             pa.array([stored.compared(stored.table.column(name), one) for one in keys[name].to_pylist()], pa.string())
@@ -149,7 +149,7 @@ class ValuesSession(ValuesConnection):
         return pa.table(forms, names=list(table.identity))
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Compares keys as the rows of the table are compared."""
+        """Returns the numbers of the keys that the target treats as equal to the other key with the same number."""
         one, other = (self.compared(table, each).to_pylist() for each in (keys, others))
         return [place for place in range(len(one)) if one[place] == other[place]]
 

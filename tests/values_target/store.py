@@ -89,7 +89,7 @@ class Store:
     held: dict[tuple[str, str, TableName, str, Lsn], HeldChanges] = field(default_factory=dict)
     removed_early: dict[tuple[TableName, str, str, str], int] = field(default_factory=dict)
     left_out: list[tuple[str, str, TableName, LeftOut]] = field(default_factory=list)
-    """Notes that no log has yet."""
+    """Notes that are in no log yet."""
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False

@@ -184,7 +184,8 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "process": Died,
     "connection": lambda: Transient("target-lost", "gone"),
 }
-# In memory, every point of everything is tried. On servers, where a schema change is slow, only commits and statements.
+# In memory, each case is interrupted at every point; on servers, where a schema change is slow, only at commits and
+# statements.
 CASES = [
     *((kind, verb, error) for kind in ("values", "values-journaled") for verb in STATEMENTS for error in ERRORS),
     *((kind, "rename", "process") for kind in ("postgres", "mariadb", "mysql97")),

@@ -363,9 +363,7 @@ def test_tasks_with_different_rules_for_conflicts_are_reported(
 def test_a_task_starts_again_where_the_target_s_zone_has_made_a_table(
     make: Make, zoned: Callable[..., TaskConfig], mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
 ) -> None:
-    """The counterexample: zone b creates a table, task ba carries the table and its rows to a, and task ab starts
-    again.
-    """
+    """Zone b creates a table, task ba carries the table and its rows to a, and task ab starts again."""
     run_sql(mysql97, "INSERT INTO u VALUES (1)", database=database)
     task, alone = zoned("a", "b", mode="all"), make(f"alone_{database}", mariadb, mysql97)
     for config, ok in ((task, True), (alone, False)):

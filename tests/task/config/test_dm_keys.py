@@ -34,8 +34,8 @@ def load(tmp_path: Path) -> Load:
 
 EMPTY: tuple[str, ...] = ()
 
-# A key, a value for it, and the result: an attribute of the task and its value, or a code and a part of the message
-# ("note": the file is accepted).
+# A key, a value for it, and the result: an attribute of the task and its value, or a code and a part of the message.
+# With "note" in place of a code, the file is accepted, and the message is a note.
 CASES: list[tuple[str, object, str, object]] = [
     ("name", "x", "name", "x"),
     ("task-mode", "full", "mode", "full"),

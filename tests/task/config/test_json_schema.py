@@ -96,7 +96,7 @@ def test_a_mistake_does_not_fit(old: str, new: str, misfit: str) -> None:
 
 
 def misfits(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
-    """Returns the places at which a value is not valid, with the part of JSON Schema that the schemas use."""
+    """Returns the places at which a value is not valid. Understands only what these schemas use of JSON Schema."""
     if "anyOf" in schema and all(misfits(one, value, path) for one in schema["anyOf"]):
         return [path]
     kinds = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", list(KINDS))
@@ -145,7 +145,10 @@ def paths(schema: dict[str, Any], before: str = "") -> set[str]:
 
 
 def shown_as(path: str) -> str | None:
-    """Keys that occur in several places have one row; the page says which ones."""
+    """Returns the key as the page's table names it; None if other rows describe it.
+
+    Keys that occur in several places of a file have one row, and the page lists these places.
+    """
     if re.search(UNITS, path) or re.match(r"black-white-list\.", path):
         return None
     path = re.sub(IN_AN_INSTANCE, r"SOURCE.\1", path)

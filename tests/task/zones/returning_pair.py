@@ -54,14 +54,14 @@ class Pair:
         assert ran.returncode == 0, ran.stderr.decode()
 
     def differ(self) -> None:
-        """Writes a row in each zone that the other one does not get, and removes one row of b."""
+        """In each zone, inserts a row that the other zone does not get; in zone b, changes another row."""
         self.number += 2
         self.sql("a", f"INSERT INTO t VALUES ({self.number}, 1)")
         self.sql("b", f"INSERT INTO t VALUES ({self.number + 1}, 1)")
         self.sql("b", "UPDATE t SET n = n + 1 WHERE id = 1")
 
     def records(self) -> list[list[tuple[Any, ...]]]:
-        """Returns the tasks that have checkpoints in each zone."""
+        """For each zone, returns the tasks that have checkpoints there."""
         asked = f"SELECT task, worker FROM pidts_meta.checkpoint WHERE task LIKE 'k_{self.database}-%'"
         return [self.sql(zone, asked) for zone in self.servers]
 

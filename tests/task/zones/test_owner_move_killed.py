@@ -138,7 +138,9 @@ def shop(
 
 
 def moves(shop: Shop, kills_at: int, *, undoes: bool) -> bool:
-    """Moves the range with a command that is killed, and with a second command. False: the first one was not killed."""
+    """Moves the range with a command that is killed, and with a second command. Returns False if the first one was not
+    killed.
+    """
     (old,) = set(shop.owners().values())
     new = "b" if old == "a" else "a"
     moving = ["zones", "move", str(shop.file), shop.range, "--to", new, "--yes"]

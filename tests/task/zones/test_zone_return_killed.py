@@ -63,7 +63,9 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Points:
 
 
 def returns(pair: Pair, points: Points, kills_at: int) -> bool:
-    """Lets zone b return with a command that is killed, and then with the same command. False: it was not killed."""
+    """Lets zone b return with a command that is killed, and then with the same command. Returns False if it was not
+    killed.
+    """
     words = ["zones", "return", str(pair.file), "b", "--yes", "--discard-unsent"]
     pair.differ()
     pair.write_file(joins=True)

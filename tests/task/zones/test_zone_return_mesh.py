@@ -14,7 +14,7 @@ from pidts.task.config.task_file import load_task
 
 @pytest.mark.timeout(600)
 def test_rows_that_only_the_zone_has_go_if_another_task_has_written_there_too(pair: Pair) -> None:
-    """The records of a third zone's task have the table: any other copy would keep the rows of other tasks."""
+    """The records of a third zone's task name the table. A copy outside a return would keep the rows of this task."""
     config = load_task(pair.file.with_name("zones.yaml@a-b"))
     third = f"k_{pair.database}-c-b"
     with closing(config.target.server.connect()) as session:

@@ -235,9 +235,9 @@ def test_only_rows_that_changes_find_are_read(
 
 @pytest.fixture
 def rival(target: Target, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
-    """Returns a list.
+    """Returns a list, to which a test adds rows.
 
-    Another program commits its rows between the reading and the writing of rows: one row in each attempt.
+    In each attempt, between reading and writing, another program commits the next of these rows.
     """
     coming: list[Row] = []
     with closing(target.connect()) as session:

@@ -1,4 +1,6 @@
-"""The owner of a range of rows is read in the transaction of the rows, and changes after such transactions have ended."""
+"""The owner of a range is read in the transaction of the rows. It changes only after all transactions that have read
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between zones, a row that needs a unique value of another row is set aside; all other rows go on."""
+"""Between zones, a row that needs a unique value of another row is set aside; all other rows are written."""
 
 from __future__ import annotations
 

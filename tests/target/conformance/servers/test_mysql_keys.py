@@ -113,7 +113,7 @@ def test_a_unique_key_over_an_expression_refuses(session: TargetSession, name: T
 
 
 def _refuses(session: TargetSession, name: TableName, body: str) -> None:
-    """Texts that differ on the source are equal in the target's key: the statement is refused, and no row is lost."""
+    """Checks that a statement is refused if its texts are equal in the target's key only, and that no row is lost."""
     made(session, name, body)
     structure = table(name, {"id": INT, "u": text(), "v": INT})
     folds = "general_ci" in body or "left" in body or "(4)" in body
