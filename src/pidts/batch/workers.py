@@ -105,7 +105,7 @@ class Workers:
 
 
 def _stored_with(checkpoint: Checkpoint) -> PlanState:
-    """Returns the end of the batch with which a checkpoint row was stored. The row's own place may be after it."""
+    """Returns the end of the batch with which a checkpoint row was stored. The row's own Lsn may be after that end."""
     return copied_at(checkpoint.copy) or PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)
 
 

@@ -48,12 +48,12 @@ class DueChange:
 
     @cached_property
     def position(self) -> str:
-        """The place as log file and byte; empty if it is not known."""
+        """The place of the statement as log file and byte; empty if it is not known."""
         return str(self.relay.position(self.lsn) or "")
 
     @property
     def where(self) -> Where:
-        """The place, for errors."""
+        """The place of the statement, for errors."""
         return Where(source=self.source, position=self.position or str(self.lsn))
 
     @cached_property

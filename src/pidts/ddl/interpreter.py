@@ -128,7 +128,7 @@ class Interpreter:
         return DueStatement(replace(change, renamed=self._renamed(work)), result.statement, keyed)
 
     def _demand_owned(self, statement: Statement | None) -> None:
-        """Halts if a statement removes or replaces all rows of a table, and its zone does not own all of them."""
+        """Halts if a statement removes or replaces all rows of a table that the statement's zone does not own alone."""
         owners, writer = self._context.writing.owners, self.due.origin or self._context.writing.zone
         if not owners:
             return

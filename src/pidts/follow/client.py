@@ -101,7 +101,7 @@ class RelayClient:
         return self._ask("GET", f"index?segment={segment}")
 
     def structures(self, lsn: Lsn) -> str:
-        """Returns the text of the structures that the server has stored for a place; empty if it does not know them."""
+        """Returns the text of the structures that the server has stored for a place; empty if there are none."""
         return self._ask("GET", f"structures?{urlencode({'lsn': str(lsn)})}").decode()
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:

@@ -35,7 +35,7 @@ class Checkpoint:
     neither exists.
     """
     saved_at: float = field(default=0.0, compare=False)
-    """The time when the target stored it, by its own clock, in seconds since 1970; 0 if it was not asked for."""
+    """The time of storing by the target's clock, in seconds since 1970; 0 if it was not asked for."""
     altered: str = field(default="", compare=False)
     """The reason why the target's row is not accepted as a checkpoint that a task wrote; empty if it is accepted."""
 
@@ -65,7 +65,7 @@ class DdlJournal:
     state: DdlState = DdlState.INTENT
     epoch: int = 0
     saved_at: float = field(default=0.0, compare=False)
-    """The time when the target stored it, by its own clock, in seconds since 1970; 0 if unknown."""
+    """The time of storing by the target's clock, in seconds since 1970; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

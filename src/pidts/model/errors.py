@@ -151,7 +151,7 @@ class StructureChanged(Halted):
 
 
 class DecodeError(Halted):
-    """Bytes in the log are not what they should be."""
+    """Bytes of the log cannot be decoded, or contradict other bytes of the log."""
 
     usual_todo = (
         "The relay or the source's log is damaged. What to do, step by step: docs/reference/errors.md, "

@@ -151,7 +151,7 @@ class MySqlGtidSet:
 
 @dataclass(frozen=True, slots=True)
 class MariaDbGtidSet:
-    """The last event group of each domain, sorted by domain; it includes everything up to them."""
+    """The last event group of each domain, sorted by domain. The set includes everything up to these event groups."""
 
     positions: tuple[MariaDbGtid, ...] = ()
 

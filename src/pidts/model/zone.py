@@ -62,7 +62,7 @@ def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
 
 
 def left_out_in(meta_schema: str, tables: Iterable[TableName]) -> TableName | None:
-    """Returns the name of the table of notes as the log spells it, if it is one of these tables; otherwise None."""
+    """Returns the name of the table of notes, as the log spells it; None if it is not one of these tables."""
     schema = meta_schema.lower()
     return next((table for table in tables if table.name == LEFT_OUT and table.schema.lower() == schema), None)
 

@@ -38,8 +38,8 @@ def run_receiver(receive: Callable[[StopEvent], None]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    # A signal handler calls `stop.set`. If it interrupted the thread that waits for `stop`, it would wait for ever for
-    # the event's lock, so another thread receives.
+    # A signal handler calls `stop.set`. If the handler interrupted the thread that waits for `stop`, the handler would
+    # wait for ever for the event's lock, so another thread receives.
     thread = Thread(target=follow, name="replicator", daemon=True)
     thread.start()
     while thread.is_alive():

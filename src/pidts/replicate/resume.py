@@ -7,7 +7,8 @@ Continuing at the old position would join two different logs without any message
 The cases, with what the check of the server's log has found:
 
 1. The same server, and its log has our last event (`proof`): continue, by position or by GTID.
-2. The same server, but its log ends before that event or has another event there: it has lost transactions. Halt.
+2. The same server, but its log ends before that event or has another event there: the server has lost transactions.
+   Halt.
 3. A MariaDB of the same server id on another machine or in a new container: if its log has our last event, it is the
    same server, and a new part of the relay begins at the position. Otherwise it is another server.
 4. Another server: continue by GTID if this is configured and the server has executed everything that the relay has. If
@@ -224,7 +225,7 @@ def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
     """Refuses a log file that only has the same name as the file that was read before.
 
     The file's FORMAT_DESCRIPTION event has the second in which the file was created, and the server's id. The rest of
-    the event may differ: a server clears fields of it when it is asked to start in the middle of the file.
+    the event may differ: a server clears some fields if a dump starts in the middle of the file.
     """
     if _WRITER.unpack_from(known) != _WRITER.unpack_from(seen) or known[_VERSION] != seen[_VERSION]:
         raise _went_back("the log file of this name is not the file that was read before", where)

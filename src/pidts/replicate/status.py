@@ -94,7 +94,7 @@ class StatusFile:
         self.state = ReplicatorState(source_id)
 
     def update(self, **changes: Any) -> None:
-        """Changes the state. Writes it if it is due, or if `connected` or `error` has changed."""
+        """Changes the state. Writes the state if a write is due, or if `connected` or `error` has changed."""
         before = self.state
         fails = changes.get("error", before.error) is not None
         self.state = replace(before, **changes, failing_since=(before.failing_since or time()) if fails else 0.0)

@@ -52,7 +52,7 @@ class BlockReader(PacketReader):
         return block
 
     def check_frame(self) -> None:
-        """Checks the frame of a packet, unless it continues a long event: then it has no event header to check."""
+        """Checks the frame of a packet, unless the packet continues a long event, and so has no event header."""
         if self._left is None:
             self._check_frame()
 

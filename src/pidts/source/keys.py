@@ -45,8 +45,8 @@ def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
 def key_table(table: Table) -> Table:
     """Returns the table with only the columns of its identity, for reading the keys at which ranges end.
 
-    ENUM and SET are read as numbers. There are two reasons: servers compare them as numbers, and the invalid value has
-    the same text as an empty label.
+    ENUM and SET are read as numbers. There are two reasons: servers compare them as numbers, and an ENUM's invalid
+    value, number 0, has the same text as an empty label.
     """
     number = ColumnType(Kind.BIT, length=64)
     columns = (table.column(name) for name in table.identity)
@@ -110,7 +110,7 @@ def _compared(column: Column) -> str:
 def _literals(value: Any, column: Column, table: Table) -> str:
     """Returns the literals of all values of a column that have this text.
 
-    An ENUM's empty label and the invalid value have the same text.
+    An ENUM's empty label and its invalid value, number 0, have the same text.
     """
     number = literal(value, column, table)
     return f"0, {number}" if column.type.kind is Kind.ENUM and value == "" else number

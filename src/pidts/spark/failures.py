@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 class CarriedError(Exception):
-    """An error of PiDTS in the form in which it passes through the JVM."""
+    """Carries an error of PiDTS as text in its message, since only the message passes through the JVM."""
 
 
 @contextmanager

@@ -155,7 +155,10 @@ def jvm_options() -> Iterator[None]:
 
 
 def _end_jvm(owner: int) -> None:
-    """Ends the JVM when the process ends, before its folder is removed, so that it cannot write there again."""
+    """Ends the JVM at the end of this process, before the JVM's folder is removed.
+
+    Otherwise the JVM might write into this folder again.
+    """
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     process = getattr(gateway, "proc", None)
     if process is None or os.getpid() != owner:

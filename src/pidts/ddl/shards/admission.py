@@ -74,8 +74,8 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
     effect = _effect(statement, target, due.dialect)
     moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
     makes = not isinstance(statement, AlterTable)
-    # An online schema change copies its rows by a statement that changes values which do not fit: the server does not
-    # refuse it.
+    # An online schema change copies rows by statements in which the server changes values that do not fit, instead of
+    # refusing them.
     strict = is_strict(due.query.sql_mode) and not (change.shadows or _changes_values(statement))
     arrival = Arrival(
         member=member,

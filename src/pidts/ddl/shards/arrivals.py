@@ -55,7 +55,7 @@ class GroupState:
     def end(self, run: RunDecision) -> None:
         """Notes that the statement has run, and that the target has recorded it for the arrived members.
 
-        When a member for which it is recorded arrives again, it gets `RunByLeader`.
+        If one of these members arrives again, it gets `RunByLeader`.
         """
         self.running = None
         made = {(change.source, change.epoch, change.lsn) for change in self.member_changes}
