@@ -9,11 +9,11 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Debezium's embedded engine, which makes its JSON of row changes and throws it away.
+ * Runs Debezium's embedded engine, and discards the JSON that it makes of row changes.
  *
- * Arguments: a file with the engine's properties, and the number of row changes after which it ends. With 0 it ends
- * after the first batch, which is the structures: the place in the log is then on disk. It prints one line of JSON: the
- * row changes behind the first batch of them, and the seconds that they took.
+ * Arguments: a file with the engine's properties, and the number of row changes after which the program ends. With 0 it
+ * ends after the first batch, which has the structures: the place in the log is then on disk. The program prints one
+ * line of JSON: the number of row changes after those of the first batch, and the seconds that they took.
  */
 public class Engine {
     static long rows, counted, bytes, begun;

@@ -1,4 +1,4 @@
--- Who inherits which charset and collation.
+-- Which charset and collation databases, tables and columns inherit.
 ALTER DATABASE CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 CREATE TABLE b1 (a varchar(9), b char(3) binary);
 CREATE TABLE b2 (a varchar(9), t text(100)) CHARSET=utf8mb4;
@@ -43,7 +43,7 @@ ALTER TABLE w2 CONVERT TO CHARSET latin1;
 CREATE TABLE w3 LIKE w2;
 ALTER TABLE w3 CHANGE a aa tinytext CHARACTER SET ucs2, MODIFY b varchar(300) COLLATE gbk_bin;
 ALTER TABLE w3 DEFAULT COLLATE sjis_bin, DEFAULT CHARSET sjis, ADD z char(1);
--- Columns that a statement defines and converts: their texts do not grow, MySQL from 8.0 on sizes them by the old column.
+-- One statement defines and converts columns: their types do not grow. MySQL from 8.0 on takes the size from the old column.
 CREATE TABLE v1 (a varchar(64), b mediumtext, c tinytext, d tinyblob, e decimal(65,30), f int, g varchar(100) CHARACTER SET utf8mb4, h longtext) CHARSET latin2;
 ALTER TABLE v1 MODIFY a text, MODIFY b tinytext CHARACTER SET latin1, CHANGE c cc mediumtext NOT NULL, MODIFY d text, MODIFY e tinytext, MODIFY f mediumblob, MODIFY g text, MODIFY h text, CONVERT TO CHARACTER SET utf8mb4;
 ALTER TABLE v1 ADD i mediumtext CHARACTER SET latin2, ADD j text(60) CHARACTER SET latin1, ADD k text(100) CHARACTER SET latin1, ADD l blob, ADD m text CHARACTER SET binary, CONVERT TO CHARACTER SET utf8;
@@ -56,11 +56,11 @@ ALTER TABLE v2 CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci, CONV
 ALTER TABLE v2 CONVERT TO CHARACTER SET utf8mb4, CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 ALTER TABLE v2 CONVERT TO CHARACTER SET utf8 COLLATE utf8_bin, DEFAULT CHARACTER SET utf8, CONVERT TO CHARACTER SET utf8;
 ALTER TABLE v2 ADD c enum('x','y '), ADD d varchar(5), ADD e text CHARACTER SET latin2, CONVERT TO CHARACTER SET latin1, DEFAULT CHARACTER SET binary;
--- MariaDB's word for a charset's own collation.
+-- MariaDB's COLLATE DEFAULT in a column: the default collation of the charset.
 CREATE TABLE x1 (a varchar(9) COLLATE DEFAULT, b varchar(9) CHARSET latin1 COLLATE DEFAULT, c text COLLATE latin1_bin, d enum('x') COLLATE DEFAULT) CHARSET latin1 COLLATE latin1_german1_ci;
 ALTER TABLE x1 MODIFY c text COLLATE DEFAULT, ADD e varchar(9) CHARSET utf8 COLLATE DEFAULT;
 ALTER TABLE x1 MODIFY a varchar(9), CONVERT TO CHARACTER SET utf8mb4, ADD f varchar(3) COLLATE DEFAULT;
--- MariaDB's COLLATE DEFAULT of a table and of a database: the charset's own.
+-- MariaDB's COLLATE DEFAULT of a table and of a database: the default collation of the charset.
 CREATE TABLE y1 (a varchar(9)) COLLATE DEFAULT;
 CREATE TABLE y2 (a varchar(9)) CHARSET latin1 COLLATE = DEFAULT;
 CREATE TABLE y3 (a varchar(9)) CHARSET latin1 COLLATE latin1_german1_ci;

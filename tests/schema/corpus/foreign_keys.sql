@@ -1,4 +1,4 @@
--- Keys that servers make for foreign keys, and drop again.
+-- Keys that servers create for foreign keys, and drop again.
 CREATE TABLE p (a int PRIMARY KEY, b int, c int, UNIQUE (b, c), KEY (c)) ENGINE=InnoDB;
 CREATE TABLE c1 (x int, y int, FOREIGN KEY (x) REFERENCES p (a), FOREIGN KEY f2 (x) REFERENCES p (a)) ENGINE=InnoDB;
 ALTER TABLE c1 ADD KEY xy (x, y);

@@ -27,7 +27,7 @@ ALTER TABLE i3 ADD KEY (z);
 CREATE UNIQUE INDEX mm ON i1 (a, z);
 DROP INDEX zz ON i1;
 CREATE UNIQUE INDEX zz ON i1 (z);
--- Unique keys over prefixes that become whole, and whole ones that become prefixes.
+-- Unique keys over prefixes become keys over whole columns, and the other way round.
 CREATE TABLE p1 (v varchar(20) NOT NULL, t text, b varbinary(9) NOT NULL, n int NOT NULL, UNIQUE up (v(5)), UNIQUE ut (t(7), n), UNIQUE ub (b(4)), UNIQUE un (n), PRIMARY KEY (v(3), n));
 ALTER TABLE p1 CHANGE v w varchar(30) NOT NULL;
 ALTER TABLE p1 CHANGE w w varchar(5) NOT NULL;
@@ -78,7 +78,7 @@ ALTER TABLE p10 DROP d, ADD d text FIRST, MODIFY d text AFTER e, COMMENT 'x';
 ALTER TABLE p10 DROP e, CHANGE b e year;
 ALTER TABLE p10 DROP e, CHANGE a e int, MODIFY d text;
 ALTER TABLE p10 DROP c, ADD c int FIRST, MODIFY d date, CHANGE e b text AFTER c;
--- When MariaDB puts keys in order: where one is added, and where the one that named the rows takes NULLs.
+-- MariaDB sorts keys when a key is added, and when the key that was the identity becomes nullable.
 CREATE TABLE m1 (a int, b varchar(9) NOT NULL, c int NOT NULL, d int, UNIQUE ub (b(3)), UNIQUE uc (c), UNIQUE ud (d), PRIMARY KEY (c));
 ALTER TABLE m1 MODIFY b varchar(9) NULL;
 ALTER TABLE m1 DROP PRIMARY KEY;
@@ -92,7 +92,7 @@ ALTER TABLE m4 MODIFY b int NULL;
 ALTER TABLE m4 DROP KEY ua, MODIFY c int NOT NULL;
 CREATE TABLE m5 (a int NOT NULL, b int NOT NULL, c int, UNIQUE ua (a), UNIQUE ub (b), UNIQUE uc (c));
 ALTER TABLE m5 MODIFY a int NULL;
--- Names that servers give.
+-- Names that servers give to keys without a name.
 CREATE TABLE n1 (a int, b int, KEY (a), UNIQUE (a), KEY (a, b), INDEX a_4 (b), UNIQUE KEY (b), CONSTRAINT UNIQUE (b, a), CONSTRAINT c1 UNIQUE c2 (a, b), CONSTRAINT c3 UNIQUE (b));
 ALTER TABLE n1 ADD KEY (a), ADD UNIQUE (a), ADD KEY (B);
 ALTER TABLE n1 DROP KEY a_2, ADD KEY (a);
@@ -109,7 +109,7 @@ ALTER TABLE s5 ADD c int UNIQUE PRIMARY KEY FIRST;
 ALTER TABLE s3 MODIFY c int NOT NULL UNIQUE;
 ALTER TABLE s3 CHANGE d dd int PRIMARY KEY;
 ALTER TABLE s3 DROP PRIMARY KEY, CHANGE d dd int PRIMARY KEY;
--- Whole texts in keys, which only MariaDB takes.
+-- Keys over whole texts, which only MariaDB accepts.
 CREATE TABLE h1 (a text, b int, c text NOT NULL, d int NOT NULL, UNIQUE la (a), UNIQUE lb (b), UNIQUE lc (c), UNIQUE ld (d), UNIQUE lf (c, d), KEY lg (a));
 ALTER TABLE h1 MODIFY c varchar(20) NOT NULL;
 ALTER TABLE h1 ADD KEY (b);
@@ -140,7 +140,7 @@ CREATE TABLE g2 (a int NOT NULL, g int AS (a + 1) VIRTUAL, s int GENERATED ALWAY
 ALTER TABLE g2 ADD b int NOT NULL, ADD UNIQUE (b), ADD KEY ((b - 1), a);
 CREATE TABLE sp (a int, p point NOT NULL, q geometry NOT NULL, SPATIAL KEY (p), SPATIAL KEY q (q), KEY a (a)) ENGINE=MyISAM;
 ALTER TABLE sp ADD KEY (a), DROP KEY p;
--- Where no key is added, MariaDB sorts the keys again only if the first one named rows and does not any more.
+-- If no key is added, MariaDB sorts the keys again only if the first key was the identity and is it no longer.
 CREATE TABLE r1 (b int, d int NOT NULL, e1 int NOT NULL, x int, PRIMARY KEY (b), UNIQUE e1 (e1), UNIQUE d (d));
 ALTER TABLE r1 MODIFY e1 int, DROP b;
 CREATE TABLE r2 (b int, d int NOT NULL, e1 int NOT NULL, PRIMARY KEY (b), UNIQUE e1 (e1), UNIQUE d (d));
@@ -156,14 +156,14 @@ ALTER TABLE r5 MODIFY p text;
 CREATE TABLE r6 (g int NOT NULL, q int NOT NULL, r int NOT NULL, UNIQUE g (g), KEY gq (g, q), UNIQUE r (r));
 ALTER TABLE r6 ADD e1 bigint, DROP g, CHANGE g e1 varchar(9);
 ALTER TABLE r6 DROP q, ADD q varchar(9), MODIFY q int;
--- A key that holds another direction is another key.
+-- A key whose columns have another direction (ASC, DESC) is a different key.
 CREATE TABLE r7 (a int NOT NULL, b int NOT NULL, UNIQUE k (a DESC), UNIQUE u (a), UNIQUE v (b DESC, a));
 ALTER TABLE r7 DROP KEY k, ADD UNIQUE k (a);
 ALTER TABLE r7 DROP KEY u, ADD UNIQUE u (a ASC);
 ALTER TABLE r7 DROP KEY v, ADD UNIQUE v (b DESC, a ASC);
 ALTER TABLE r7 DROP COLUMN b, MODIFY a mediumtext NOT NULL;
 ALTER TABLE r7 ADD UNIQUE w (a(4) DESC);
--- A key that is dropped and added as it was: MariaDB sorts again if it named rows, or is one of hashes.
+-- A key is dropped and added unchanged: MariaDB sorts the keys again if it was the identity, or is a key over hashes.
 CREATE TABLE r8 (a int NOT NULL, b int NOT NULL, UNIQUE u (a), UNIQUE v (b), UNIQUE k (b, a));
 ALTER TABLE r8 DROP KEY v, ADD UNIQUE v (b);
 ALTER TABLE r8 DROP KEY u, ADD UNIQUE u (a);
@@ -174,12 +174,12 @@ ALTER TABLE r9 DROP KEY v, ADD UNIQUE v (b);
 CREATE TABLE r10 (a int, b int NOT NULL, c int NOT NULL, PRIMARY KEY (a), UNIQUE v (b), UNIQUE k (c));
 ALTER TABLE r10 MODIFY b int;
 ALTER TABLE r10 DROP PRIMARY KEY, ADD PRIMARY KEY (a);
--- MySQL ranks a key by what its columns were before the primary key behind it; 5.6 ignores this CONVERT.
+-- MySQL ranks a key by its columns as they were before a later primary key made them NOT NULL; 5.6 ignores this CONVERT.
 CREATE TABLE r11 (v varbinary(9) NOT NULL, k int, UNIQUE u1 (v(1)), UNIQUE b (v, k));
 ALTER TABLE r11 ADD PRIMARY KEY (k);
 ALTER TABLE r11 CONVERT TO CHARACTER SET utf8mb4;
 ALTER TABLE r11 COMMENT 'sorted';
--- A key that is dropped and added with another comment, type or block size is another one, and comes last.
+-- A key that is dropped and added with a new comment, type or block size is a different key, and comes last.
 CREATE TABLE s1 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a), UNIQUE v (b));
 ALTER TABLE s1 DROP KEY u, ADD UNIQUE u (a) COMMENT 'x';
 CREATE TABLE s2 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a) COMMENT 'x', UNIQUE v (b));

@@ -1,4 +1,4 @@
--- Names with their table's or database's before them, names that begin with a digit, names with odd signs.
+-- Names after the name of their table or database, names that begin with a digit, names with special characters.
 CREATE TABLE t1 (t1.a int, t1.b int NOT NULL, c int);
 CREATE TABLE IF NOT EXISTS t1 (a int, b int NOT NULL, c int);
 ALTER TABLE t1 ADD t1.d int, ADD COLUMN t1.e int FIRST;

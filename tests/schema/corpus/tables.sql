@@ -1,4 +1,4 @@
--- Tables that come, go and change their names; several clauses in one ALTER.
+-- Tables are created, dropped and renamed; one ALTER has several clauses.
 CREATE TABLE a (x int);
 CREATE TABLE b (y int);
 RENAME TABLE a TO t, b TO a, t TO b;
@@ -58,7 +58,7 @@ CREATE TABLE /* c */ cc (a int -- d
 , b int /*!50001 NOT NULL */, c int /*M! NOT NULL */ # e
 );
 ALTER TABLE cc ADD d int /*!80000 INVISIBLE */, ADD e int /*!99999 NOT NULL */;
--- What MariaDB puts before a statement, and its words for waiting; keys over expressions.
+-- MariaDB's SET STATEMENT before a statement, and its WAIT and NOWAIT; keys over expressions.
 CREATE TABLE w1 (id int PRIMARY KEY, n int, v varchar(9));
 SET STATEMENT max_statement_time=10 FOR ALTER TABLE w1 ADD via_set int;
 SET STATEMENT max_statement_time=(SELECT 10), lock_wait_timeout = 9 FOR ALTER TABLE w1 CHANGE via_set `FOR` int, ADD m int;

@@ -1,4 +1,4 @@
--- Types in the spellings that servers take.
+-- Types in all spellings that servers accept.
 CREATE TABLE n1 (a decimal(19.5), b varchar(10.7), c int(5.9), d float(7.4), e float(30.2), f bit(3.3), g char(2.9), h year(4.0), i text(100.5), j numeric(5.9) unsigned, k dec(6.1, 2));
 CREATE TABLE n2 (a decimal(19.5), b varchar(10.7), c int(5.9), d float(7.4), e float(30.2), f bit(3.3), g char(2.9), i text(100.5), j numeric(5.9) unsigned);
 CREATE TABLE n3 (a datetime(3.5), b time(2.1));
