@@ -43,8 +43,8 @@ def points(one_in: int) -> Iterator[int]:
 def run_histories(usual: int, part: int, history: Callable[[random.Random], object]) -> None:
     """Runs `usual` random histories, others in each run. A failure shows the seed of its history.
 
-    Hypothesis is not used: it takes longer for an example than such a history takes. Each `part` has other histories,
-    so that a test ends after some minutes.
+    Hypothesis is not used: it takes longer for an example than one of these histories takes. Each `part` has other
+    histories, so that a test ends after some minutes.
     """
     number = math.ceil(usual * (EXAMPLES / 100 or 1))
     # Thousands of histories log tens of thousands of lines, among which nobody finds the lines of a failure.

@@ -22,7 +22,7 @@ from idle import TICKS, below, kind
 _PIDTS = [sys.executable, "-m", "pidts"]
 _SAMPLE_SECONDS = 0.25
 _MEMORY_EVERY = 2
-"""Memory is measured in one sample of this number: the kernel needs longer for it."""
+"""One in this number of samples also measures the memory, which takes the kernel longer."""
 _ASK_SECONDS = 0.02
 _PATIENCE = 3600.0
 

@@ -16,7 +16,7 @@ Work = Callable[[int, Path], "dict[str, Spent]"]
 NOT_LINEAR = 1.15
 """A curve with a larger exponent than this grows faster than its axis. The difference to 1 is the noise of a point."""
 _NOISE_SECONDS = 0.25
-"""Processor time below this is not compared: a process is measured only this often."""
+"""Processor time below this is not compared: a process is measured once in this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A number that can grow, such as that of the tables; the other numbers stay."""
+    """A number with which a task grows, such as the number of tables. All other numbers stay the same."""
 
     name: str
     unit: str

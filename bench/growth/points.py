@@ -42,7 +42,7 @@ _CHANGES = (
 )
 """A procedure for transactions of 60 inserts, 30 updates and 10 deletes. No row is changed twice after its insert."""
 _CHANGES_BYTES = 133_000
-"""The bytes of log of such a transaction, about."""
+"""About how many bytes of log one transaction of `_CHANGES` has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Pair:
             self.cursor.execute(statement)
 
     def change(self, **top: Any) -> None:
-        """Changes keys of the task file; mappings are merged into those that are there."""
+        """Changes keys of the task file; a mapping is merged into the mapping that the key has already."""
         task = yaml.safe_load(self.task.read_text())
         for name, value in top.items():
             key = name.replace("_", "-")

@@ -1,7 +1,7 @@
 """Logs of versions that the tests do not start: recorded logs of some versions, and bytes made by hand for the others.
 
 MariaDB 10.1, 10.2, 11.4 and 11.8 have recordings in `vectors/`. The bytes made by hand follow the documented format of
-their version; no log of such a server was seen.
+their version; no log of that version was seen.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_a_payload_of_mysql_8_0_that_is_not_compressed():
 
 
 def test_row_events_in_pieces_of_mariadb_12_3_halt():
-    """In PARTIAL_ROW_DATA, a row event that is too large for a packet comes in parts. No such log was seen."""
+    """In PARTIAL_ROW_DATA, a row event that is too large for a packet comes in parts. No log with this event was seen."""
     raw = framed(EventType.PARTIAL_ROW_DATA, bytes(20))
     with pytest.raises(PidtsError, match="PARTIAL_ROW_DATA") as caught:
         decoded(raw)

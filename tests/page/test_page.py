@@ -401,7 +401,7 @@ def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) ->
 
 @pytest.mark.long
 def test_a_task_that_was_cut_over_has_ended_and_needs_no_operator(browser: Browser, shop: Shop) -> None:
-    """No cutover runs: the test writes the records that the process of such a task leaves."""
+    """No cutover runs: the test writes the records that a cutover leaves."""
     name = "over"
     assert shop.service.call("POST", "/api/tasks?start=false", shop.file(name))[0] == 201
     what = f"task {name} was cut over at 2026-03-01 02:10:44 UTC to postgresql; PiDTS has made source shop-1 read-only for it"

@@ -1,4 +1,4 @@
-"""A state without copies and held tables has a shorter way through the planner, which ends at the same place."""
+"""For a state without copies and waiting tables, the planner takes fewer steps, with the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts the target's values back into the source's values, or finds that no row of the table has such a value."""
+"""Converts the target's values back into the source's values, or finds that no row of the table can have the value."""
 
 from __future__ import annotations
 

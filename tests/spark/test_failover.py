@@ -91,7 +91,7 @@ REPEATED = {
 
 
 class Changes(Writer):
-    """Writes changes that have another effect if they are applied twice, or to rows of a later time."""
+    """Writes changes that have a wrong effect if they are applied twice, or to rows of a later time."""
 
     def statements(self, number: int) -> list[str]:
         return [

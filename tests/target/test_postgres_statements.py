@@ -242,7 +242,7 @@ def test_a_default_that_servers_read_in_several_ways_is_filled_by_none(definitio
     ],
 )
 def test_a_dropped_column_gives_no_value_to_a_new_one(had, actions):
-    """MariaDB accepts such statements: a dropped name that is used again means the new column."""
+    """MariaDB accepts these statements: a dropped name that is used again means the new column."""
     before = {}
     before |= apply(classify(f"CREATE TABLE t (id int PRIMARY KEY, {had} int)", "d"), {}, {})
     statement = classify(f"ALTER TABLE t {actions}", "d")

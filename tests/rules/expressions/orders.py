@@ -42,7 +42,7 @@ ROW = {
 
 
 def images(rows, table=TABLE):
-    """Returns images as structs; None where a change has no such image."""
+    """Returns images as structs; None where a change lacks the image."""
     return pa.array(rows, pa.struct(list(table.arrow)))
 
 

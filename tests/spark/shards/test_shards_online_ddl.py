@@ -78,7 +78,9 @@ def from_there(shards: Shards) -> None:
 
 
 def load_by_hand(shards: Shards) -> None:
-    """Loads the rows as an operator would have done before: with columns in another order, also in the key."""
+    """Loads the rows as an operator would have done before: with columns in a different order than on the sources, also
+    in the key.
+    """
     extracted = "origin VARCHAR(10), db VARCHAR(10), part VARCHAR(10)"
     shards.at_target("CREATE DATABASE {0}")
     shards.at_target(

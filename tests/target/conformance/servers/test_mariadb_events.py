@@ -74,7 +74,7 @@ def net(structure: Table, there: pa.Table, is_new: Sequence[bool], gone: Sequenc
 def write(session: Any, *changes: NetChange) -> int:
     """Writes the changes in a transaction, and returns the number of BINLOG statements in it.
 
-    The session's first one has no rows.
+    The first BINLOG statement of a session has no rows.
     """
     before = sent(session)
     session.begin()
@@ -310,7 +310,7 @@ def test_an_account_without_a_privilege_writes_sql(
     if lacking != "TRIGGER":
         rival(f"GRANT TRIGGER ON {schema}.* TO {user}@localhost")
     with closing(replace(target, user=user, password="").connect()) as session:
-        assert write(session, updated_and_new(structure, 5)) <= 1  # the statement that finds it out
+        assert write(session, updated_and_new(structure, 5)) <= 1  # the statement whose refusal shows it
         assert content(session, structure) == after(5)
         write(session, net(structure, rows(structure, *pairs(first=100, count=800, value=6)), [False] * 800))
         assert content(session, structure) == after(6)
