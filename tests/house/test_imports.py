@@ -56,13 +56,15 @@ def small_tree(tmp_path: Path) -> Path:
         "target",
         "spark",
         "sandbox",
+        "batch",
         "ddl",
         "task",
         "task/cutover",
     ):
         (tmp_path / "src" / "pidts" / package).mkdir(parents=True)
         (tmp_path / "src" / "pidts" / package / "__init__.py").write_text("")
-    (tmp_path / "src" / "pidts" / "__init__.py").write_text("")
+    for module in ("__init__", "batch/decoding", "batch/returned"):
+        (tmp_path / "src" / "pidts" / f"{module}.py").write_text("")
     return tmp_path
 
 
@@ -100,6 +102,14 @@ def test_allowed_imports_pass(small_tree: Path) -> None:
     _write(small_tree, ALLOWED)
     done = _lint(small_tree)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("module", ["decoding", "returned"])
+def test_decoding_a_batch_may_not_import_what_applies_it(small_tree: Path, module: str) -> None:
+    (small_tree / "src" / "pidts" / "batch" / f"{module}.py").write_text("import pidts.apply\n")
+    done = _lint(small_tree)
+    assert done.returncode == 1, done.stdout
+    assert f"pidts.batch.{module} -> pidts.apply" in done.stdout
 
 
 def test_forbidden_imports_are_detected(small_tree: Path) -> None:

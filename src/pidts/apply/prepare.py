@@ -32,7 +32,7 @@ import structlog
 
 from pidts.apply.locks.check import Check, Checked, checked
 from pidts.apply.locks.held_changes import Moments, nowhere
-from pidts.apply.locks.left_out import NOTES, parted, record_left_out
+from pidts.apply.locks.left_out import record_left_out
 from pidts.apply.locks.presence import Presence
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
@@ -42,7 +42,6 @@ from pidts.apply.merge.table_owners import identifies_own_rows, removes_extra_ro
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.convergence import Convergence, converges
 from pidts.apply.rows.filtered_updates import without_kept_away
-from pidts.apply.rows.key_numbers import Mask, chunkless, key_numbers, merged, to_mask
 from pidts.apply.rows.partial_images import KEEP_KEYS, ImageCompletion
 from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.version_column import can_be_version
@@ -61,10 +60,12 @@ from pidts.model import (
     Where,
     image_column,
 )
+from pidts.model.zone_notes import NOTES, notes_and_rows
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import FEW, identities
+from pidts.reduce.key_numbers import Mask, chunkless, key_numbers, merged, to_mask
 from pidts.rules import Owners, Rules
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
@@ -234,7 +235,7 @@ def prepared(
     if lagging is None and not unfinished and not copied and _are_plain(batches, rules):
         watched = {batch.table.name: session.schema.collision_columns(batch.table) for batch in batches if len(batch)}
         return net_changes(batches, watched)
-    notes, batches = parted(batches)
+    notes, batches = notes_and_rows(batches)
     record_left_out(session, rules.task, rules.source, notes)
     own = own_columns(batches)
     batches = aligned(batches)

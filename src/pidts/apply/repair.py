@@ -31,9 +31,9 @@ import numpy as np
 import pyarrow as pa
 
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import chunkless, key_numbers, merged
 from pidts.model import Checkpoint, Lsn, Table
 from pidts.reduce import Counts, NetChange
+from pidts.reduce.key_numbers import chunkless, key_numbers, merged
 
 Read = Callable[[pa.Table], tuple[pa.Table, Lsn]]
 """Reads the source's rows with these keys. Returns them, and a place in the source's log that is not before any change

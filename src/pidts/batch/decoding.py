@@ -19,7 +19,6 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
-from pidts.apply.locks.left_out import NOTES, only_notes
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import staged_rows
@@ -30,6 +29,7 @@ from pidts.batch.returned import only_removed
 from pidts.binlog import KeptDecoder, LogFacts, decode_slice, decode_stream, whole_events
 from pidts.binlog.decode import Structures
 from pidts.model import ChangeBatch, ConfigError, EarlyFilter, Halted, Lsn, Op, Table, Where, byte_size
+from pidts.model.zone_notes import NOTES, only_notes
 from pidts.plan import LogSlice, Phase
 from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from pidts.apply.rows.key_numbers import key_numbers
 from pidts.model import ChangeBatch, Op
 from pidts.reduce.identity import identities
+from pidts.reduce.key_numbers import key_numbers
 
 
 def only_removed(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:

@@ -23,7 +23,6 @@ from tests.values_target import ValuesTarget
 from tests.values_target.session import ValuesSession
 
 from pidts.apply import ApplyRules, Committer
-from pidts.apply.locks.left_out import NOTES, only_notes
 from pidts.apply.unread import unpacked
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
@@ -47,6 +46,7 @@ from pidts.model import (
     TableName,
 )
 from pidts.model.zone import LEFT_OUT, ZONE_NOTE, mark_table
+from pidts.model.zone_notes import NOTES, only_notes
 from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
 from pidts.reduce import NetChange, buckets
 from pidts.rules import AllowList

@@ -33,10 +33,10 @@ from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.locks.unique_conflicts import rival_events
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Numbers
 from pidts.apply.rows.shown_values import shown_row
 from pidts.apply.rows.target_rows import has_text
 from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, Op, TableName, Where
+from pidts.reduce.key_numbers import Numbers
 from pidts.rules import Owners
 
 _log = structlog.get_logger(__name__)

@@ -50,9 +50,9 @@ from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, Numbers, to_mask
 from pidts.apply.rows.shown_values import SHOWN_COLUMNS, shown_row
 from pidts.model import ChangeBatch, Lsn, Op, Table
+from pidts.reduce.key_numbers import Mask, Numbers, to_mask
 
 _NO_ROW = "the target does not have the row"
 _OTHER_ROW = "the target already has a row of this key, with other values"

@@ -56,10 +56,10 @@ from pidts.apply.locks.held_changes import Moments, lock_ids
 from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged
 from pidts.apply.rows.target_rows import has_text
 from pidts.model import EarlyRemoval, Lsn, SourceTablesKey, Table
 from pidts.model.zone import ZONE_NOTE
+from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged
 
 LATER_SECONDS = 3600
 """An INSERT that was made more than this number of seconds after a DELETE inserts a new row. The number is large, since

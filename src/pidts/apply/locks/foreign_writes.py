@@ -23,8 +23,8 @@ import numpy as np
 
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.presence import KnownColumns
-from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.model import Halted, Lsn, Where
+from pidts.reduce.key_numbers import Mask, Numbers
 from pidts.rules import Owners
 
 

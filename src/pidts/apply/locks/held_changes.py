@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.presence import KnownColumns, bitmaps
-from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import key_texts
 from pidts.apply.unread import unpacked
 from pidts.model import (
@@ -35,6 +34,7 @@ from pidts.model import (
     Where,
     change_schema,
 )
+from pidts.reduce.key_numbers import Mask, Numbers
 from pidts.reduce.split_update import halves
 
 _STRUCTURE, _MOMENTS = b"table", b"moments"

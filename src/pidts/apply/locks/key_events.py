@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 from pidts.model import ChangeBatch, Op
 from pidts.reduce.identity import FewKeys, few_keys, identities
+from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from pidts.apply.locks.key_events import KeyEvents, key_events
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.target_rows import target_rows
 from pidts.model import ChangeBatch
+from pidts.reduce.key_numbers import Mask, Numbers
 
 
 @dataclass(frozen=True, slots=True)

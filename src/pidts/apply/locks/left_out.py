@@ -41,7 +41,6 @@ before the note in c's log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from itertools import starmap
 from typing import Any
@@ -52,28 +51,7 @@ import structlog
 from pidts.apply.locks.early_removals import key_names
 from pidts.apply.port import TargetSession
 from pidts.apply.unread import packed_each, unpacked
-from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, LeftOut, Op, Table, TableName
-from pidts.model.zone import LEFT_OUT
-
-_NAME = ColumnType(Kind.VARCHAR, length=190, charset="utf8mb4", collation="utf8mb4_bin")
-_OBJECT = replace(_NAME, length=64)
-_CODE = ColumnType(Kind.VARCHAR, length=80, charset="ascii", collation="ascii_bin")
-_TYPES = {
-    "task": _NAME,
-    "source": _NAME,
-    "table_schema": _OBJECT,
-    "table_name": _OBJECT,
-    "row_key": _CODE,
-    "removed": _CODE,
-    "key_values": replace(_NAME, kind=Kind.LONGTEXT, length=None),
-    "made_at": ColumnType(Kind.BIGINT),
-}
-NOTES = Table(
-    TableName("", LEFT_OUT),
-    tuple(Column(name, type_, nullable=False) for name, type_ in _TYPES.items()),
-    (Key("PRIMARY", tuple(_TYPES)[:6], unique=True, primary=True),),
-)
-"""The structure of the table of notes. Its name has no schema, so it is never the name of a task's table."""
+from pidts.model import ChangeBatch, LeftOut, Table, TableName
 
 _log = structlog.get_logger(__name__)
 
@@ -93,21 +71,6 @@ def show_left_out(
     """
     notes = starmap(LeftOut, zip(packed_each(keys), map(row_digest, rows), times, strict=True))
     session.meta.row_locks.show_left_out(task, source, table.name, list(notes))
-
-
-def only_notes(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns each note once: the log has an INSERT and a DELETE of it."""
-    found = []
-    for batch in batches:
-        is_note = batch.rows.column("op").to_numpy() == Op.INSERT
-        found.append(replace(batch, table=NOTES, rows=batch.rows.filter(pa.array(is_note))))
-    return found
-
-
-def parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[ChangeBatch]]:
-    """Returns the notes, and the changes of rows."""
-    notes = [batch for batch in batches if batch.table.name == NOTES.name]
-    return notes, [batch for batch in batches if batch.table.name != NOTES.name] if notes else list(batches)
 
 
 def record_left_out(session: TargetSession, task: str, source: str, notes: Iterable[ChangeBatch]) -> None:

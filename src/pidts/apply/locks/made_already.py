@@ -76,9 +76,9 @@ from pidts.apply.locks.left_out import own_name, row_digest, show_left_out
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import row_texts
 from pidts.model import Kind, Lsn, Table
+from pidts.reduce.key_numbers import Mask, Numbers
 
 _BREAK = (
     "the change before it left the row with other values: a change that another zone made in between has not arrived"

@@ -40,8 +40,8 @@ import numpy as np
 
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.presence import KnownColumns
-from pidts.apply.rows.key_numbers import Mask
 from pidts.model import ChangeBatch, Op, Table
+from pidts.reduce.key_numbers import Mask
 
 _WHY = (
     "the log has only a part of the row (a session of its zone did not have binlog_row_image=FULL): changes that "

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.rows.key_numbers import Mask, Numbers, to_mask
 from pidts.model import ChangeBatch, Op
 from pidts.reduce.column_presence import ColumnPresence
+from pidts.reduce.key_numbers import Mask, Numbers, to_mask
 from pidts.schema.column_defaults import default_value
 
 

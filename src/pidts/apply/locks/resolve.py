@@ -44,7 +44,6 @@ from pidts.apply.locks.held_changes import held_batch, lock_ids
 from pidts.apply.locks.made_already import forget_made
 from pidts.apply.locks.unique_values import holders, unique_keys
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, chunkless
 from pidts.apply.rows.shown_values import shown_row
 from pidts.apply.unread import unpacked
 from pidts.model import (
@@ -66,6 +65,7 @@ from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.reduce import Counts, NetChange
 from pidts.reduce.column_presence import column_presence
+from pidts.reduce.key_numbers import Mask, chunkless
 
 Values = Mapping[str, pa.Scalar]
 

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.rows.key_numbers import Mask, chunkless, to_mask
 from pidts.apply.rows.version_column import only_real
 from pidts.model import Column, Kind, Table, image_column
+from pidts.reduce.key_numbers import Mask, chunkless, to_mask
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _ADDRESSES = frozenset({Kind.INET4, Kind.INET6})

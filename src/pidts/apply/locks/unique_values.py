@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged
 from pidts.apply.rows.target_rows import has_text, target_rows
 from pidts.model import ChangeBatch, Key, Op, Table
+from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged
 
 Columns = tuple[str, ...]
 

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
 from pidts.reduce.identity import identities, image_columns
+from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 
 Known = tuple[Mask, Mask]
 """The columns that the log has of each before image, and of each after image."""

@@ -64,10 +64,10 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 from pidts.apply.rows.tombstone_keys import key_texts
 from pidts.model import ChangeBatch, Lsn, Moved, Op, TableName
 from pidts.reduce.identity import identities
+from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 from pidts.reduce.split_update import Lacking, halved_bitmaps, halves
 
 _log = structlog.get_logger(__name__)

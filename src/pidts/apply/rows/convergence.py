@@ -80,13 +80,13 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless
 from pidts.apply.rows.same_row import plain_values, values_differ
 from pidts.apply.rows.target_rows import may_fold
 from pidts.apply.rows.tombstone_keys import value_texts
 from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import NOTHING, ROW, TOMBSTONE, GuardedBatch, VersionGuard
 from pidts.model import Halted, Lsn, Op, Table, Where
+from pidts.reduce.key_numbers import Mask, Numbers, chunkless
 
 _log = structlog.get_logger(__name__)
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.model import ChangeBatch, Lsn, Op
 from pidts.reduce.identity import identities
+from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 
 
 def without_kept_away(

@@ -66,11 +66,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 from pidts.apply.unread import IsAhead, IsUnread
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import image_columns
+from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 from pidts.schema.column_defaults import default_value
 
 _FULL = "Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, and copy the table again"

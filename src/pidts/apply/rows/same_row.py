@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.rows.key_numbers import Mask, chunkless, to_mask
 from pidts.apply.rows.version_column import only_real
 from pidts.model import Column, Kind, Table, image_column
+from pidts.reduce.key_numbers import Mask, chunkless, to_mask
 
 _SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Numbers, chunkless, key_numbers, merged
 from pidts.model import Key, Table
 from pidts.reduce.identity import plain_zero
+from pidts.reduce.key_numbers import Numbers, chunkless, key_numbers, merged
 
 
 def target_rows(

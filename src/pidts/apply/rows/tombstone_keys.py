@@ -8,8 +8,8 @@ from hashlib import sha256
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.rows.key_numbers import chunkless
 from pidts.model import Column, Tombstone
+from pidts.reduce.key_numbers import chunkless
 
 _NULL = "\\N"
 """The text for NULL. No value has this text, since a backslash in a value is doubled."""

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.rows.key_numbers import Numbers
 from pidts.model import Column, Kind
 from pidts.model.calendar import FIRST_REAL_DAY, FIRST_REAL_MICROSECOND
+from pidts.reduce.key_numbers import Numbers
 
 _MOMENTS = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
 

@@ -42,12 +42,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 from pidts.apply.rows.same_row import same_rows
 from pidts.apply.rows.tombstone_keys import key_texts, version_texts, versions_of
 from pidts.apply.rows.version_column import ranks
 from pidts.model import ChangeBatch, Lsn, Op, Tombstone
 from pidts.reduce.identity import image_columns
+from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 from pidts.reduce.split_update import halves
 
 NOTHING, ROW, TOMBSTONE = range(3)

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply import TargetSession
-from pidts.apply.rows.key_numbers import Mask, chunkless, key_numbers, merged
 from pidts.apply.rows.target_rows import narrowed
 from pidts.apply.unread import packed, unpacked
 from pidts.copy import read_keys
 from pidts.model import Kind, Position, Table
 from pidts.plan.copy.state import KeyValues
+from pidts.reduce.key_numbers import Mask, chunkless, key_numbers, merged
 from pidts.source import SourceConfig
 
 _LABELS = frozenset({Kind.ENUM, Kind.SET})

@@ -16,11 +16,12 @@ from tests.target.conformance.samples import INT, create, table, text
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
-from pidts.apply.locks.left_out import NOTES, row_digest, show_left_out
+from pidts.apply.locks.left_out import row_digest, show_left_out
 from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.apply.rows.tombstone_keys import row_texts
 from pidts.apply.unread import packed
 from pidts.model import Key, Op, Table, TableName
+from pidts.model.zone_notes import NOTES
 from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
 
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
