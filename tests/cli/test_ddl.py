@@ -12,6 +12,7 @@ import pytest
 
 from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, show_ddl_list, show_halt, show_halts, show_order, show_retry
+from pidts.cli.errors import remember_task
 from pidts.model import DdlJournal, DdlOrder, DdlState, Halt, Lsn, OrderKind, TableName
 from pidts.task.operate.backlog import Backlog, HeldTables
 from pidts.task.operate.orders import BlockedChange
@@ -110,7 +111,7 @@ def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
     halt = replace(CHANGE, code="ddl-moves-rows", statement="ALTER TABLE a DROP PARTITION p0", todo="Do the same there")
     assert advice(halt, str(TASK)) == (
         f"Do the same there. By copying the table again: pidts ddl skip {TASK} --at {halt.lsn} --yes; stop the task, "
-        f"then: pidts run {TASK} --resync shop.a (with a service: pidts start, not pidts run)"
+        f"then: pidts run {TASK} --resync shop.a (with a service: `pidts start`, not `pidts run`)"
     )
 
 
@@ -334,11 +335,13 @@ def test_where_there_are_several_sources_a_table_is_called_with_its_own() -> Non
 
 
 def test_the_preview_says_what_would_happen(capsys: Output) -> None:
+    remember_task(Path("my shop.yaml"))
     show_order(STANDING, OrderKind.SKIP, (), given=False, as_json=False)
+    remember_task(None)
     text = said(capsys)
     assert "already on the target: one" in text
     assert "shop.a: 1,203 transactions" in text
-    assert "pidts run TASK --resync shop.a" in text
+    assert "pidts run 'my shop.yaml' --resync shop.a" in text
     assert "Nothing has been done yet. To do it, add --yes" in text
     show_retry([REFUSED_ROWS], given=True, as_json=False)
     assert "shop.b: rows were refused and are tried again\nRecorded" in said(capsys)

@@ -139,7 +139,8 @@ def test_a_preview_says_if_unlocking_does_not_end_the_wait(world: World, capsys:
     assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
     shown = capsys.readouterr().out
     assert f"unlocking does not end the wait: {stays[0]}\n" in shown
-    assert "pidts ddl skip, then pidts run TASK --resync s1:shop.t_1\n" in shown
+    assert f"  instead: pidts ddl skip {world.path} --source s1 --at " in shown
+    assert f", then pidts run {world.path} --resync s1:shop.t_1\n" in shown
     assert "the target runs it now" not in shown
     assert world.pidts("ddl", "unlock", "--table", "shop.orders")["stays"] == [*stays]
     assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0

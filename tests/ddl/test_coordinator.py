@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -288,19 +289,52 @@ def test_the_list_shows_which_shards_have_arrived() -> None:
 )
 def test_the_halt_names_the_shards_that_it_waits_for(wait: Wait, code: str, awaits: tuple[str, ...]) -> None:
     halt = waiting_halt(
-        wait, lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER", arrival=came("a"), agreed=V0
+        wait,
+        source="a",
+        lsn=Lsn(0, 1, 9),
+        tables=(NAME,),
+        position="bin.1:9",
+        statement="ALTER",
+        arrival=came("a"),
+        agreed=V0,
     )
     assert (halt.code, halt.awaits, halt.tables) == (code, awaits, (NAME,))
     assert "b" in halt.what
     if code == "shards-disagree":
         assert "column c" in halt.what
         assert "column d" in halt.what
+        assert f"pidts ddl unlock TASK --source a --at {Lsn(0, 1, 9)}. " in halt.todo
+        assert f"pidts ddl skip TASK --source b --at {wait.disagree[0].lsn}" in halt.todo
+
+
+def test_each_command_of_a_halt_has_its_source_and_its_place() -> None:
+    waits = [
+        Wait((Member("b", NAME),)),
+        Wait((), (came("b", after=V2),)),
+        Wait(absent=("b",)),
+        Wait(begun=("b", Lsn(0, 1, 4))),
+        Wait(met=("c",)),
+        Wait(leader=Member("b", NAME)),
+    ]
+    for wait in waits:
+        halt = waiting_halt(
+            wait,
+            source="a",
+            lsn=Lsn(0, 1, 9),
+            tables=(NAME,),
+            position="bin.1:9",
+            statement="ALTER",
+            arrival=came("a"),
+            agreed=V0,
+        )
+        assert "pidts ddl " in halt.todo
+        assert not {"SOURCE", "LSN", "TABLE"} & set(re.findall(r"[A-Z]+", halt.todo)), halt.todo
 
 
 def test_a_shard_that_waits_for_the_leader_names_the_command_about_the_leader() -> None:
     """`pidts ddl list` prints this line, so the line does not refer the reader to `pidts ddl list`."""
     wait = Wait(leader=Member("b", TableName("shard", "t_7")))
-    halt = waiting_halt(wait, lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER")
+    halt = waiting_halt(wait, source="a", lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER")
     assert "pidts ddl retry TASK --source b --table shard.t_7" in halt.todo
     assert "ddl list" not in halt.todo
 

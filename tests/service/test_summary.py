@@ -30,13 +30,13 @@ def a_task(**progress: Any) -> Any:
 @pytest.mark.parametrize(
     ("progress", "message"),
     [
-        ({"locked_rows": 2}, "2 locked rows wait for a decision (pidts locks)"),
+        ({"locked_rows": 2}, "2 locked rows wait for a decision (pidts locks list TASK)"),
         ({"locked_rows": 2, "message": "the source is away"}, "the source is away"),
         ({"locked_rows": 0}, ""),
-        ({"halted": [{}]}, "halted tables: 1 (pidts ddl list)"),
+        ({"halted": [{}]}, "halted tables: 1 (pidts ddl list TASK)"),
         (
             {"halted": [{}, {}], "locked_rows": 2},
-            "halted tables: 2 (pidts ddl list); 2 locked rows wait for a decision (pidts locks)",
+            "halted tables: 2 (pidts ddl list TASK); 2 locked rows wait for a decision (pidts locks list TASK)",
         ),
     ],
 )

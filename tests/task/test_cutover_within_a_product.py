@@ -27,7 +27,7 @@ from pidts.task.cutover.steps import CutoverStep
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
-IF_IT_CAN = "made by pidts cutover, if the target can have it; `pidts cutover` prints its text"
+IF_IT_CAN = "made by `pidts cutover`, if the target can have it; `pidts cutover` prints its text"
 START = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97}
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import sys
 import tempfile
 import traceback
@@ -16,12 +14,10 @@ from rich.text import Text
 
 from pidts.cli.log_options import log_options
 from pidts.model import PidtsError
+from pidts.model.advice import with_place, with_task
 
 _log = structlog.get_logger(__name__)
 
-_COMMAND = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")
-"""Matches a command in the text that says what to do. This text has `TASK` where the task file's path is shown.
-"""
 _task: list[Path] = []
 """The task file of the present command, as soon as it is known."""
 
@@ -31,16 +27,15 @@ def remember_task(path: Path | None) -> None:
     _task[:] = [] if path is None else [path]
 
 
-def with_task(text: str, path: str) -> str:
-    """Returns a text with a task file's path, ready for a shell, instead of `TASK` in the commands of the text."""
-    return _COMMAND.sub(lambda found: f"{found[1]}{path}", text)
+def for_this_task(text: str) -> str:
+    """Returns the text with the task file of the present command in its commands, if the file is known."""
+    return with_task(text, str(_task[0])) if _task else text
 
 
 def show_error(error: PidtsError, *, as_json: bool) -> None:
     """Prints an error: its code, what happened, where, and what to do. Names and values are never read as markup."""
-    error.todo = error.todo or error.usual_todo
-    if _task:
-        error.todo = with_task(error.todo, shlex.quote(str(_task[0])))
+    todo = with_place(error.todo or error.usual_todo, error.where.source, error.where.position)
+    error.todo = for_this_task(todo)
     logs = log_options()
     if logs.file is not None or logs.has_json_on_stderr:
         _log.error("the command reports an error", **error.to_json())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from pidts.cli.errors import for_this_task
 from pidts.cli.view import row_counts
 from pidts.model import Halted, PrecheckFailed
 from pidts.model.errors import listed, plural
@@ -118,7 +119,7 @@ def _named(one: TableReport) -> str:
 def _aside(one: TableReport, kind: str) -> str:
     """Returns a remark: the command that shows locked rows, or how many extra rows belong to no existing shard."""
     if kind == "locked":
-        return " (see pidts locks list)"
+        return f" (see {for_this_task('pidts locks list TASK')})"
     if kind == "waiting":
         return " (not equal now; until the table has continued, it is not known whether they differ)"
     return f" ({one.of_no_shard:,} of no existing shard)" if kind == "extra" and one.of_no_shard else ""

@@ -123,12 +123,22 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
             structlog.processors.TimeStamper(fmt=fmt, utc=False),
             structlog.dev.ConsoleRenderer(colors=colours),
         ]
+    first = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, _with_task]
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, *last],
+        processors=[*first, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: place,
         cache_logger_on_first_use=False,
     )
+
+
+def _with_task(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Puts the task file of the present command into the commands of a log line's advice."""
+    from pidts.cli.errors import for_this_task  # it imports this module
+
+    if isinstance(todo := line.get("todo"), str):
+        line["todo"] = for_this_task(todo)
+    return line
 
 
 @contextmanager

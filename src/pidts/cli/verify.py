@@ -68,7 +68,7 @@ def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
     from pidts.task.operate.alert_conditions import AlertKey, Condition
     from pidts.task.run.alerts import Alerts
 
-    alerts = Alerts(config.relay / config.source.source_id / "verify", config.name)
+    alerts = Alerts(config.relay / config.source.source_id / "verify", config.name, config.path)
     alerts.begin(config.alerts)
     key = AlertKey("verify-differences", "", asked or "all tables")
     problems = [one.problem for one in report.tables if one.problem]

@@ -17,8 +17,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pidts.cli.errors import for_this_task
 from pidts.cli.lag_history import LagHistory
 from pidts.cli.log_options import log_options, write_line
+from pidts.model.advice import LIST
 from pidts.model.errors import sentence
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
@@ -196,9 +198,10 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
     elif busiest := [one for one in progress.changed[:_BUSIEST_SHOWN] if one.rate]:
         parts.append(_busiest(busiest))
     halts, more = _halts(progress, _HALTS_SHOWN)
-    parts += [Text(f"halted  {sentence(str(halt))} See: pidts ddl list", "red") for halt in halts]
+    see = f"See: {for_this_task(LIST)}"
+    parts += [Text(f"halted  {sentence(str(halt))} {see}", "red") for halt in halts]
     if more:
-        parts.append(Text(f"halted  and {more:,} more. See: pidts ddl list", "red"))
+        parts.append(Text(f"halted  and {more:,} more. {see}", "red"))
     return Group(*parts)
 
 

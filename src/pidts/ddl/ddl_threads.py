@@ -365,6 +365,7 @@ class DdlThreads:
         halt = replace(due.failed_halt(error), since=self._halted_since(due.lsn))
         self._save(due, halt)
         if not halt.tables:
+            error.todo = halt.todo
             raise error
         _log.error("a schema change fails, its tables wait for an operator", halt=str(halt), statement=halt.statement)
         mark_halted(due.context.staging, due.lsn)

@@ -107,6 +107,7 @@ class DueChange:
         arrival = waits.arrival
         return waiting_halt(
             waits.wait,
+            source=self.source,
             lsn=self.lsn,
             tables=self._halted([arrival.member.table] if arrival is not None else self.planned.tables or ()),
             position=self.position,
@@ -127,7 +128,8 @@ class DueChange:
         """
         tables = self.planned.tables if error.where.table else None
         statement = self.entry.transaction.ddl or ""
-        return Halt.of(error, self._halted(tables or ()), self.lsn, position=self.position, statement=statement)
+        halted = self._halted(tables or ())
+        return Halt.of(error, halted, self.lsn, source=self.source, position=self.position, statement=statement)
 
     def _halted(self, tables: Collection[TableName]) -> tuple[TableName, ...]:
         return tuple(sorted(filter(self.concerns, tables)))

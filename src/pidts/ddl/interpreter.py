@@ -19,6 +19,7 @@ from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.target_statement import routed_statement, taken
 from pidts.model import ConfigError, DdlOrder, Halted, Kind, LoggedStatement, OrderKind, Shadow, Table, TableName, Where
+from pidts.model.advice import REPLACE, SKIP
 from pidts.plan import Work, WorkKind
 from pidts.rules import Rules
 from pidts.schema import (
@@ -140,15 +141,15 @@ class Interpreter:
             if (owner := owners.sole(name)) != writer:
                 whose = f"zone {owner} owns" if owner else f"zone {writer} does not own alone"
                 what = f"removed rows of {name}"
-                todo = "To keep the rows on this target, run pidts ddl skip"
+                todo = f"To keep the rows on this target: run {SKIP}"
                 if name in renamed:
                     what = f"renamed {name}" if name in left else f"renamed another table to {name}"
-                    todo = "Rename it back in that zone, then run pidts ddl skip for both statements"
+                    todo = f"Rename it back in that zone, then skip both statements. For this one: run {SKIP}"
                 raise Halted(
                     "foreign-write",
                     f"a statement of zone {writer} has {what}, which {whose}",
                     where=replace(self.due.where, table=str(name)),
-                    todo=f"{todo}. To do the same on this target, run pidts ddl replace with the statement",
+                    todo=f"{todo}. To do the same on this target, give the statement: run {REPLACE}",
                 )
 
     def _renamed(self, work: Work) -> dict[TableName, TableName]:
@@ -167,8 +168,8 @@ class Interpreter:
                     f"{old} was renamed to {new}, and under the new name its rows would have other values on the "
                     "target",
                     where=replace(self.due.where, table=str(old)),
-                    todo="Run pidts ddl replace with SQL that gives the rows on the target the values that belong to "
-                    "the new name, and that renames the target's table if its name changes, too",
+                    todo="Give SQL that sets the rows on the target to the values that belong to the new name, and "
+                    f"that renames the target's table if its name changes, too: run {REPLACE}",
                 )
 
     def _taken(self, statement: Statement, text: str) -> Statement | None:
@@ -291,8 +292,8 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             "ddl-not-understood",
             f"a statement in the log cannot be followed ({statement.reason}): {text[:200]}",
             where=where,
-            todo="Do on the target by hand what the statement does, then run pidts ddl skip. Or run pidts ddl replace "
-            "with statements for the target",
+            todo=f"Do on the target by hand what the statement does, then run {SKIP}. Or give other statements: run "
+            f"{REPLACE}",
         )
     if isinstance(statement, StatementDml):
         raise Halted(

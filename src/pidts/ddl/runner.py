@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 
 import structlog
 
@@ -35,6 +36,7 @@ from pidts.model import (
     TableName,
     Transient,
 )
+from pidts.model.advice import RETRY
 from pidts.schema import TruncateTable, apply_charset
 from pidts.shards.decide import MissedChanges, Wait
 
@@ -164,7 +166,8 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
                     f"{counts[name]} rows of {name} are locked, and their held changes cannot be applied after this "
                     f"schema change: {why}",
                     where=replace(due.where, table=str(name)),
-                    todo=f"Resolve them: pidts locks resolve TASK --table {name} --all --take source --yes",
+                    todo=f"Resolve them: pidts locks resolve TASK --table {quote(str(name))} --all --take source --yes"
+                    f". Then: {RETRY}",
                 )
             carry(session, context.task, due.source, name, after, context.epoch)
 

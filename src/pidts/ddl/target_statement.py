@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from pidts.model import Halted, Table, TableName, Where
+from pidts.model.advice import REPLACE
 from pidts.rules import FilterDecision, Rules, mapping_of
 from pidts.schema import (
     AddColumn,
@@ -51,7 +52,7 @@ def taken(
                 "event-refused",
                 f"an event filter of the task file refuses this statement: {text[:200]}",
                 where=replace(where, table=str(table) if table.name else where.table),
-                todo="Look at what it does; then change the filter's action, or give a ddl command (pidts ddl --help)",
+                todo=f"Look at what it does; then change the filter's action, or say what is to run: {REPLACE}",
             )
         return verdict is FilterDecision.TAKE
 

@@ -426,5 +426,5 @@ class ServedRelay:
         return Halted("relay-copy-differs", what, where=self._where, todo=todo)
 
     def _not_yet(self, what: str) -> Transient:
-        todo = "Look at the relay server: does it receive the source's log? pidts relay list"
+        todo = "Look at the relay server: does it receive the source's log? pidts relay list DIR"
         return Transient("relay-server-behind", what, where=self._where, todo=todo)

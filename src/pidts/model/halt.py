@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
+from pidts.model.advice import with_place, with_tables
 from pidts.model.errors import PidtsError, listed
 from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
@@ -89,11 +90,13 @@ class Halt:
         tables: tuple[TableName, ...],
         lsn: Lsn,
         *,
+        source: str = "",
         position: str = "",
         statement: str = "",
         since: float = 0.0,
     ) -> Halt:
-        """Returns the halt for an error."""
+        """Returns the halt for an error. The commands in its advice name the source, the place and the tables."""
+        todo = with_tables(with_place(error.todo or error.usual_todo, source, str(lsn)), source, tables)
         return cls(
             tables=tables,
             lsn=lsn,
@@ -102,7 +105,7 @@ class Halt:
             code=error.code,
             what=error.what,
             key=error.where.key,
-            todo=error.todo or error.usual_todo,
+            todo=todo,
             since=since,
             instead=error.instead,
             values=error.values,

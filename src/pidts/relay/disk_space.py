@@ -57,7 +57,7 @@ def low_space(folder: Path) -> str:
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
     if not size or free >= min(_LOW_BYTES, size // _LOW_PART):
         return ""
-    return f"the disk of the relay has {free / 1e6:,.0f} of {size / 1e6:,.0f} MB left; see: pidts relay purge"
+    return f"the disk of the relay has {free / 1e6:,.0f} of {size / 1e6:,.0f} MB left; see: pidts relay purge TASK"
 
 
 class Reserve:

@@ -100,7 +100,9 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
     """Returns the error for a `--before` that would remove log which a task still needs."""
     task, lsn = next(iter(tasks.items()))
     what = f"task {task} still needs the log after {lsn}, so the log cannot be removed up to {before}"
-    todo = "Leave out --before: then only unneeded log is removed. If the task no longer exists: pidts relay forget"
+    todo = (
+        "Leave out --before: then only unneeded log is removed. If the task no longer exists: pidts relay forget TASK"
+    )
     return Halted("relay-still-needed", what, where=Where(source=folder.source_id, file=str(folder.path)), todo=todo)
 
 

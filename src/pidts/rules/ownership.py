@@ -163,7 +163,7 @@ class Owners:
             f"pidts.owners names zone {zone} for {record}, which moved to zone {record.zone or record.to}{is_moving}",
             where=Where(table=f"{record.schema}.{record.table}"),
             todo=f"Write zone: {record.zone or record.to} there, in the files of all zones; or move it back before you "
-            "change the file (pidts zones move)",
+            "change the file (pidts zones move FILE RANGE --to ZONE)",
         )
 
     def columns(self, name: TableName) -> frozenset[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pidts.model.advice import RESYNC, SKIP
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, TableName
 from pidts.schema.computed import Computed
@@ -171,7 +172,8 @@ class PartitionRows:
             "ddl-moves-rows",
             f"{self.what} removes rows from the table, or adds rows to it, without writing them to the log",
             where=Where(table=str(table)),
-            todo=f"Do the same on the target{other}; then: pidts ddl skip. Or copy the table again",
+            todo=f"Do the same on the target{other}; then run {SKIP}. Or skip it at once, and copy the table again: "
+            f"{RESYNC}",
         )
 
 

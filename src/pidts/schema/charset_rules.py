@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pidts.model.advice import REPLACE, SKIP
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Table
 from pidts.model.types import LOB_BYTES, ColumnType, Kind
@@ -145,7 +146,7 @@ def converted(column: Column, table: Charset, dialect: Dialect) -> Column:
             "ddl-not-understood",
             f"column {column.name} has the default {column.default} in bytes of charset {kind.charset}, and is "
             f"converted to {charset}: its default after the conversion is not known",
-            todo="Make the change on the target, then: pidts ddl skip. Or give other statements: pidts ddl replace",
+            todo=f"Make the change on the target, then run {SKIP}. Or give other statements: run {REPLACE}",
         )
     if most is not None:
         characters = most // bytes_per_character(kind.charset)

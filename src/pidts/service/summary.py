@@ -58,7 +58,11 @@ def _message(task: WatchedTask, error: dict[str, Any] | None) -> str:
         return ""
     halted, locked = len(task.progress.get("halted") or ()), task.progress.get("locked_rows", 0)
     waits = [
-        *([f"halted tables: {halted} (pidts ddl list)"] if halted else []),
-        *([f"{plural('locked row', locked, 'waits', 'wait')} for a decision (pidts locks)"] if locked else []),
+        *([f"halted tables: {halted} (pidts ddl list TASK)"] if halted else []),
+        *(
+            [f"{plural('locked row', locked, 'waits', 'wait')} for a decision (pidts locks list TASK)"]
+            if locked
+            else []
+        ),
     ]
     return str(task.progress.get("message", "")) or "; ".join(waits)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, Where
+from pidts.model.advice import REPLACE, RESYNC
 from pidts.schema import (
     Action,
     AddColumn,
@@ -205,7 +206,7 @@ def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -
         "ddl-not-translatable",
         f"column {column} loses digits of a second that some rows have, and servers round them in different ways",
         where=Where(table=str(table.name)),
-        todo="Change the column on the target with `pidts ddl replace`, and copy the table again",
+        todo=f"Change the column on the target: {REPLACE}. Then copy the table again: {RESYNC}",
         instead=instead,
     )
 

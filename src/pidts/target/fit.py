@@ -9,12 +9,14 @@ from pidts.model import ColumnType, Halted, Kind, TableName, Where
 _MOMENTS = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 GONE_TODO = (
-    "If the table was renamed on the target, rename it back and run pidts ddl retry. Otherwise stop the "
-    "task and start it with --resync TABLE (the table's name on the source): the task creates the table "
-    "again and copies its rows"
+    "If the table was renamed on the target, rename it back, then: pidts ddl retry TASK --source SOURCE --table TABLE. "
+    "Otherwise stop the task, and start it with --resync TABLE (the table's name on the source): the task creates the "
+    "table again and copies its rows"
 )
 """The next step if a table is no longer on the target."""
-CHANGED_TODO = "Give the target's table the columns that the source has, then run pidts ddl retry"
+CHANGED_TODO = (
+    "Give the target's table the columns that the source has, then: pidts ddl retry TASK --source SOURCE --table TABLE"
+)
 """The next step if the target does not accept the name of a table's column."""
 
 

@@ -83,7 +83,7 @@ def tables(mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, in_
     )
 
 
-IF_IT_CAN = "made by pidts cutover, if the target can have it; `pidts cutover` prints its text"
+IF_IT_CAN = "made by `pidts cutover`, if the target can have it; `pidts cutover` prints its text"
 
 
 def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
@@ -95,7 +95,7 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
     }
     assert notes["a_child"] == [
         f"foreign key of_other (e) on {database}.elsewhere: left out, {database}.elsewhere is not part of the task",
-        f"foreign key of_parent (p) on {database}.a_parent: made by pidts cutover",
+        f"foreign key of_parent (p) on {database}.a_parent: made by `pidts cutover`",
         "trigger before_child: left out; `pidts cutover` prints its text",
         f"check positive (CONSTRAINT `positive` CHECK (`id` > 0)): {IF_IT_CAN}",
     ]

@@ -102,7 +102,7 @@ def wait(claim: Callable[[], bool], what: str) -> None:
 
 
 def begun(folder: Path, receiver: AlertReceiver) -> Alerts:
-    alerts = Alerts(folder, "t")
+    alerts = Alerts(folder, "t", Path("my shop.yaml"))
     alerts.begin(receiver)
     return alerts
 
@@ -166,7 +166,11 @@ def test_each_kind_is_reported_when_it_is_over(
 
 def test_a_comparison_reports_differences_and_when_there_are_none_any_more(tmp_path: Path, webhook: Webhook) -> None:
     config: Any = SimpleNamespace(
-        name="t", alerts=webhook.receiver, relay=tmp_path, source=SimpleNamespace(source_id="s")
+        name="t",
+        alerts=webhook.receiver,
+        relay=tmp_path,
+        source=SimpleNamespace(source_id="s"),
+        path=Path("shop.yaml"),
     )
     (tmp_path / "s" / "verify").mkdir(parents=True)
     table = TableReport(TableName("shop", "a"), rows=5)
@@ -384,4 +388,4 @@ def test_a_program_gets_the_document_as_its_input(tmp_path: Path) -> None:
     alerts.drain(30)
     alerts.close()
     (line,) = found.read_text().splitlines()
-    assert json.loads(line)["alerts"][0]["todo"] == "pidts ddl list TASK"
+    assert json.loads(line)["alerts"][0]["todo"] == "pidts ddl list 'my shop.yaml'"

@@ -71,7 +71,7 @@ def warn_if_not_shown(change: SchemaChange) -> None:
     if exchanges or (isinstance(statement, AlterTable) and _makes_anew(statement, change.before.get(statement.table))):
         _log.warning(
             "no structure shows whether programs of this zone have made this schema change, too: then it is now made "
-            "twice. Compare the zones (pidts verify)",
+            "twice. Compare the zones (pidts verify TASK)",
             statement=change.text,
         )
 

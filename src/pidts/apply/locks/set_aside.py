@@ -214,8 +214,8 @@ class SetAside:
                 f"{before} rows of the table are locked, and {len(new)} more differ from the source: more than "
                 f"pidts.lock-limit ({self._limit})",
                 where=Where(table=str(batch.table.name), key=shown_row(first)),
-                todo="Was the table restored, or does another program write to it? Resolve the locks (pidts locks), "
-                "or copy the table again: pidts run TASK --resync TABLE",
+                todo="Was the table restored, or does another program write to it? Resolve the locks "
+                "(pidts locks list TASK), or copy the table again: pidts run TASK --resync TABLE",
             )
 
     def _demand_whole(self, events: KeyEvents, held: Mask, known: KnownColumns | None) -> None:

@@ -78,7 +78,7 @@ def cutover(
     )
     if parts[0].target.warehouse:
         what = "pidts cutover: no application can switch to a warehouse, which has no transactions of its own"
-        raise ConfigError("not-supported", what, todo="pidts verify compares the warehouse with the source")
+        raise ConfigError("not-supported", what, todo="`pidts verify TASK` compares the warehouse with the source")
     from pidts.task.cutover.switch import CutoverOptions
 
     if reverse:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pidts.cli.backlog_text import backlog_size, first_of, position_of, shard_name, since
 from pidts.model import Halt
+from pidts.model.advice import with_task
 from pidts.model.errors import listed, plural
 from pidts.task.operate.orders import is_joining
 from pidts.task.operate.shard_locks import by_statement, split_by_agreement
@@ -54,7 +55,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
         print(f"             … and {more:,} more: {all_of_it}")
     for halt in _reasons(lock):
         print(f"  because    [{halt.code}] {halt.what}")
-        print(f"  do         {halt.todo}")
+        print(f"  do         {with_task(halt.todo, str(task))}")
     which = f"--source {lock.owner.source} --at {lock.owner.lsn}"
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)

@@ -20,8 +20,9 @@ from pidts.cli.backlog_text import (
     since,
 )
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
-from pidts.cli.errors import show_error, with_task
+from pidts.cli.errors import for_this_task, show_error
 from pidts.model import Halt, Halted, OrderKind, TableName, Where
+from pidts.model.advice import RESYNC, SKIP, with_place, with_tables, with_task
 from pidts.model.errors import listed, plural
 from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
@@ -35,7 +36,7 @@ _HALTS = 12
 """The number of halts shown at the end of a run."""
 _OLD_SECONDS = 24 * 3600
 """A ddl command that was finished longer ago than this is not listed any more."""
-_WITH_SERVICE = "(with a service: pidts start, not pidts run)"
+_WITH_SERVICE = "(with a service: `pidts start`, not `pidts run`)"
 _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Codes of halts at statements that move rows without writing them to the log."""
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
@@ -54,9 +55,8 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
 
 def _steps(halt: Halt, task: str, source: str) -> list[str]:
     """Returns the advice as sentences without a full stop."""
-    task = shlex.quote(task)
     todo = with_task(halt.todo.rstrip("."), task)
-    return [*([todo] if todo else []), *_commands(halt, task, source)]
+    return [*([todo] if todo else []), *_commands(halt, shlex.quote(task), source)]
 
 
 def _commands(halt: Halt, task: str, source: str) -> list[str]:
@@ -208,7 +208,9 @@ def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], 
     stays = at.halt.stays if at.halt is not None and kind is OrderKind.UNLOCK else ()
     if stays:
         says.append(f"  unlocking does not end the wait: {'; '.join(stays)}")
-        says.append(f"  instead: pidts ddl skip, then pidts run TASK --resync {_of_source(at.tables, at.source)}")
+        skip = with_place(SKIP, at.source, str(at.lsn))
+        again = with_tables(RESYNC, at.source, at.tables)
+        says.append(for_this_task(f"  instead: {skip}, then {again}"))
         return says
     says.append(f"  {_effect(kind, lock)}{':' if statements else ''}")
     says += [f"    {sql}" for sql in statements]
@@ -230,7 +232,7 @@ def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], 
         says.append(
             "  Rows that are on the target stay as they are. If the source changed their values, copy the table again:"
         )
-        says.append(f"    pidts run TASK --resync {_of_source(at.tables, of)}")
+        says.append(for_this_task(f"    pidts run TASK --resync {shlex.quote(_of_source(at.tables, of))}"))
     return says
 
 
@@ -289,9 +291,7 @@ def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> lis
         lines.append(
             f"before their own change, rows of these shards do not fit, and the shards halt until then: {unfit}"
         )
-        lines.append(
-            "so make the change on these shards first; a table that halts needs: pidts run TASK --resync TABLE"
-        )
+        lines.append(for_this_task(f"so make the change on these shards first; a table that halts needs: {RESYNC}"))
     return lines
 
 
@@ -351,7 +351,8 @@ def _list_json(
 def halted_json(one: BlockedChange, halt: Halt) -> dict[str, Any]:
     """Returns the halted tables, the reason, and their backlog, as plain values."""
     backlog = one.backlog.to_json() if one.backlog else None
-    return {**halt.to_json(), "values": list(halt.values), "source": one.source, "backlog": backlog}
+    todo = for_this_task(halt.todo)
+    return {**halt.to_json(), "todo": todo, "values": list(halt.values), "source": one.source, "backlog": backlog}
 
 
 def _order_json(one: BlockedChange) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def resolve_locks(
             what = (
                 f"a command had begun to give all zones the row of zone {winner}: some zones may already have that row"
             )
-            print(f"{what}. Compare the zones (pidts verify)", file=sys.stderr)
+            print(f"{what}. Compare the zones (pidts verify {task})", file=sys.stderr)
         done.show(asked=asked, done=True)
 
 

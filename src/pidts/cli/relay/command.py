@@ -102,6 +102,8 @@ def forget_task(
         raise ConfigError("usage", "a directory does not say which task is meant", todo="Add --task NAME")
     forgotten = [place for place in places if forget_need(place.relay, place.source_id, name)]
     if not forgotten:
-        raise ConfigError("unknown-name", f"this relay has no record of a task {name!r}", todo="See: pidts relay list")
+        raise ConfigError(
+            "unknown-name", f"this relay has no record of a task {name!r}", todo=f"See: pidts relay list {named}"
+        )
     for place in forgotten:
         print(f"{place.source_id}: task {name} is forgotten; if it still runs, it records again which log it needs")

@@ -183,5 +183,5 @@ def _stopped(word: str, task: str, client: ServiceClient, *, as_json: bool, debu
         raise PidtsError(
             "still-stopping",
             f"process {found['process']} of the task {found['name']} has not ended within {_LONGEST_STOP:.0f} seconds",
-            todo="It ends at the end of a transaction. Look again later: pidts status, or pidts list",
+            todo="It ends at the end of a transaction. Look again later: pidts list",
         )

@@ -17,6 +17,7 @@ from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import dropped_records, dropped_under, missed_records
 from pidts.model import Arrival, Halted, Member, MergedTablesKey, OrderKind, Table, TableName
+from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.schema import (
     AddColumn,
     AddKey,
@@ -165,8 +166,8 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
             f"this change rewrites the values of column {', '.join(names)} on one shard only, and {target} also has "
             "rows of other shards",
             where=replace(due.where, table=str(arrival.member.table)),
-            todo="Make the change on all shards in two steps, under another name; or run pidts ddl skip and copy this "
-            "shard's rows again; or run pidts ddl replace with SQL for the rows of all shards",
+            todo=f"Make the change on all shards in two steps, under another name. Or skip it, and copy this shard's "
+            f"rows again: run {SKIP}; {RESYNC}. Or give SQL for the rows of all shards: run {REPLACE}",
         )
 
 
@@ -216,7 +217,7 @@ def _decided(
                 f"the statement drops columns of {target} that other shards still have, and PiDTS cannot find out what "
                 "the rest of the statement does without these drops",
                 where=replace(due.where, table=str(member.table)),
-                todo="Make this change on the other shards, too; or run pidts ddl replace with SQL for the target",
+                todo=f"Make this change on the other shards, too; or give the SQL for the target: run {REPLACE}",
             )
     if isinstance(change.statement, AlterTable):
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))

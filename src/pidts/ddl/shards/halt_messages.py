@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pidts.apply.merge.differences import differences_text
 from pidts.model import Arrival, Halt, Halted, Lsn, Member, Table, TableName
+from pidts.model.advice import LIST, REPLACE, RESYNC, RETRY, SKIP, UNLOCK, of_table, with_place
 from pidts.plan.blocked import BlockedStatement
 from pidts.shards.decide import Wait, added_by_one
 from pidts.shards.structures import clashing
@@ -18,6 +19,7 @@ _NAMED = 5
 def waiting_halt(
     wait: Wait,
     *,
+    source: str,
     lsn: Lsn,
     tables: tuple[TableName, ...],
     position: str,
@@ -33,7 +35,7 @@ def waiting_halt(
     if wait.leader is not None:
         awaits.append(str(wait.leader))
     since = arrival.since if arrival is not None else 0.0
-    halt = Halt.of(error, tables, lsn, position=position, statement=statement, since=since)
+    halt = Halt.of(error, tables, lsn, source=source, position=position, statement=statement, since=since)
     return replace(halt, awaits=tuple(dict.fromkeys(awaits)))
 
 
@@ -50,11 +52,12 @@ def blocked_halt(one: BlockedStatement, source: str, position: str, since: float
     error = Halted(
         "ddl-awaits-tables",
         f"the next statement of these tables also names tables that wait at an earlier statement: {named}{all_wait}",
-        todo="pidts ddl list shows what those tables wait for. If they wait for a shard that is stopped at "
-        "this statement, or for a shard whose change is later in the same log: run pidts ddl unlock for "
-        "those tables",
+        todo=f"See what those tables wait for: run {LIST}. If they wait for a shard that is stopped at this "
+        "statement, or "
+        "for a shard whose change is later in the same log, let their change run without it: "
+        f"{of_table(UNLOCK, source, others[0])}",
     )
-    halt = Halt.of(error, tuple(names), one.lsn, position=position, statement=one.text, since=since)
+    halt = Halt.of(error, tuple(names), one.lsn, source=source, position=position, statement=one.text, since=since)
     return replace(halt, awaits=tuple(str(Member(source, name)) for name in others))
 
 
@@ -63,19 +66,18 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     if (leader := wait.leader) is not None:
         what = f"{leader} runs this change for all shards and has not finished it"
         todo = (
-            f"Nothing to do for this shard. If {leader.table} itself is halted, do what its halt says, and "
-            "then run "
-            f"pidts ddl retry TASK --source {leader.source} --table {leader.table}"
+            f"Nothing to do for this shard. If {leader.table} itself is halted, do what its halt says, and then run "
+            f"{of_table(RETRY, leader.source, leader.table)}"
         )
         return Halted("shard-awaits", what, todo=todo)
     if wait.begun is not None:
         source, lsn = wait.begun
         what = f"{source} began a change of this table at {lsn}, did not finish it, and has not reached it again"
-        todo = "It continues when that source has finished the change. If the source never will, run pidts ddl skip"
+        todo = f"It continues when that source has finished the change. If it never will: run {SKIP}"
         return Halted("shard-awaits", what, todo=todo)
     if wait.absent:
         what = f"the shards of these sources are not known yet, as they have not begun: {', '.join(wait.absent)}"
-        todo = "It continues when these sources have begun. To continue without them, run pidts ddl skip"
+        todo = f"It continues when these sources have begun. To continue without them: run {SKIP}"
         return Halted("shard-awaits", what, todo=todo)
     if arrival is not None and not arrival.runs and agreed is not None:
         names = differences_text(arrival.after, agreed) or "the values that the columns can hold"
@@ -83,13 +85,14 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         if not (wait.awaited or wait.disagree):
             todo = (
                 "Alter the new table on its source, or the target's table by hand, so that the rows fit; then run "
-                "pidts ddl skip. The target's table keeps its rows"
+                f"{SKIP}"
+                ". The target's table keeps its rows"
             )
             return Halted("shard-no-place", f"{what}, and no other shard will change that", todo=todo)
-        todo = "It continues when the other shards have this structure. If they will never have it, run pidts ddl skip"
+        todo = f"It continues when the other shards have this structure. If they will never have it: run {SKIP}"
         return Halted("shard-structure", what, todo=todo)
     if wait.disagree and arrival is not None:
-        return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_WAYS_OUT)
+        return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_ways_out(wait.disagree))
     if wait.met:
         return _already_there(wait, arrival, agreed)
     away = clashing(arrival.before, arrival.after, agreed) if arrival is not None and agreed is not None else []
@@ -97,8 +100,8 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         columns = [f"column {name}" for name in away]
         what = f"the other shards have a different {differences_text(arrival.after, agreed, columns)}"
         todo = (
-            "Skip this change (pidts ddl skip) and give the shard the structure of the others; or give the "
-            "target table a structure that fits all shards (pidts ddl replace)"
+            f"Skip this change, and give the shard the structure of the others: run {SKIP}. Or give the target table a "
+            f"structure that fits all shards: run {REPLACE}"
         )
         return Halted("shards-disagree", what, todo=todo)
     if not wait.awaited and arrival is not None and agreed is not None:
@@ -106,13 +109,17 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
             "no other shard is awaited, and this change does not give the target table the structure that "
             f"all shards then have; the difference: {differences_text(arrival.after, agreed)}"
         )
-        todo = "Skip it (pidts ddl skip) and give the shard the structure of the others; or run pidts ddl replace"
+        todo = (
+            f"Skip it, and give the shard the structure of the others: run {SKIP}. Or give the target table a "
+            "structure "
+            f"that fits all shards: run {REPLACE}"
+        )
         return Halted("shards-disagree", what, todo=todo)
     # If this is an online schema change, the log has only a rename.
     is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"
     made = f" of {differences_text(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
     what = f"other shards of the same table have not reached this change{made}: {_names(wait.awaited)}"
-    todo = "Make the change on these shards, too. Or run pidts ddl unlock, to continue without them"
+    todo = f"Make the change on these shards, too; or continue without them: run {UNLOCK}"
     return Halted("shard-awaits", what, todo=todo)
 
 
@@ -123,27 +130,31 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
     """
     columns = [f"column {name}" for name in wait.met]
     unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
-    again = "pidts ddl skip, then copy this shard's rows again: pidts run TASK --resync"
-    if arrival is not None:
-        again += f" {arrival.member.source}:{arrival.member.table}"
+    again = f"this change, and copy this shard's rows again: run {SKIP}; {RESYNC}"
     if unlike != ", ".join(columns):
         what = f"the target has a different {unlike}, and this shard's rows have the target's values there"
-        todo = f"Run {again}"
+        todo = f"Skip {again}"
         return Halted("shards-disagree", what, todo=todo)
     what = (
         f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows than on the "
         "source"
     )
     if not wait.awaited:
-        return Halted("shards-disagree", f"{what}; no shard has this column any more", todo=f"Run {again}")
+        return Halted("shards-disagree", f"{what}; no shard has this column any more", todo=f"Skip {again}")
     what = f"{what}; these shards have this column: {_names(wait.awaited)}"
-    return Halted("shard-awaits", what, todo=f"It continues when they have dropped it; or run {again}")
+    return Halted("shard-awaits", what, todo=f"It continues when they have dropped it; or skip {again}")
 
 
-_WAYS_OUT = (
-    "Choose the change to make, and run pidts ddl unlock for it. Skip the other changes (pidts ddl skip), and give "
-    "their shards the same structure"
-)
+def _ways_out(others: Sequence[Arrival]) -> str:
+    """Returns the advice for shards with different changes: the command for this change, and those for the others."""
+    skips = [with_place(SKIP, one.member.source, str(one.lsn)) for one in others[:_NAMED]]
+    if len(others) > _NAMED:
+        skips.append(f"and {len(others) - _NAMED:,} more, which this command shows: {LIST}")
+    return (
+        f"Choose the change to make. For this one: run {UNLOCK}. Skip the others, and give their shards the same "
+        "structure"
+        ": " + "; ".join(skips)
+    )
 
 
 _EXPRESSION = "the expression of a generated column"

@@ -21,15 +21,16 @@ from pidts.batch.context import JobContext
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import DdlOrder, Halted, Key, Member, OrderKind, Table, Where
+from pidts.model.advice import SKIP
 from pidts.rules import Rules
 from pidts.schema import CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
 
 _WAYS = (
-    "If the shards' numbers never overlap (auto_increment_offset), run pidts ddl skip. Otherwise extract a "
-    "column, put it into the key of the target table and start a new task; or exclude the table in "
-    "block-allow-list"
+    f"If the shards' numbers never overlap (auto_increment_offset): run {SKIP}. Otherwise extract a column, put it "
+    "into "
+    "the key of the target table and start a new task; or exclude the table in block-allow-list"
 )
 
 

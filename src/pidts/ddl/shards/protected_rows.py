@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Halted, Member, Table, TableName, Where
+from pidts.model.advice import RETRY, SKIP
 from pidts.plan import Work
 from pidts.rules import Rules
 from pidts.schema import (
@@ -139,8 +140,9 @@ class Sharing:
                     "rename-moves-rows",
                     f"{old} was renamed to {new}, and the target still has values in columns that {old} has dropped",
                     where=replace(where, table=str(old)),
-                    todo="Drop these columns on all shards, then run pidts ddl retry. Or set them to NULL in the rows "
-                    "that the target has of this shard, then run pidts ddl skip",
+                    todo=f"Drop these columns on all shards, then run {RETRY}. Or set them to NULL in the rows that "
+                    "the "
+                    f"target has of this shard, then run {SKIP}",
                 )
             moves = old in known and self.rules.target_name(old) != self.rules.target_name(new)
             if moves and (self.shared(old) or self.shared(new)):
@@ -149,7 +151,7 @@ class Sharing:
                     f"{old} was renamed to {new}, so its rows would have to move from {self.rules.target_name(old)} to "
                     f"{self.rules.target_name(new)}, and PiDTS moves no rows if other tables share one of the two",
                     where=replace(where, table=str(old)),
-                    todo="Move the target's rows, then run pidts ddl skip",
+                    todo=f"Move the target's rows, then run {SKIP}",
                 )
         leaving = frozenset(name for name in work.gone if name in known and self.shared(name))
         for name in sorted(leaving):

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TypeVar
 
 import pidts.schema.actions as alter
+from pidts.model.advice import REPLACE
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Table
 from pidts.model.types import LOB_BYTES, Kind
@@ -159,7 +160,7 @@ def _defined_twice(table: Table, name: str) -> Halted:
         "ddl-not-understood",
         f"one statement adds column {name} and defines it again",
         where=Where(table=str(table.name)),
-        todo="Run pidts ddl replace with one definition of the column",
+        todo=f"Give the statements for the target, with one definition of the column: {REPLACE}",
     )
 
 

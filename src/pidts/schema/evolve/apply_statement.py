@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pidts.schema.statements as ddl
+from pidts.model.advice import SKIP
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Table, TableName
 from pidts.schema.actions import PartitionRows
@@ -151,7 +152,7 @@ def _missing(name: TableName) -> Halted:
         "ddl-does-not-fit",
         "the statement names a table whose structure is not on record",
         where=Where(table=str(name)),
-        todo="If a view was renamed: pidts ddl skip. For a table, the recorded structure is not that of the source "
+        todo=f"If a view was renamed: run {SKIP}. For a table, the recorded structure is not that of the source "
         "any more: copy the table again with a new task, or leave it out",
     )
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
+from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Table, TableName
 from pidts.model.target_records import LoggedStatement, Shadow
@@ -40,7 +41,7 @@ from pidts.schema.online.difference import actions_between
 from pidts.schema.online.names import OnlineDdl, Pairs, Parts, Role, net
 from pidts.schema.parse.classify import classify
 
-_AGAIN = "Copy the table once more with `pidts run TASK --resync TABLE`, after skipping this statement"
+_AGAIN = f"Skip this statement: {SKIP}. Then copy the table once more: {RESYNC}"
 _OTHERWISE = "or set online-ddl: false, if tables with such names are ordinary tables here"
 
 
@@ -240,8 +241,7 @@ class _Step:
             f"the statements that altered {name} do not lead from the table's structure to its new one: "
             + "; ".join(differences(after, before)),
             where=Where(table=str(real)),
-            todo="Replace this statement by the ALTER TABLE that the tool was started for: `pidts ddl replace`. "
-            f"{_AGAIN}",
+            todo=f"Replace this statement by the ALTER TABLE that the tool was started for: {REPLACE}. Or: {_AGAIN}",
         )
 
     def _remembered(self, shadow: Shadow) -> tuple[alter.Action, ...] | None:
@@ -277,8 +277,8 @@ class _Step:
                     f"the table is dropped while {shadow}, the table of its online schema change, exists",
                     where=Where(table=", ".join(map(str, sorted(real)))),
                     todo="If the tool drops the table before it swaps (drop_swap), skip this statement: the swap that "
-                    "follows alters the table. If the table is really gone, run the statement as it is: `pidts "
-                    "ddl replace`",
+                    f"follows alters the table ({SKIP}). If the table is really gone, run the statement as it is: "
+                    f"{REPLACE}",
                 )
 
     def _unknown(self, name: TableName, shadow: Shadow | None, real: TableName) -> Halted:
@@ -289,8 +289,7 @@ class _Step:
             f"{name} takes the table's place, and the statements that altered {name} are not known{seen_text}",
             where=Where(table=str(real)),
             todo="The task began in the middle of this online schema change, or a statement about it was not "
-            "understood. Replace this statement by the ALTER TABLE that the tool was started for: `pidts ddl "
-            "replace`",
+            f"understood. Replace this statement by the ALTER TABLE that the tool was started for: {REPLACE}",
         )
 
     def _mixed(self, parts: Parts, logged: LoggedStatement) -> Halted:

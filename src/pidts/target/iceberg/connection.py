@@ -97,7 +97,8 @@ class CatalogConnection:
             raise Halted(
                 "no-warehouse",
                 f"there is no warehouse at {self.warehouse}: it has no {CATALOG}",
-                todo="If the task has run before, correct the path or mount the disk; otherwise start it: pidts run",
+                todo="If the task has run before, correct the path or mount the disk; otherwise start it: pidts run "
+                "TASK",
             )
 
     def clock(self) -> float:

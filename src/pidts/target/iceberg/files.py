@@ -128,7 +128,7 @@ def reading(uri: str) -> Iterator[None]:
         missing = isinstance(error, FileNotFoundError)
         if isinstance(error, OSError) and not missing and not is_local(uri):
             raise Transient("target-busy", f"the object store cannot be read: {error}") from error
-        todo = "Restore the file, or drop the table in the catalog and copy it again (pidts run --resync)"
+        todo = "Restore the file, or drop the table in the catalog and copy it again: pidts run TASK --resync TABLE"
         said = str(error).strip().splitlines()
         raise Halted(
             "target-damaged",
@@ -324,7 +324,7 @@ def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int]
             raise Halted(
                 "target-damaged",
                 f"no column of the data file {shown(uri)} has a field id, so it is not known which column is which",
-                todo="Restore the file, or copy the table again (pidts run --resync)",
+                todo="Restore the file, or copy the table again: pidts run TASK --resync TABLE",
             )
         names = [own[one] for one in fields if one in own]
         found = file.read(names, use_threads=False) if groups is None else file.read_row_groups(groups, names)

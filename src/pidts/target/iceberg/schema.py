@@ -41,6 +41,7 @@ from pyiceberg.types import (
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName, Where
+from pidts.model.advice import RESYNC, SKIP
 from pidts.reduce import watched_columns
 from pidts.schema import Statement
 from pidts.schema.column_defaults import default_value
@@ -325,7 +326,7 @@ def _with_others(new: Table, old: Table, step: Mapping[str, Any]) -> tuple[Table
             "target-refused",
             f"the table has a column {', '.join(twice)} already",
             where=Where(table=str(new.name)),
-            todo="If it is the column that the statement makes: pidts ddl skip",
+            todo=f"If it is the column that the statement makes: run {SKIP}",
         )
     kept |= {column.name: column.name for column in others}
     return replace(new, columns=(*new.columns, *others)), kept
@@ -384,7 +385,8 @@ def _refusal(table: OpenTable, name: str) -> Halted:
         "ddl-not-translatable",
         f"column {name} gets another type, and only the source knows which values some rows get",
         where=Where(table=str(table.base.name)),
-        todo="Run pidts ddl skip and copy the table again (--resync), or change the values on the source first",
+        todo=f"Skip the statement, and copy the table again: run {SKIP}; {RESYNC}. Or change the values on the source "
+        "first",
     )
 
 

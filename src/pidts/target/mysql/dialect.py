@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName
+from pidts.model.advice import REPLACE, SKIP
 from pidts.schema import column_clause, create_table, quote, render_statement, type_text
 from pidts.schema.literals import CurrentTime, Expression, parse_default
 from pidts.target.difference import difference, left_out
@@ -165,7 +166,7 @@ def render(
             raise Halted(
                 "ddl-not-understood",
                 f"PiDTS cannot translate this statement for the target ({type(statement).__name__})",
-                todo="Run a statement of your own: pidts ddl replace TASK SQL. Or run nothing: pidts ddl skip TASK",
+                todo=f"Run a statement of your own: {REPLACE}. Or run nothing: {SKIP}",
             )
 
 

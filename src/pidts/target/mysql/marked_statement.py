@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from pidts.model import Halted
+from pidts.model.advice import SKIP
 from pidts.model.zone import drop_mark, mark_comment
 from pidts.schema import (
     AlterDatabase,
@@ -90,5 +91,5 @@ def _not_shown(statement: Statement, sql: str) -> Halted:
     return Halted(
         "origin-not-shown",
         f"the target's log would not show from which zone this statement comes: {sql[:200]}",
-        todo=f"Run it in both zones by hand, and skip it here: pidts ddl skip ({type(statement).__name__})",
+        todo=f"Run it ({type(statement).__name__}) in both zones by hand, and skip it here: {SKIP}",
     )

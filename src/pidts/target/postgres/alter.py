@@ -8,6 +8,7 @@ from dataclasses import replace
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, Halted, Key, Kind, Rendered, Table, TableName, Where
+from pidts.model.advice import REPLACE, SKIP
 from pidts.target.difference import difference, left_out
 from pidts.target.postgres.convert import conversion
 from pidts.target.postgres.create import column_definition, create_key, create_table
@@ -75,7 +76,7 @@ def render(
             raise Halted(
                 "ddl-not-understood",
                 f"PiDTS cannot translate this statement for PostgreSQL ({type(statement).__name__})",
-                todo="Run a statement of your own: pidts ddl replace TASK SQL. Or run nothing: pidts ddl skip TASK",
+                todo=f"Run a statement of your own: {REPLACE}. Or run nothing: {SKIP}",
             )
 
 

@@ -10,6 +10,7 @@ from functools import cache
 
 from pidts.binlog.values.charsets import decoder, width
 from pidts.model import Column, Halted, Table, Where
+from pidts.model.advice import REPLACE, RESYNC
 from pidts.schema import AlterTable
 from pidts.target.difference import difference, recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
 from pidts.target.postgres.dialect import identifier
@@ -75,5 +76,5 @@ def _refuse_charset(old: Column, new: Column, table: Table) -> Halted:
         f"column {old.name} may have characters that {new.type.charset} does not contain; the log does not "
         "show how the source converted them",
         where=Where(table=str(table.name)),
-        todo="Change the column on the target with `pidts ddl replace`, and copy the table again",
+        todo=f"Change the column on the target: {REPLACE}. Then copy the table again: {RESYNC}",
     )

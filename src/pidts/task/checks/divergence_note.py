@@ -11,7 +11,8 @@ from pidts.task.config.task_file import TaskConfig
 
 _ACTION = {
     OnDivergence.WARN: "a log line reports it, and it gets the source's values",
-    OnDivergence.LOCK: "it is set aside with its later changes until you decide (pidts locks); all other rows go on",
+    OnDivergence.LOCK: "it is set aside with its later changes until you decide (pidts locks list TASK); all other "
+    "rows go on",
     OnDivergence.HALT: "its table halts",
 }
 

@@ -149,7 +149,7 @@ def _source(
             for schema in sorted({name.schema for name in tables})
             for name in ("LOCK TABLES", "SELECT")
         ]
-        why = "to let writes wait while rows move to another owner (pidts zones move)"
+        why = "to let writes wait while rows move to another owner (`pidts zones move`)"
         statements += [(why, sql) for sql in grant_statements(moves, to)]
     if structures_at_start(config, session):
         records = [Privilege("SELECT", schema) for schema in meta_schemas(partial(query, session))]

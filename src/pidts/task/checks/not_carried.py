@@ -32,7 +32,7 @@ def table_notes(
         with suppress(ConfigError):
             there = fitting_key(part, key, own, merged)
             columns = f"foreign key {key.name} ({', '.join(key.columns)}) on {key.parent}"
-            how = f"left out, {there.why}" if isinstance(there, Unfit) else "made by pidts cutover"
+            how = f"left out, {there.why}" if isinstance(there, Unfit) else "made by `pidts cutover`"
             found[key.table].append(f"{columns}: {how}")
     for one in left_behind(session, own.__contains__, schemas, texts=False):
         if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note at each generated column
@@ -40,7 +40,7 @@ def table_notes(
         what = PARTITIONS if one.kind == PARTITIONS else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""
         may_be_made = one.may_be_made and not (one.is_of_family and part.target.type != "mysql")
-        how = "made by pidts cutover, if the target can have it" if may_be_made else "left out"
+        how = "made by `pidts cutover`, if the target can have it" if may_be_made else "left out"
         found[name].append(f"{what}{text}: {how}; {_SHOWN}")
     return found
 

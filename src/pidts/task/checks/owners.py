@@ -55,7 +55,8 @@ def record_findings(owners: Owners, records: Iterable[RangeOwner]) -> list[Findi
             continue
         if not record.settled:
             what = f"a move of {record} to zone {record.to} is under way, or was interrupted: "
-            what += f"zone {record.origin} owns it until the command is repeated, or undone (pidts zones move)"
+            what += f"zone {record.origin} owns it until the command is repeated, or undone "
+            what += "(pidts zones move FILE RANGE --undo)"
             found.append(_finding(ok=True, message=what))
         elif owners.zone_of(record.schema, record.table, record.where) not in {"", record.zone}:
             what = (

@@ -69,7 +69,7 @@ def demand_returned(config: TaskConfig, source: Session) -> None:
             f"zone {config.zone} was being filled from another zone, and it was not checked whether programs have "
             "written to it meanwhile",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Stop the programs that write to the zone, and repeat the command: pidts zones return",
+            todo="Stop the programs that write to the zone, and repeat the command: pidts zones return FILE ZONE",
         )
 
 
@@ -104,7 +104,8 @@ def demand_still_forwards(
             f"the task has forwarded changes of {zones}. Its file no longer asks for that, and no other task carries "
             "them to the target: they would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Put pidts.forward back. Or hand them over to tasks that carry them directly: pidts zones hand-over. "
+            todo="Put pidts.forward back. Or hand them over to tasks that carry them directly: pidts zones hand-over "
+            "FILE ZONE. "
             "If the zone has left, remove the records of the tasks that read it (docs/operate/zones.md)",
         )
 

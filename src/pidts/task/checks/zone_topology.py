@@ -82,7 +82,7 @@ def topology_findings(
         what = (
             f"changes of {named(two_ways)} reach the source and, on another path, the target. A change that zone "
             f"{spec.name} makes to one of these rows may arrive at the target before the row itself; then the change "
-            "or the row is set aside (pidts locks)"
+            "or the row is set aside (pidts locks list TASK)"
         )
         found.append(_note(what))
     if spec.forwards and not conflict_rule(config):

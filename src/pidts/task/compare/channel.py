@@ -183,7 +183,9 @@ class _Comparison:
             elif not tables[name].identity:
                 self._note(name, "it has no key, so its records are not compared")
         if (reached := self.datacenter.reached()) is None:
-            raise ConfigError("not-begun", f"the channel has not begun: there is no {CHECKPOINT}", todo="pidts run")
+            raise ConfigError(
+                "not-begun", f"the channel has not begun: there is no {CHECKPOINT}", todo="Start it: pidts run TASK"
+            )
         self.read_upto = upto = reached.id
         numbers, passed = self._walk(upto)
         self._flush()

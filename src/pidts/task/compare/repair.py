@@ -211,6 +211,6 @@ def _sql(target: TargetSession) -> tuple[Sequence[str], Callable[[NetChange], It
         return mysql.PREAMBLE, partial(mysql.repair_sql, target)
     if isinstance(target, CatalogConnection):
         return (
-            "-- Rows of Iceberg tables are not repaired by SQL. pidts repair --apply writes them.",
+            "-- Rows of Iceberg tables are not repaired by SQL. `pidts repair --apply` writes them.",
         ), lambda _: iter(())
     raise TypeError(target)

@@ -105,7 +105,7 @@ def _group(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = 
     if hidden:
         problem = (
             f"{listed(hidden)}: the task follows this table, and the source does not show it: the account "
-            "may not SELECT from it (see: pidts grants), or it was dropped a moment ago"
+            "may not SELECT from it (see: pidts grants TASK), or it was dropped a moment ago"
         )
     table, most = tables[0], None
     if len(members) > 1:

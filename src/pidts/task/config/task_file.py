@@ -133,7 +133,7 @@ class TaskConfig:
 
     def run_command(self, options: str = "") -> str:
         """Returns the command that runs the task, for messages. Here it is not known whether a service runs it."""
-        return f"pidts run {self.path}{options} (with a service: pidts start, not pidts run)"
+        return f"pidts run {self.path}{options} (with a service: `pidts start`, not `pidts run`)"
 
     @property
     def allow(self) -> AllowList:

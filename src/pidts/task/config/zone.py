@@ -127,7 +127,8 @@ def demand_one_writer(config: TaskConfig, command: str) -> None:
             "not-supported",
             f"{command} is not for a task between zones: a row that was written in the target's zone would be lost",
             where=Where(file=str(config.path)),
-            todo="Look at the rows with pidts verify, and correct the wrong row in its own zone; the task carries this",
+            todo="Look at the rows with pidts verify TASK, and correct the wrong row in its own zone; the task "
+            "carries it",
         )
 
 

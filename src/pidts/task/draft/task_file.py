@@ -142,7 +142,7 @@ class Draft:
             lines = [f"  {table.name}: {note}" for table in noted for note in table.notes]
             yield from _wrapped(lines[:_SHOWN])
             if len(lines) > _SHOWN:
-                yield f"#   and {len(lines) - _SHOWN} more: pidts plan shows all"
+                yield f"#   and {len(lines) - _SHOWN} more, which `pidts plan` shows"
 
 
 _SETTINGS = (

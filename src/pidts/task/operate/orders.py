@@ -21,6 +21,7 @@ from pidts.model import (
     TableName,
     Where,
 )
+from pidts.model.advice import LIST, SKIP, with_place
 from pidts.relay import RelayReader
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import Backlog, HeldTables, backlogs, load_held_tables
@@ -187,7 +188,7 @@ class TaskOrders:
                 "table does not have all columns of its rows yet; a ddl command for this statement has no effect",
                 where=Where(source=at.source),
                 todo="Add the missing columns on the other shards, or give the command for their schema change; or "
-                "run pidts ddl skip, if the rows fit without it",
+                f"skip it, if the rows fit without it: {with_place(SKIP, at.source, str(at.lsn))}",
             )
 
     def _require_no_other_order(self, at: BlockedChange) -> None:
@@ -278,7 +279,7 @@ class TaskOrders:
                 "no-such-ddl",
                 f"the relay has no schema change at {place}",
                 where=Where(source=source or ", ".join(self._parts)),
-                todo="See: pidts ddl list, pidts events",
+                todo="These schema changes wait: pidts ddl list TASK. To see all of the log: pidts events SOURCE",
             )
         # Several sources may have the same place; the source with a blocked change there is chosen.
         meant = [one for one in found if one in waiting] or found
@@ -296,7 +297,7 @@ class TaskOrders:
             return Lsn.at(Position.parse(place), rows[0].lsn.change_no if rows else 0)
         except ValueError:
             what = f"{place!r} is not a position in the log"
-            todo = "Give an Lsn as `pidts ddl list` shows it, or file:position"
+            todo = "Give file:position, or an Lsn as this command shows it: pidts ddl list TASK"
             raise ConfigError("bad-value", what, todo=todo) from None
 
     def _in_relay(self, source: str, lsn: Lsn) -> list[BlockedChange]:
@@ -344,7 +345,7 @@ def _require_open(one: BlockedChange) -> BlockedChange:
 
 def _ambiguous(what: str, found: Sequence[BlockedChange]) -> ConfigError:
     if not found:
-        return ConfigError("no-such-ddl", f"no {what} of this task is waiting", todo="See: pidts ddl list")
+        return ConfigError("no-such-ddl", f"no {what} of this task is waiting", todo=f"See: {LIST}")
     places = "; ".join(f"--source {one.source} --at {one.lsn}" for one in found)
     return ConfigError("no-such-ddl", f"{len(found)} {what}s are waiting", todo=f"Name one of them: {places}")
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pidts.model import ConfigError, Lsn, TableName
+from pidts.model.advice import LIST
 from pidts.task.operate.orders import BlockedChange, TaskOrders, is_joining, is_refused_rows
 
 _SHOWN = 120
@@ -130,7 +131,7 @@ def find_lock(locks: Sequence[OpenLock], name: str, place: str = "", source: str
         return found[0]
     of = f" of {name}" if name else ""
     if not found:
-        raise ConfigError("no-such-lock", f"no schema change{of} waits for other shards", todo="See: pidts ddl list")
+        raise ConfigError("no-such-lock", f"no schema change{of} waits for other shards", todo=f"See: {LIST}")
     names = " or ".join(f"--table {lock.target}" for lock in found)
     raise ConfigError("no-such-lock", f"{len(found)} tables wait for shards", todo=f"Name one of them: {names}")
 
@@ -143,7 +144,7 @@ def chosen_change(lock: OpenLock, place: str, source: str) -> BlockedChange:
         return matching[0]
     if not matching:
         raise ConfigError(
-            "no-such-lock", f"no shard of {lock.target} waits at that source and position", todo="See: pidts ddl list"
+            "no-such-lock", f"no shard of {lock.target} waits at that source and position", todo=f"See: {LIST}"
         )
     by_statement: dict[str, BlockedChange] = {}
     for one in lock.arrived:

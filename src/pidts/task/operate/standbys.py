@@ -162,7 +162,8 @@ def _misfit_of_barred(bar: str) -> str:
         return ""
     return (
         f"its own transactions may write old changes over newer rows: {bar}. Build it anew; or, if clients "
-        "write only to it, and nobody has written to the last source meanwhile: pidts failover --to … --force"
+        "write only to it, and nobody has written to the last source meanwhile: pidts failover TASK --to HOST:PORT "
+        "--force"
     )
 
 

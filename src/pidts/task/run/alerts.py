@@ -34,6 +34,7 @@ from typing import Any
 import structlog
 
 from pidts.model import PidtsError
+from pidts.model.advice import with_task
 from pidts.model.errors import sentence
 from pidts.relay.permissions import make_folder, private_opener
 from pidts.task.config.alerts import AlertReceiver
@@ -76,9 +77,12 @@ class _Due:
 class Alerts:
     """The alerts of one process; any thread may report conditions."""
 
-    def __init__(self, folder: Path, task: str) -> None:
-        """`folder` is the folder of the file. Nothing is reported before `begin`."""
-        self._path, self._task = folder / f"alerts-{task}.json", task
+    def __init__(self, folder: Path, task: str, task_file: Path | None = None) -> None:
+        """`folder` is the folder of the file with the open alerts. Nothing is reported before `begin`.
+
+        `task_file` is the task file's path, for the commands in the advice.
+        """
+        self._path, self._task, self._task_file = folder / f"alerts-{task}.json", task, task_file
         self._receiver: AlertReceiver | None = None
         self._changed = threading.Condition()
         self._open: dict[AlertKey, _Open] = {}
@@ -151,7 +155,7 @@ class Alerts:
         """Stores a separate document durably, and delivers it."""
         with self._changed:
             if self._receiver is not None:
-                self._documents.append(dict(document))
+                self._documents.append(self._advised(dict(document)))
                 self._save()
                 self._wake()
 
@@ -243,8 +247,14 @@ class Alerts:
             "state": state,
             "task": self._task,
             "count": len(chosen),
-            "alerts": [one.condition.to_json() for one in chosen[:_SHOWN]],
+            "alerts": [self._advised(one.condition.to_json()) for one in chosen[:_SHOWN]],
         }
+
+    def _advised(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Returns the report with the task file in the commands of its advice."""
+        if self._task_file is None or "todo" not in report:
+            return report
+        return {**report, "todo": with_task(report["todo"], str(self._task_file))}
 
     def _fails(self, due: _Due, problem: str) -> bool:
         """Plans the next try. Returns False if the document is given up."""

@@ -33,6 +33,7 @@ from pidts.apply.checkpoint import fenced
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.gate.stream import ChannelStream
 from pidts.model import DdlState, DecodeError, Halt, Halted, Lsn, Table, TableName, Transient, Where
+from pidts.model.advice import with_place, with_tables
 from pidts.plan import PlanState
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
@@ -52,10 +53,11 @@ _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-c
 
 _BESIDE_OTHERS = (
     "Other shards have rows in this table, so keep it. If a schema change of this shard, or of its source, was skipped "
-    "(pidts ddl skip), the shard continues by itself when the target has the other shards' change, or at once after "
-    "pidts ddl unlock. If a change of the other shards was run without this shard (unlock), make the change on this "
-    "shard, too, stop the task, and run it with --resync to read its rows again; or add what is missing to the "
-    "target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), then run pidts ddl retry. If the target has lost "
+    "(`pidts ddl skip`), the shard continues by itself when the target has the other shards' change, or at once after "
+    "`pidts ddl unlock`. If a change of the other shards was run without this shard (unlock), make the change on this "
+    "shard, too, stop the task, and read the shard's rows again: pidts run TASK --resync TABLE. Or add what is missing "
+    "to the target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), then: pidts ddl retry TASK --source SOURCE "
+    "--table TABLE. If the target has lost "
     "the whole table, stop the task and run it with --resync of all shards that have rows there: the task creates the "
     "table again and copies their rows"
 )
@@ -124,9 +126,10 @@ class HaltedTables:
         at = min(map(stream.state.at, names))
         position = self._position(error.where.position, at)
         since = self._previous.since(names[0], at) or time.time()
-        halt = Halt.of(error, names, at, position=position, since=since)
+        halt = Halt.of(error, names, at, source=self._source, position=position, since=since)
         if error.code == "target-shape" and any(map(self._rules.routes.may_merge, names)):
-            halt = replace(halt, todo=_BESIDE_OTHERS)
+            todo = with_place(_BESIDE_OTHERS, self._source, "")
+            halt = replace(halt, todo=with_tables(todo, self._source, names))
             self._unfit |= {name: self._agreed.get(name) for name in names}
         self._halted |= dict.fromkeys(names, halt)
         event = "the target refuses rows of a table, and the table is halted"

@@ -118,7 +118,7 @@ def with_loss_explained(
     if is_one_of_several:
         command += f" {config.source.source_id}:"
     if config.is_between_zones:
-        command = "pidts zones return, which fills a zone again from another one (docs/operate/zones.md)"
+        command = "pidts zones return FILE ZONE, which fills a zone again from another one (docs/operate/zones.md)"
     if error.code in _ELSEWHERE:
         todo = f"{sentence(error.todo)} To continue with the source as it is now, and make the target equal: {command}"
         return Halted(error.code, error.what, where=error.where, todo=todo)

@@ -227,7 +227,7 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
             "zone-copy",
             "tables cannot be copied again between zones: rows that were written in the target's zone would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Fill the whole zone again: pidts zones return (docs/operate/zones.md)",
+            todo="Fill the whole zone again: pidts zones return FILE ZONE (docs/operate/zones.md)",
         )
 
 
@@ -398,6 +398,6 @@ def _refuse_change(config: TaskConfig, change: LoggedSchemaChange) -> None:
         where=Where(source=config.source.source_id, position=str(change.lsn)),
         todo=(
             "Start after that schema change, or with task-mode: all. If the start is the place of a cutover, and the "
-            "account may not read the cutover's record, pidts grants shows the missing privilege"
+            "account may not read the cutover's record, pidts grants TASK shows the missing privilege"
         ),
     )

@@ -432,7 +432,7 @@ def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
             f"the log does not show the structure of {listed(names)}, and in the target's zone there are rows under "
             "this name: a copy would overwrite or remove rows that were written there",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Fill the whole zone again: pidts zones return (docs/operate/zones.md)",
+            todo="Fill the whole zone again: pidts zones return FILE ZONE (docs/operate/zones.md)",
         )
 
 

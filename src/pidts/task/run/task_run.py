@@ -76,7 +76,7 @@ def run_task(
     damaged, the source sends that part of its log again, once for each place.
     """
     name = parts[0].name
-    alerts = Alerts(parts[0].relay, name)
+    alerts = Alerts(parts[0].relay, name, parts[0].path)
     board = CombinedProgress(watched(alerts, on_progress))
     trackers = [Tracker(name, part.source.source_id, board.of(part.source.source_id)) for part in parts]
     for tracker in trackers:

@@ -41,7 +41,7 @@ def lock_open_error(waiting: Iterable[TableName]) -> ConfigError:
         "shard-lock-open",
         f"a schema change of {names} waits for other shards; routes and column mappings cannot change before "
         "it is done",
-        todo="Undo the edit of the task file until the schema change is done. See: pidts ddl list",
+        todo="Undo the edit of the task file until the schema change is done. See: pidts ddl list TASK",
     )
 
 
@@ -161,7 +161,7 @@ def row_notes(fits: Sequence[Fit]) -> list[str]:
     if added:
         why = "because they may be rows of other tables, rows that a filter has kept, or rows with mapped keys"
         notes.append(
-            f"extra rows of {', '.join(added)} that the source does not have stay, {why}; pidts verify lists them"
+            f"extra rows of {', '.join(added)} that the source does not have stay, {why}; pidts verify TASK lists them"
         )
     return notes
 

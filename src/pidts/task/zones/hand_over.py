@@ -44,7 +44,7 @@ from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE
 
-_TODO = "Wait until the tasks are syncing (pidts status), then repeat the command"
+_TODO = "Wait until the tasks are syncing (pidts status TASK), then repeat the command"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class HandOver:
             if locked := session.meta.row_locks.recorded(one.task, one.source):
                 names = ", ".join(str(name) for name in sorted(locked))
                 what = f"task {one.task} has locked rows ({names}), and their held changes would be lost"
-                raise self._refused(what, "Resolve them (pidts locks list), then repeat the command")
+                raise self._refused(what, "Resolve them (pidts locks list TASK), then repeat the command")
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
         """Locks and returns the checkpoint of the task from `zone` to the seed. It stays until the transaction ends."""
@@ -179,7 +179,7 @@ class HandOver:
         stored = target.meta.checkpoints.read(one.task, one.source)
         if any(row.batch for row in stored):
             what = f"task {one.task} has begun, and the seed's task also forwards changes of zone {zone}"
-            raise self._refused(what, "Remove the records of one of the two (pidts check names them)")
+            raise self._refused(what, "Remove the records of one of the two (pidts check TASK names them)")
         start = replace(place, task=one.task, source=one.source, worker=0, batch=0, copy="")
         claimed = self._claim(target, one, start)
         tables = seed.meta.structures.load(other.task, SourceTablesKey(other.source))

@@ -177,7 +177,7 @@ class OwnerMove:
                         "zone-move-superseded",
                         f"another move of {record} has begun meanwhile",
                         where=Where(table=f"{record.schema}.{record.table}"),
-                        todo="Wait until it has ended, then look who owns the range (pidts zones owners)",
+                        todo="Wait until it has ended, then look who owns the range (pidts zones owners FILE)",
                     )
                 session.meta.range_owners.save(record)
                 session.commit()

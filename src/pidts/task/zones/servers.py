@@ -50,7 +50,7 @@ def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], No
                 why,
                 where=Where(table=str(table), file=str(config.path)),
                 todo="Pending changes would arrive after the row is resolved, so nothing was done. Wait until "
-                "pidts status shows syncing, then repeat the command on the machine that has the task's relay",
+                "pidts status TASK shows syncing, then repeat the command on the machine that has the task's relay",
             )
 
     connect_target = config.target.server.connect
@@ -124,7 +124,8 @@ def _await(
             "zone-not-moved",
             why,
             where=Where(table=str(table), file=str(config.path)),
-            todo="The range stays with its owner. Look at the task (pidts status), then move it again. Run this where "
+            todo="The range stays with its owner. Look at the task (pidts status TASK), then move it again. Run this "
+            "where "
             "the tasks run: without their relays, the command cannot find out whether a table that no program "
             "writes to has caught up",
         )

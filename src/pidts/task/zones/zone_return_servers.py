@@ -145,7 +145,7 @@ class ReturningZone:
             self.say(
                 f"zones {others} have read different parts of the log of zone {self.zone}. If one of them lacks "
                 "changes that another one has, no task brings these changes later: compare these zones afterwards "
-                "(pidts verify)"
+                "(pidts verify TASK)"
             )
         recorded = self._recorded_place()
         if recorded is not None or not starts:

@@ -1,0 +1,60 @@
+"""Commands in the advice of errors, complete, so that an operator can paste them into a shell.
+
+The code that finds a fault often knows neither the task file nor the place of the schema change. So it writes the words
+TASK, SOURCE, LSN and TABLE, and code that knows them puts them in: a halt knows its source, Lsn and tables, and the
+command line knows the task file.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection
+
+from pidts.model.table import TableName
+
+LIST = "pidts ddl list TASK"
+SKIP = "pidts ddl skip TASK --source SOURCE --at LSN"
+REPLACE = "pidts ddl replace TASK SQL --source SOURCE --at LSN"
+RETRY = "pidts ddl retry TASK --source SOURCE --at LSN"
+UNLOCK = "pidts ddl unlock TASK --source SOURCE --at LSN"
+RESYNC = "pidts run TASK --resync TABLE"
+
+_AT = "--source SOURCE --at LSN"
+_OF_TASK = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")
+_OF_SOURCE = re.compile(r"(\bpidts ddl [a-z]+ [^;`]*?--source )SOURCE\b")
+_AT_PLACE = re.compile(r"(\bpidts ddl [a-z]+ [^;`]*?--at )LSN\b")
+_RESYNC_OF_TABLE = re.compile(r"(\bpidts run [^;`]*?--resync )TABLE\b")
+_DDL_OF_TABLE = re.compile(r"(\bpidts ddl [a-z]+ [^;`]*?--table )TABLE\b")
+_MOST_TABLES = 5
+"""A command names at most this number of tables."""
+
+
+def with_task(text: str, path: str) -> str:
+    """Returns the text with the path of the task file in its commands."""
+    return _OF_TASK.sub(lambda found: f"{found[1]}{shlex.quote(path)}", text)
+
+
+def with_place(text: str, source: str, place: str) -> str:
+    """Returns the text with the source and the place of a schema change in its commands, as far as they are known.
+
+    `place` is an Lsn, or a log file and a byte.
+    """
+    if source:
+        text = _OF_SOURCE.sub(lambda found: f"{found[1]}{shlex.quote(source)}", text)
+    return _AT_PLACE.sub(lambda found: f"{found[1]}{shlex.quote(place)}", text) if place else text
+
+
+def with_tables(text: str, source: str, tables: Collection[TableName]) -> str:
+    """Returns the text with these tables of the source in its commands, if they are known and not too many."""
+    if not 0 < len(tables) <= _MOST_TABLES:
+        return text
+    again = shlex.quote(",".join(f"{source}:{name}" if source else str(name) for name in tables))
+    first = shlex.quote(str(next(iter(tables))))
+    text = _RESYNC_OF_TABLE.sub(lambda found: f"{found[1]}{again}", text)
+    return _DDL_OF_TABLE.sub(lambda found: f"{found[1]}{first}", text)
+
+
+def of_table(command: str, source: str, table: TableName) -> str:
+    """Returns the command for the change that blocks a table of the source, wherever this change is in the log."""
+    return command.replace(_AT, f"--source {shlex.quote(source)} --table {shlex.quote(str(table))}")

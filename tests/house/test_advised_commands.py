@@ -1,0 +1,90 @@
+"""A command in a message is complete, so that an operator can paste it: it has the task file, and the place if needed.
+
+The name of a command stands in backticks where a text only mentions the command. TASK, SOURCE, LSN and TABLE are
+allowed: `pidts.model.advice` puts in what is known.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "pidts"
+
+OF_TASK = r"check|plan|run|status|verify|repair|grants|cutover|failover|start|pause|resume"
+GROUPS = r"ddl|locks|relay|zones"
+COMMAND = re.compile(rf"(?<!`)\bpidts (?:(?:{OF_TASK})|(?:{GROUPS})(?: [a-z-]+)?)(?![\w-])")
+WITH_FILE = re.compile(rf"pidts (?:(?:{OF_TASK})|(?:{GROUPS}) [a-z-]+) (?:TASK|FILE|DIR|\{{|--help)")
+DECIDES = re.compile(r"pidts ddl (?:skip|replace|retry|unlock|inject|revert) ")
+WITH_PLACE = re.compile(r"pidts ddl [a-z]+ [^;]*?(?:--source .*?--at |--source .*?--table |--table |\{)")
+NAMES = {"pidts zones return", "pidts ddl {} {}"}
+"""Names of a record and of a lock on the target; people do not read them as advice."""
+
+
+def _texts(code: str) -> Iterator[tuple[int, str]]:
+    """Yields the texts of a module with their lines; a value in a text is `{}`. Docstrings are left out."""
+    tree = ast.parse(code)
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield node.lineno, "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (bare | inside):
+            yield node.lineno, node.value
+
+
+def incomplete(text: str) -> list[str]:
+    """Returns the commands in a text that lack their task file or their place."""
+    found = []
+    for match in COMMAND.finditer(text):
+        rest = text[match.start() :]
+        if not WITH_FILE.match(rest) or (DECIDES.match(rest) and not WITH_PLACE.match(rest)):
+            found.append(rest[:60])
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Then: pidts ddl skip",
+        "See: pidts ddl list, pidts events",
+        "(pidts locks)",
+        "Then: pidts ddl retry TASK",
+        "pidts ddl skip, then pidts run TASK",
+        "pidts verify lists them",
+    ],
+)
+def test_an_incomplete_command_is_found(text: str) -> None:
+    assert incomplete(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Then: pidts ddl skip TASK --source SOURCE --at LSN",
+        "See: pidts ddl list TASK",
+        "`pidts cutover` prints it",
+        "Then: pidts ddl retry {} --table {} --yes",
+        "pidts run {}{}",
+    ],
+)
+def test_a_complete_command_is_not_found(text: str) -> None:
+    assert not incomplete(text)
+
+
+def test_each_advised_command_is_complete() -> None:
+    """The command line and the service's pages are left out: they describe commands."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {command}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in {"cli", "web"}
+        for line, text in _texts(path.read_text("utf-8"))
+        if text not in NAMES
+        for command in incomplete(text)
+    ]
+    assert found == []
