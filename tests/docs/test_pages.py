@@ -81,6 +81,45 @@ def test_prose_is_wrapped(page: Path) -> None:
     assert wide == []
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 80
+
+
+def unnamed(package: Path, page: str) -> list[str]:
+    """Returns the folders and loose files of a package that the page's table of folders does not name.
+
+    A folder has a row of its own, and this row names the folders in it. The files beside the folders have one row.
+    """
+    cells = [
+        line.strip("| ").split(" | ", 1) for line in page.partition("\n## Folders\n")[2].splitlines() if "|" in line
+    ]
+    rows = {cell[0].strip("`/"): cell[-1] for cell in cells}
+    found = []
+    for folder in sorted(path.parent.relative_to(package) for path in package.rglob("__init__.py")):
+        if (top := folder.parts[:1]) and folder.parts[1:]:
+            inside = folder.relative_to(top[0])
+            named = f"`{inside}/`" in rows.get(top[0], "")
+        else:
+            named = not top or top[0] in rows
+        found += [] if named else [f"{folder}/"]
+    loose = [path.name for path in package.glob("*.py") if path.name != "__init__.py"]
+    return found + [name for name in sorted(loose) if f"`{name}`" not in rows.get("loose files", "")]
+
+
+def test_the_architecture_page_names_each_folder_and_each_loose_file() -> None:
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text("utf-8")
+    assert unnamed(ROOT / "src" / "pidts", page) == []
+
+
+def test_a_folder_that_the_architecture_page_does_not_name_is_found(tmp_path: Path) -> None:
+    for name in ("__init__", "a/__init__", "a/b/__init__", "a/c/__init__", "d/__init__", "e", "f"):
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    page = "# A\n\n## Folders\n\n| folder | holds |\n|---|---|\n| `a/` | `b/` does b |\n| loose files | `e.py` |\n"
+    assert unnamed(tmp_path, page) == ["a/c/", "d/", "f.py"]
+
+
 def test_the_modules_that_the_pages_name_are_there() -> None:
     """A path with a folder is below src/pidts, or begins at the root."""
     pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
