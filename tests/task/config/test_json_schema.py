@@ -14,6 +14,7 @@ import yaml
 
 from pidts.cli.app import run_command
 from pidts.task.config.json_schema import schemas, source_schema, task_schema
+from pidts.task.config.task_file import load_directions
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference"
 TASK = """
@@ -73,6 +74,44 @@ def test_owners_of_rows_fit(owners: str, wrong: list[str]) -> None:
         assert list(misfits(task_schema(), yaml.safe_load(text.replace("OWNERS", owners)))) == wrong
 
 
+ZONES = """
+name: shop
+block-allow-list: {l: {do-dbs: [shop]}}
+pidts:
+  zones:
+    servers:
+      a: {host: h, user: u, password: p, session: {wait_timeout: 60}}
+      b: {host: h, port: 3307, user: u, read-only: false, joins: a}
+      c: {type: postgresql, host: h, user: u, database: d}
+    feeds: {a: [b, c], b: [a]}
+    rules: {block-allow-list: l}
+"""
+
+
+def test_a_file_of_several_zones_fits(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(f"task-mode: all{ZONES}", "utf-8")
+    assert [str(one) for one in load_directions(path, {})] == ["a-b", "a-c", "b-a"]
+    assert list(misfits(task_schema(), yaml.safe_load(path.read_text("utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "misfit"),
+    [
+        ("servers:", "server:", "zones.server"),
+        ("read-only: false", "read-only: 1", "zones.servers.b.read-only"),
+        ("port: 3307", "prot: 3307", "zones.servers.b.prot"),
+        ("type: postgresql", "type: oracle", "zones.servers.c.type"),
+        ("feeds: {a: [b, c], b: [a]}", "feeds: cube", "zones.feeds"),
+        ("feeds: {a: [b, c], b: [a]}", "feeds: {a: b}", "zones.feeds"),
+        ("rules: {block-allow-list: l}", "rules: {from: {host: h}}", "zones.rules.from"),
+    ],
+)
+def test_a_mistake_in_zones_does_not_fit(old: str, new: str, misfit: str) -> None:
+    assert old in ZONES
+    assert misfits(task_schema(), yaml.safe_load(f"task-mode: all{ZONES.replace(old, new)}")) == [f"pidts.{misfit}"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "misfit"),
     [
@@ -123,6 +162,8 @@ def misfits(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
 ROW = re.compile(r"^\| ((?:`[\w.-]+`(?:, )?)+) \|", re.MULTILINE)
 UNITS = r"\.(mydumper|loader|syncer|validator)\."
 IN_AN_INSTANCE = r"mysql-instances\.(from|standbys|failover-after|enable-gtid|server-id|case-sensitive|filters)\b"
+OF_TARGET = r"pidts\.zones\.servers\.NAME\.(?!read-only\b|joins\b|type\b|database\b)"
+IN_RULES = r"pidts\.zones\.rules\."
 LOGIN = r"(?:target-database(?:\.publish-to)?|SOURCE\.from|SOURCE\.standbys)\.(host|port|user|password|password-file|security)\b"
 
 
@@ -151,6 +192,7 @@ def shown_as(path: str) -> str | None:
     """
     if re.search(UNITS, path) or re.match(r"black-white-list\.", path):
         return None
+    path = re.sub(IN_RULES, "mysql-instances.", re.sub(OF_TARGET, "target-database.", path))
     path = re.sub(IN_AN_INSTANCE, r"SOURCE.\1", path)
     path = re.sub(r"SOURCE\.filters\.", "filters.NAME.", path)
     return re.sub(LOGIN, r"SERVER.\1", path)

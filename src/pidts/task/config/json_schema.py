@@ -11,13 +11,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pidts.task.config.section import KeyUse, OtherKey, Section
+from pidts.task.config.section import Document, KeyUse, OtherKey, Section
 from pidts.task.config.task_file import read_parts
-from pidts.task.config.zones_file import NOT_HERE
+from pidts.task.config.yaml_lines import read_yaml
+from pidts.task.config.zones_file import NOT_HERE, NOT_IN_RULES, read_directions
 
 Schema = dict[str, Any]
 
-_ZONES = "Zones, their servers, and which zone feeds which, in place of mysql-instances and target-database"
+_ZONES_ABOUT = "Zones, their servers, and which zone feeds which, in place of mysql-instances and target-database"
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {"type": "string", "pattern": r"^\$\{\w+\}$"}
 _NOTHING: list[object] = [None, "", [], {}]
@@ -72,6 +73,7 @@ pidts:
   owners: [{schema: a, table: a, where: "a > 1", zone: a}]
 """
 """A task between zones whose rows have owners. Such a task cannot have the sections that change rows."""
+_ZONES = "pidts: {zones: {servers: {a: {}, b: {joins: a}}, feeds: %s}}"
 _SOURCE = """\
 source-id: s
 enable-gtid: true
@@ -101,8 +103,7 @@ def task_schema() -> Schema:
         _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", _SERVER, "", "black-white-list"),
     ]
     schema = _document("A PiDTS task", [_read(text)[0] for text in files])
-    # A file of several zones names all servers in one place; each direction is read as a task.
-    schema["properties"]["pidts"]["properties"]["zones"] = {"type": ["object", "null"], "description": _ZONES}
+    schema["properties"]["pidts"]["properties"]["zones"] = _zones(schema["properties"])
     # A warehouse is a directory, every other target a server.
     schema["properties"]["target-database"]["anyOf"] = [{"required": ["host", "user"]}, {"required": ["warehouse"]}]
     schema["required"] = [key for key in schema["required"] if key not in NOT_HERE]
@@ -112,6 +113,31 @@ def task_schema() -> Schema:
 def source_schema() -> Schema:
     """Returns the schema of a DM source file, which is beside a task file."""
     return _document("A source of a PiDTS task", [_read(_TASK % ("mysql", _SERVER, "", "block-allow-list"))[1]])
+
+
+def _zones(task: Schema) -> Schema:
+    """Returns the schema of `pidts.zones`.
+
+    Each direction is read as a task. So a zone has the keys of a target and those of a source's server, and the rules
+    have the keys of an instance.
+    """
+    read = [_read_zones(feeds) for feeds in ("mesh", "{a: [b], b: [a]}")]
+    zones = _mapping([section for sections in read for section in sections])
+    target, instance = task["target-database"], task["mysql-instances"]["items"]
+    server = zones["properties"]["servers"]["additionalProperties"]
+    keys = server["properties"] | instance["properties"]["from"]["properties"] | target["properties"]
+    server["properties"] = dict(sorted(keys.items()))
+    rules = {key: one for key, one in instance["properties"].items() if key not in NOT_IN_RULES}
+    zones["properties"]["rules"] = {"type": ["object", "null"], "properties": rules, "additionalProperties": False}
+    zones["properties"]["feeds"] = {"anyOf": [_mapping(one)["properties"]["feeds"] for one in read]}
+    return {**zones, "description": _ZONES_ABOUT}
+
+
+def _read_zones(feeds: str) -> list[Section]:
+    root = Section(read_yaml(_ZONES % feeds, Path()), Document(Path(), {}, []))
+    read_directions(root)
+    ours = [section.asked["zones"] for section in root.asked["pidts"].sections if "zones" in section.asked]
+    return [zones for use in ours for zones in use.sections]
 
 
 def _read(text: str) -> tuple[Section, ...]:
@@ -130,8 +156,8 @@ def _mapping(sections: Iterable[Section]) -> Schema:
     """Returns the schema of sections with the same path."""
     sections = list(sections)
     if any(section.has_names for section in sections):
-        below = [child for section in sections for asked in section.asked.values() for child in asked.sections]
-        return {"type": ["object", "null"], "additionalProperties": _mapping(below) if below else _SCALAR}
+        uses = [use for section in sections for use in section.asked.values() if use.kind]
+        return {"type": ["object", "null"], "additionalProperties": _value(uses) if uses else _SCALAR}
     asked: dict[str, list[KeyUse]] = {}
     others: dict[str, OtherKey] = {}
     for section in sections:

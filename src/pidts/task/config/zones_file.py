@@ -25,6 +25,8 @@ _OF_ZONE = ("read-only", "joins")
 """Keys of a zone that no task has."""
 NOT_HERE = ("mysql-instances", "target-database")
 """Keys of a task file that a file of several zones does not have."""
+NOT_IN_RULES = ("source-id", "from")
+"""Keys of an instance that each direction gets from its zones."""
 
 
 @dataclass(frozen=True, slots=True)
