@@ -14,6 +14,11 @@ import typer
 from typer.main import get_command
 
 from pidts.cli.app import app
+from pidts.web.access import Policy
+from pidts.web.app import operations
+from pidts.web.openapi import openapi
+
+from .json_keys import json_keys
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "pidts"
@@ -69,6 +74,31 @@ def log_events() -> list[str]:
     return sorted(found)
 
 
+def rest() -> dict[str, list[str]]:
+    """Returns each REST operation with its parameters, its bodies and its statuses, and each schema with its members."""
+    document = openapi(operations(None, None, Policy("127.0.0.1")))  # type: ignore[arg-type]  # nothing is called
+    found = {f"schema {name}": sorted(_members(one)) for name, one in document["components"]["schemas"].items()}
+    for path, methods in document["paths"].items():
+        for method, one in methods.items():
+            parameters = {f"{each['in']} {each['name']}" for each in one["parameters"]}
+            bodies = one.get("requestBody", {"content": {}})["content"]
+            found[f"{method.upper()} {path}"] = sorted(
+                parameters
+                | {f"takes {kind}" for kind in bodies}
+                | {f"member {member}" for body in bodies.values() for member in _members(body["schema"])}
+                | {f"answers {status}" for status in one["responses"]}
+            )
+    return found
+
+
+def _members(schema: dict[str, Any], before: str = "") -> set[str]:
+    """Returns the names of all members that a schema describes, with the names above them."""
+    found = set().union(*(_members(one, before) for one in schema.get("allOf", ())))
+    for name, one in schema.get("properties", {}).items():
+        found |= {f"{before}{name}"} | _members(one, f"{before}{name}.")
+    return found
+
+
 def surface() -> dict[str, Any]:
     """Returns everything above as one document."""
     return {
@@ -76,6 +106,8 @@ def surface() -> dict[str, Any]:
         "commands": commands(),
         "metrics": metrics(),
         "log events": log_events(),
+        "json documents": json_keys(),
+        "rest": rest(),
     }
 
 

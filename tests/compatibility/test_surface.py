@@ -1,4 +1,5 @@
-"""What version 0.1.0 offered to other programs is still there: commands, options, error codes, exit codes, metrics, log events.
+"""What version 0.1.0 offered to other programs is still there: commands, options, error codes, exit codes, metrics, log
+events, the keys of `--json` and of a relay's status.json, REST operations.
 
 Names that a later version removes or renames are in `changed.json`, with the reason.
 """
@@ -35,8 +36,8 @@ def test_exit_codes_are_the_same(now: dict[str, Any]) -> None:
         assert set(codes) <= set(now["error codes"].get(name, codes)), name
 
 
-@pytest.mark.parametrize("part", ["commands", "metrics"])
-def test_options_and_labels_are_the_same(part: str, now: dict[str, Any]) -> None:
+@pytest.mark.parametrize("part", ["commands", "metrics", "json documents", "rest"])
+def test_options_labels_keys_and_parameters_are_the_same(part: str, now: dict[str, Any]) -> None:
     for name, words in RECORDED[part].items():
         if name in now[part]:
             assert set(words) <= set(now[part][name]), name
