@@ -11,11 +11,11 @@ import pytest
 
 from pidts.apply import MemberChange, SchemaChange
 from pidts.binlog import Query
+from pidts.ddl.admission import Admission, admit
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards import coordinator
-from pidts.ddl.shards.admission import Admission, admit
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import waiting_halt

@@ -58,6 +58,7 @@ def small_tree(tmp_path: Path) -> Path:
         "sandbox",
         "batch",
         "ddl",
+        "ddl/shards",
         "task",
         "task/cutover",
     ):

@@ -15,13 +15,13 @@ from pidts.apply.locks.follow_schema import carry, comes_again, locks_of, obstac
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.copy.finish import start_over
+from pidts.ddl.admission import Admission, admit, carry_out
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import Interpreter, overrides
+from pidts.ddl.key_overlap import demand_apart
 from pidts.ddl.outcome import Changed, Result, Waits
-from pidts.ddl.shards.admission import Admission, admit, carry_out
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.ddl.shards.key_overlap import demand_apart
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.shards.record import dropped_by_gone, missed_records, missed_under
 from pidts.model import (
