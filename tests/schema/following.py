@@ -127,7 +127,12 @@ def _same_default(one: Column, other: Column) -> bool:
     ours, theirs = (literals.parse_default(column.default) for column in (one, other))
     if isinstance(ours, literals.Expression) or isinstance(theirs, literals.Expression):
         return (ours is None) == (theirs is None)
-    if isinstance(ours, literals.Now) or isinstance(theirs, literals.Now) or ours is None or theirs is None:
+    if (
+        isinstance(ours, literals.CurrentTime)
+        or isinstance(theirs, literals.CurrentTime)
+        or ours is None
+        or theirs is None
+    ):
         return ours == theirs
     is_number = other.type.is_integer or other.type.kind is Kind.BIT
     return other.type.kind in _TIMES or _value(ours, is_number=is_number) == _value(theirs, is_number=is_number)
@@ -137,10 +142,12 @@ _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.YE
 """The types for which servers write a default in full (`'00:00:07.000'` for 7)."""
 
 
-def _value(default: literals.Text | literals.Bytes | literals.Number, *, is_number: bool = False) -> object:
-    if isinstance(default, literals.Bytes) and is_number:
+def _value(
+    default: literals.TextLiteral | literals.BytesLiteral | literals.Number, *, is_number: bool = False
+) -> object:
+    if isinstance(default, literals.BytesLiteral) and is_number:
         return Decimal(int.from_bytes(default.value))
-    text = default.value.decode("utf-8", "replace") if isinstance(default, literals.Bytes) else default.value
+    text = default.value.decode("utf-8", "replace") if isinstance(default, literals.BytesLiteral) else default.value
     try:
         return Decimal(text)
     except InvalidOperation:
