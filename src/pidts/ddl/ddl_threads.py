@@ -80,7 +80,8 @@ _LEADER_SECONDS = 3.0
 _REPORT_SECONDS = 2.0
 """The shortest time, in seconds, between two reports of what a change waits for."""
 _LOOK_APART_SECONDS, _REPORT_APART_SECONDS = 0.001, 0.1
-"""The seconds, for each waiting change, between two looks of one change at its group, and between two reports of it.
+"""The seconds between two looks of one waiting change at its group, and between two reports of it, times the number of
+waiting changes.
 
 So a thousand waiting changes together look a thousand times a second, and report ten halts a second.
 """
@@ -345,7 +346,7 @@ class DdlThreads:
         self._halt(lsn, _Halted(halt, now, waits, now))
 
     def _is_reported(self, due: DueChange, waits: Waits, now: float) -> bool:
-        """Whether the change was reported a short time ago as waiting for the same kind of reason.
+        """Whether the change was reported with the same code a short time ago.
 
         The list of the awaited shards may have become shorter since then. With many waiting changes, each list is long,
         and the time between two reports of one change is longer.
@@ -387,7 +388,7 @@ class DdlThreads:
         state, source, relay = self._state, due.source, due.relay
         if state is None:
             return
-        with self._moved:  # All waiting changes of this run would find the same.
+        with self._moved:  # All waiting changes of this run would find the same blocked tables.
             now = time.monotonic()
             if now < self._blocked_at + _ORDER_SECONDS / 2:
                 return

@@ -23,7 +23,7 @@ class SharedOrders:
 
     def __init__(self) -> None:
         self._found: tuple[float, Mapping[Lsn, DdlOrder]] = float("-inf"), {}
-        """The time at which a reading began, and its result. It is replaced as a whole: threads need no lock."""
+        """The time at which a reading began, and its result. The pair is replaced at once, so threads need no lock."""
 
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlOrder | None:
         """Returns the command for the change at `lsn`, as the target had it after `since`."""
@@ -52,7 +52,7 @@ class Orders:
     def read(self, since: float | None = None) -> DdlOrder | None:
         """Returns the ddl command that is in force; retries until it can be read.
 
-        With `since`, another change may have read it after this time.
+        With `since`, a command that another change has read after this time is returned.
         """
         while True:
             try:

@@ -15,7 +15,9 @@ from pathlib import Path
 from pidts.model import Lsn, TableName
 
 _FEW = 16
-"""For more schema changes than this, the folder is listed: a thousand shards may wait before their changes."""
+"""For more schema changes than this, the folder is listed once, instead of a look for each signal. A thousand shards
+may wait before their changes.
+"""
 
 
 def mark_done(staging: Path, lsn: Lsn) -> None:

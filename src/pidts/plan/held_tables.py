@@ -53,7 +53,7 @@ class Groups:
         kept: frozenset[TableName] = frozenset(),
         origin: str | None = None,
     ) -> None:
-        """`origin`: the zone from which the batch's changes come; None: it has no changes yet."""
+        """`origin`: the zone from which the batch's changes come; None: the batch has no changes yet."""
         self.copy = copy
         self.held: list[Held] = []
         self.bytes = 0

@@ -78,7 +78,7 @@ def next_state(
     if main.at_end and main.is_in_window:
         return None
     if not (state.copy or state.held or main.held):
-        # The rest of this function would take longer than the walk over a few entries, and change nothing.
+        # The rest of this function would change nothing, and take longer than the walk over a few entries.
         is_ahead = main.has_work or main.moves_without_work(state.lsn, limits, goal)
         return PlanState(main.lsn, due=main.due) if is_ahead else None
     # A chunk is read again if a schema change comes before the end of its window, or if its file is gone.

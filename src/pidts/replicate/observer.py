@@ -62,7 +62,7 @@ class Observer:
         """The latest outlook; the replicator's thread reads it."""
 
     def start(self) -> None:
-        """Starts, together with the stream."""
+        """Starts the thread, together with the stream."""
         self._end.clear()
         self._thread = Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()

@@ -31,7 +31,7 @@ _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?",
 
 @lru_cache(maxsize=64)
 def shared_object(table: Table) -> Table:
-    """Returns one object for all equal structures of shards, since an object is compared with itself at once."""
+    """Returns the same object for all equal structures of shards: an object is found equal to itself at once."""
     return table
 
 

@@ -25,7 +25,7 @@ _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """The log after a state that has nothing for the task. No plan from this state has to read it again."""
+    """The log from the place of a state on, as far as it has nothing for the task. No plan has to read it again."""
 
     state: PlanState
     to: Lsn
@@ -171,7 +171,7 @@ class _Walked:
 
     def __init__(self) -> None:
         self.first: list[LogEntry] = []
-        """The first of these entries."""
+        """The first `_FEW` of these entries."""
         self.to: Lsn | None = None
         """The end of the last one."""
         self.count = self.size = 0

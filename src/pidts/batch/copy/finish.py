@@ -1,7 +1,7 @@
 """Finishes copied tables, and empties tables whose copy begins again because of a schema change.
 
 `finish` creates the keys that are better created after all rows are copied, and sets counters above the highest value.
-`start_over`: a schema change that touches keys makes a copy begin again. Then the copied rows are removed first. Some
+`start_over` is for a schema change that touches keys: a copy begins again, and the copied rows are removed first. Some
 of them may have been read after the schema change: they were loaded ahead of the log, and are settled only after the
 change. Together with earlier rows they may violate the source's keys, and creating those keys would fail. So before
 such a schema change is run, the table is emptied and gets all of its keys, including those that `finish` would create.

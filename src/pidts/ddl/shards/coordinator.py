@@ -42,7 +42,7 @@ _Kind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What `Halt` has under the same names: the effects that ddl commands for a waiting change would have."""
+    """The effects that ddl commands for a waiting change would have, in three fields of `Halt`."""
 
     unfit: tuple[str, ...]
     lacks: tuple[str, ...]
@@ -441,7 +441,9 @@ class ShardGroups:
         return decision
 
     def _kind(self, arrival: Arrival) -> _Kind | None:
-        """Returns what decides why an arrival waits, besides the state of its group; None if only it has such reasons.
+        """Returns a key that is equal for all arrivals that wait for the same reasons.
+
+        The result is None if the arrival's member may have reasons of its own.
 
         A thousand shards that arrive at the same change wait for the same reasons. If each of them examined the whole
         group after each arrival, the time would grow with the third power of the number of shards.
@@ -455,7 +457,7 @@ class ShardGroups:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Takes the lock for an event: whatever was decided before it is decided anew."""
+        """Holds the lock during an event, and forgets the decisions that were made before the event."""
         with self._moved:
             self._waits, self._outlooks = {}, {}
             yield

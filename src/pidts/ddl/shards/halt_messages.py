@@ -40,7 +40,7 @@ def waiting_halt(
 
 
 def waiting_code(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> str:
-    """Returns the code of `waiting_halt`, without the lists of all shards."""
+    """Returns the code of the halt that `waiting_halt` would return."""
     return _reason(wait, arrival, agreed).code
 
 
