@@ -109,7 +109,9 @@ def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path:
 
 
 def small(log: Sequence[Piece]) -> list[Piece]:
-    """Returns the transactions of the log without statements and with one table, so that neighbours can be joined."""
+    """Returns the log as if no transaction had a statement and all had the same table, so that neighbours can be
+    joined.
+    """
     tables = (TableName("a", "t"),)
     return [replace(piece, transaction=replace(piece.transaction, ddl=None, tables=tables)) for piece in log]
 

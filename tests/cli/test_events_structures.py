@@ -29,7 +29,7 @@ def rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def files(mariadb: Server, database: str, run_sql: RunSql) -> list[Path]:
-    """Returns three log files and their server, on which a table's columns change their names, but not their types."""
+    """Returns three log files of a server on which a table's columns change their names, but not their types."""
 
     def run(*statements: str) -> Path:
         run_sql(mariadb, "FLUSH BINARY LOGS")

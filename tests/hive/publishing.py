@@ -106,7 +106,7 @@ class World:
         return ChangeRecord(self.session).of("to-hive")[ORDERS]
 
     def keep_changes(self, seconds: int) -> None:
-        """Sets how long days of changes are kept."""
+        """Sets for how long the changes of a day are kept."""
         self.parts = tuple(replace(part, hive_keep_changes=seconds) for part in self.parts)
 
     def published(self) -> tuple[str, list[tuple[int, int]]]:

@@ -157,7 +157,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
 
 @pytest.mark.parametrize("to", [1, 3])
 def test_a_row_that_was_read_after_its_move_does_not_halt(to: int) -> None:
-    """The row was at 2 when the window began. The copy, from there to 4, has read it at its new key."""
+    """The row had key 2 when the window of the chunk up to key 4 began. The chunk has it at its new key."""
     server, target = Minimal([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": 2, "slot": 0, "value": 5}, {"id": 4, "slot": 1, "value": 6})
     changes = iter([((2,), {"id": to}), ((to,), {"value": 7})])

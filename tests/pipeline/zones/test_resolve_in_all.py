@@ -401,7 +401,8 @@ def alone(
 def killed(names: str = "ab") -> Iterator[tuple[World, list[str]]]:
     """Yields zones in which a command has died after each of its points.
 
-    It was to give all zones the row of zone a, and has left the lock of task ab with its winner.
+    The command was to give all zones the row of zone a. It has recorded this winner, and the lock of task ab still
+    exists.
     """
     for dies in itertools.count():
         rows: dict[str, Row | None] = dict(zip(names[:2], KINDS, strict=False))

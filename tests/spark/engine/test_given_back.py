@@ -1,7 +1,7 @@
 """Spark starts while small batches continue, ends when it has had no work for a while, and starts again; with kills
 meanwhile.
 
-Processes are killed at the moments that exist only if Spark does not always run. For others see `test_crashes`.
+Processes are killed at the moments that exist only if Spark does not always run. For other moments see `test_crashes`.
 """
 
 from __future__ import annotations

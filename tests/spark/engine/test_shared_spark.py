@@ -15,7 +15,7 @@ from pidts.task.run.shared_spark import SharedSpark
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Returns the ended sessions; each session that is built is another one."""
+    """Returns the ended sessions; each session that is built is a new object."""
     ended: list[object] = []
     monkeypatch.setattr(module, "build_session", lambda *_: object())
     monkeypatch.setattr(module, "end_session", ended.append)
