@@ -19,7 +19,7 @@ environment_key() {
 
 # need_environment run|lake|test
 need_environment() {
-  local python key stamp kind
+  local python key stamp kind spark warm
   local lists=(-r requirements/run.txt)
   case $1 in
     lake) lists+=(-r requirements/lake.txt) ;;
@@ -47,18 +47,24 @@ need_environment() {
     say 'installing Python packages (Spark alone is 400 MB: 2 to 5 minutes, the first time)'
   fi
   pinned -r requirements/build.txt
-  # Compiling takes one core for more than a minute, and needs no Spark, which comes meanwhile.
+  # Compiling takes one core for a minute, and needs no Spark, which is three quarters of all that is installed. So
+  # Spark is installed at the same time as the other packages and the compiled code.
   awk '/^[^ #]/ { is_spark = /^(pyspark|py4j)==/ } !is_spark' requirements/run.txt >.venv/without-spark.txt
+  awk '/^[^ #]/ { is_spark = /^(pyspark|py4j)==/ } is_spark' requirements/run.txt >.venv/spark.txt
+  pinned --no-build-isolation --no-deps -r .venv/spark.txt &
+  spark=$!
   pinned --no-build-isolation -r .venv/without-spark.txt
   pip_install --no-deps --no-build-isolation --editable .
   say 'compiling what decodes the log (a minute or two, the first time); then starting Spark once and keeping what it loads'
   .venv/bin/python -m pidts.replicate.warm &
+  warm=$!
+  wait "$spark" || exit
   pinned --no-build-isolation "${lists[@]}"
   # Spark's session would load the compiled decoder, and so compile it a second time.
   PIDTS_KERNEL=python .venv/bin/python -m pidts.spark.class_data 2>/dev/null || true
   # Python compiles the tests when they are loaded for the first time; later, the workers would wait for that.
   [ "$1" != test ] || .venv/bin/pytest --collect-only --quiet >/dev/null 2>&1 || true
-  wait $! || true
+  wait "$warm" || true
   for kind in run lake test; do  # each has all of those before it
     echo "$key" >".venv/ready-for-$kind"
     [ "$kind" != "$1" ] || break

@@ -41,12 +41,13 @@ def points(one_in: int) -> Iterator[int]:
 
 
 def run_histories(usual: int, part: int, history: Callable[[random.Random], object]) -> None:
-    """Runs `usual` random histories, others in each run. A failure shows the seed of its history.
+    """Runs random histories, others in each run. A failure shows the seed of its history.
 
-    Hypothesis is not used: it takes longer for an example than one of these histories takes. Each `part` has other
-    histories, so that a test ends after some minutes.
+    `usual` is the number of histories for PIDTS_EXAMPLES=100. Runs without this setting try a third of them. Hypothesis
+    is not used: it takes longer for an example than one of these histories takes. Each `part` has other histories, so
+    that a test ends after some minutes.
     """
-    number = math.ceil(usual * (EXAMPLES / 100 or 1))
+    number = math.ceil(usual * EXAMPLES / 100 if EXAMPLES else usual / 3)
     # Thousands of histories log tens of thousands of lines, among which nobody finds the lines of a failure.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if os.environ.get("PIDTS_TIER") == "quick":

@@ -20,8 +20,8 @@ import pytest
 BUDGETS = {"spark": 60.0, "server": 45.0, "": 30.0}
 """The budget for all tests of one file in seconds, by the most expensive resource that one of them needs."""
 MANY_HISTORIES = "tests/pipeline/zones/test_zones"
-BUDGET_OF_HISTORIES = 120.0
-"""The budget of each file whose path begins with `MANY_HISTORIES`: these files share the 10,000 histories of a run."""
+BUDGET_OF_HISTORIES = 60.0
+"""The budget of each file whose path begins with `MANY_HISTORIES`: these files share the 3,300 histories of a run."""
 SHOWN = 5.0
 """Files that take less time are not listed."""
 PROPERTY = "processor-seconds"

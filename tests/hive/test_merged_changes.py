@@ -1,5 +1,7 @@
 """Changes of merged shards, by several workers, from a log with partial row images: the change table has each change
 once.
+
+`tests/apply/merge/test_logged_changes.py` shows the same of the changes that the target gets.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pidts.sandbox import Server
 
 pytest.importorskip("pyiceberg")
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 ROWS = 300
 MERGED = """\

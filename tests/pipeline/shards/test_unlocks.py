@@ -20,7 +20,7 @@ THREE = {"one": ("shard_1.t_1", "shard_2.t_1"), "two": ("shard_1.t_1", "alone.x"
 INDEX = "ALTER TABLE {t} ADD INDEX k (v)"
 
 
-@pytest.fixture(params=[False, True])
+@pytest.fixture(params=[False, True] if EXAMPLES else [False])
 def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
     with stories(transactional_ddl=request.param) as make_story:
         yield make_story

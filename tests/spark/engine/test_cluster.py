@@ -1,4 +1,7 @@
-"""The same job on a Spark standalone cluster: one master and one or two workers, all on loopback."""
+"""The same job on a Spark standalone cluster: one master and one or two workers, all on loopback.
+
+`test_executor_code.py` shows, without a cluster, that the work of a job arrives complete at another process.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,9 @@ def cluster(tmp_path: Path, workers: int) -> Iterator[Cluster]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_cluster_copies_and_follows_like_a_local_master(
     workers, cluster, mariadb, database, make_task, target_server, open_session
 ):

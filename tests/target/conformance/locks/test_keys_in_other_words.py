@@ -16,7 +16,7 @@ from pidts.apply import Target, TargetSession, prepared
 from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import ColumnType, Kind, Op, Table, TableName
 
-pytestmark = pytest.mark.repeats("mysql97")
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 MYSQL = ["mariadb", "mysql97", "mysql56"]
 CASE, ACCENTS, SPACES = (
     ("utf8mb4_general_ci", "Ada", "ADA", "aDA"),
