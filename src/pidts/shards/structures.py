@@ -301,13 +301,13 @@ def _apart(one: ColumnType, other: ColumnType) -> bool:
     return (one.unsigned, one.charset, one.collation) != (other.unsigned, other.charset, other.collation)
 
 
-@lru_cache(maxsize=4096)
 # A group of a thousand shards has few structures, and compares them a million times.
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)
 def _same_version(one: Table, other: Table) -> bool:
     return _version(one) == _version(other)
 
 
+@lru_cache(maxsize=64)
 def _version(table: Table) -> tuple[object, ...]:
     return tuple(map(_column, table.columns)), _keys(table), _charset(table)
 
