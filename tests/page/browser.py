@@ -104,7 +104,7 @@ class Browser:
         ActionChains(self.driver).send_keys(getattr(Keys, name)).perform()
 
     def write(self, css: str, text: str) -> None:
-        """Pastes a text in place of what an input has. Keys take more than ten milliseconds for each character."""
+        """Pastes a text in place of what an input has."""
         element = self.one(css)
         element.clear()
         self.run("arguments[0].focus()", element)
