@@ -39,8 +39,8 @@ class KeptRows:
     def of(self, values: pa.Array) -> pa.Array:
         """Returns the values of the kept rows.
 
-        Arrow copies the rows of a struct one by one, but neighbouring values of a column at once, which is a third
-        faster.
+        Structs are filtered column by column. This is a third faster: Arrow copies the rows of a struct one by one, but
+        neighbouring values of a column at once.
         """
         if self.piece is not None:
             return values.slice(self.piece.start, self.count)
@@ -75,7 +75,7 @@ class EarlyFilter:
     """
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
     """Replaces `dropped` if the decision depends on the time of each change, in microseconds since 1970. `at` makes
-    `dropped` from it. Before that, nothing calls `dropped`.
+    `dropped` from this function. Before that, nothing calls `dropped`.
     """
 
     def at(self, times: TimesOf) -> EarlyFilter:

@@ -130,7 +130,7 @@ class SourceTransaction:
 
     gtid: str = ""
     time: int = 0
-    """The source's clock in seconds since 1970; 0: unknown."""
+    """The time of the transaction by the source's clock, in seconds since 1970; 0: unknown."""
 
 
 _digests: tuple[tuple[Table, str], ...] = ()

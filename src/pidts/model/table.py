@@ -62,8 +62,8 @@ class Key:
     descending: tuple[bool, ...] = field(default=(), compare=False)
     """Whether the server sorts each column in descending order; empty: no column, or unknown."""
     options: str = field(default="", compare=False)
-    """Its comment and similar options. If a statement drops a key and adds one with equal options, a server keeps the
-    key.
+    """The key's comment and similar options. If a statement drops a key and adds one with equal options, a server keeps
+    the key.
     """
 
     @property
@@ -110,7 +110,7 @@ class Table:
 
     @property
     def has_unknown_charset(self) -> bool:
-        """Whether the charset of one of its columns is unknown."""
+        """Whether the charset of one of the table's columns is unknown."""
         return any(column.type.has_unknown_charset for column in self.columns)
 
     def column(self, name: str) -> Column:

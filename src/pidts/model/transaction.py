@@ -55,7 +55,7 @@ class Transaction:
     row_events: int = 0
     tables: tuple[TableName, ...] = ()
     ddl: str | None = None
-    """A statement in it other than BEGIN, COMMIT and similar ones."""
+    """A statement in the transaction other than BEGIN, COMMIT and similar ones."""
     ddl_schema: str = ""
     xa: Xa | None = None
     """The step, if this is a step of a two-phase XA transaction. A transaction that only prepares is a mark."""
@@ -76,7 +76,7 @@ class Extent:
 
     @property
     def end(self) -> int:
-        """Returns the first byte after it."""
+        """Returns the first byte after the range."""
         return self.offset + self.size
 
 
@@ -110,7 +110,7 @@ class LogEntry:
 
     @property
     def begun_at(self) -> int:
-        """Returns the time of its first transaction, in seconds since 1970; 0 if unknown."""
+        """Returns the time of the entry's first transaction, in seconds since 1970; 0 if unknown."""
         return self.first_timestamp or self.transaction.timestamp
 
     @property

@@ -104,7 +104,7 @@ class ColumnType:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is character data with a charset (including enum and set)."""
+        """Whether the type is character data with a charset (including enum and set)."""
         return self.kind in _TEXTUAL
 
     @property
@@ -114,12 +114,12 @@ class ColumnType:
 
     @property
     def is_bytes(self) -> bool:
-        """Whether it is bytes without a charset."""
+        """Whether the type is bytes without a charset."""
         return self.kind in _BYTES
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is one of the five integer types."""
+        """Whether this is one of the five integer types."""
         return self.kind in _INT_BITS
 
     @property
