@@ -144,7 +144,7 @@ def _of_bytes(values: pa.Array) -> pa.UInt64Array:
     """Returns, for each value, a polynomial in a prime over its bytes, modulo 2^64.
 
     One running sum over the whole column is enough for all values. The part of the sum between a value's two ends is
-    the value's polynomial, times the prime to the power of the value's start. So it is divided by that power.
+    the value's polynomial, times the prime to the power of the value's start. So the part is divided by that power.
     """
     size = len(values)
     _, offsets_buffer, data = values.buffers()

@@ -106,7 +106,7 @@ class Phase(StrEnum):
     REREAD = "reread"
     """Recorded keys, whose rows the log did not have completely, are read again in the order of their records."""
     FINISH = "finish"
-    """No rows are read: keys and counters are made that are better made after all rows are copied."""
+    """No rows are read: all rows are copied, and now the remaining keys and the counters are created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +186,9 @@ class StagedChunk:
     bytes: int = 0
     """The memory of the largest chunk. Together with its rows and seconds, it determines the next chunk's size."""
     largest: int = 0
-    """The number of rows in that chunk."""
+    """The number of rows in the largest chunk."""
     seconds: float = 0.0
-    """The seconds that reading and loading that chunk took."""
+    """The seconds that reading and loading the largest chunk took."""
 
 
 @dataclass(frozen=True, slots=True)
