@@ -9,7 +9,8 @@ without records, since a transaction may be larger than a piece. A piece is writ
 written and flushed, (b) the index records are written and flushed. For the first piece of a segment, (c) the folder is
 flushed.
 
-The points at which it can be interrupted (SIGKILL, power loss, full disk, lost connection), and what holds there:
+The points at which writing a piece can be interrupted (SIGKILL, power loss, full disk, lost connection), and what holds
+there:
 
 1. Before a piece has arrived completely with the right checksum: nothing of it is written.
 2. During or after (a): the segment has a tail that no record names. Nobody reads this tail. The next `open` cuts the

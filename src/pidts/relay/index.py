@@ -180,14 +180,14 @@ def entry_gtid(payload: bytes) -> str:
 
 
 def entry_has_ddl(payload: bytes) -> bool:
-    """Whether an entry is a schema change; does not decode the rest."""
+    """Whether an entry is a schema change; does not decode the rest of the entry."""
     return bool(payload[_FLAGS_AT] & _HAS_DDL)
 
 
 def entry_xa(payload: bytes, segment: int) -> LogEntry | None:
     """Returns an entry that is a step of a two-phase XA transaction.
 
-    For other entries, returns None without reading the rest.
+    For other entries, returns None without decoding them.
     """
     return decode_entry(payload, segment, _NOWHERE) if payload[_FLAGS_AT] & _HAS_XA else None
 
@@ -199,7 +199,7 @@ def entry_end(payload: bytes) -> int:
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """Decodes a transaction. If its `prev_lsn` equals `previous`, as usual, the entry refers to that object."""
+    """Decodes a transaction. If its `prev_lsn` equals `previous`, as usual, the entry refers to this object."""
     fixed = _FIXED.unpack_from(payload)
     shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])

@@ -263,6 +263,6 @@ def _found(data: bytes, stops: Stops | None, most: Most | None = None) -> Iterat
     least = _WORTH_JOINING if _COMPILER in sys.modules else _WORTH_LOADING
     if stops is None or len(data) < least or not compiled():
         return payloads(data)
-    from pidts.relay.runs import joined_payloads  # this loads the compiler
+    from pidts.relay.runs import joined_payloads  # this import loads the compiler
 
     return joined_payloads(data, stops, most)

@@ -11,7 +11,7 @@ writer opens the relay, it removes the segments after that place, newest first, 
 cuts the index of the segment with the place, then that segment's events, so that no entry is computed again from them.
 (d) *done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
 
-The points at which this can be interrupted (SIGKILL, power loss, full disk), and what holds there:
+The points at which a refetch can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
 1. Before (a) is durable: nothing has happened, and the damage is found again.
 2. After (a), before or during (b): segments are removed from the end, so the rest has no new gap. Readers do not read

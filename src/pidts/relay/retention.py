@@ -1,4 +1,4 @@
-"""Decides which segments may be purged: all tasks have applied them, and they are old enough; the last one stays.
+"""Decides which segments may be purged: those that all tasks have applied and that are old enough, except the last one.
 
 A dry run and a purge use the same decision. The order of a purge, under the lock of the marks: (1) the tables'
 structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) stored structures of

@@ -9,7 +9,7 @@ from the first catalogue after the place.
 Files: `structures/<lsn>.json` in the source's folder, each complete or missing (written under another name, flushed,
 renamed).
 
-The points at which this can be interrupted, and what holds there:
+The points at which storing or removing catalogues can be interrupted, and what holds there:
 
 1. The relay has begun, and there is no catalogue yet: `history_at` raises `Transient`. The replicator stores a
    catalogue when it follows the source again. That catalogue is from a later place, so the structure of a table that

@@ -4,8 +4,8 @@ New events alone are no news: a reader sees them only once the index has them. S
 index is watched for writes. Other files of interest are replaced as a whole, so their names appear again.
 
 The kernel may be unable to report this (other systems than Linux, or no watch left for this user), or may not notice it
-(a network file system that another machine writes to). Then the wait ends after its time, and the caller looks
-whether there is more to read.
+(a network file system that another machine writes to). Then the wait ends when its time limit is reached, and the
+caller looks whether there is more to read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _INDEX = b".index"
 _NOT_READ = (b".log", b".part", b"arrivals")
 """The ends of the names of files whose appearance is no news: readers do not read them, or cannot read them yet."""
 _LOOKS = 4
-"""If the kernel cannot report writes, a wait lasts only one quarter of its time, and then the caller looks."""
+"""If the kernel cannot report writes, a wait ends after a quarter of its time limit, and the caller looks whether there
+is more to read.
+"""
 
 
 class FolderWatch:

@@ -5,11 +5,11 @@ transaction in memory. `sync` makes it visible, always in this order: (a) the se
 the disk, (b) the index entries are written, (c) the index is flushed. Both files only grow at their end.
 
 Step (c) takes as long as (a), so it is left out for ordinary transactions: `open` computes their entries again from
-their events if a power loss has taken them away (`pidts.relay.index_rebuild`). The index is flushed at once if one of
-the new entries is not ordinary, if the events have no checksums, for the first entries of a segment, when the entries
-of 1 MiB of events are not flushed, and before the next segment is created.
+their events if a power loss has removed them (`pidts.relay.index_rebuild`). The index is flushed at once if one of the
+new entries is not ordinary, if the events have no checksums, for the first entries of a segment, when the entries of 1
+MiB of events are not flushed, and before the next segment is created.
 
-The points at which it can be interrupted (SIGKILL, power loss, full disk), and what holds there:
+The points at which the writer can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
 1. During or after an append, before (a) is done: the segment has a tail that no entry names. Nobody reads this tail.
    The next `open` takes the ordinary transactions at the beginning of the tail, if their checksums are right, and
@@ -241,7 +241,7 @@ class RelayWriter:
         if not len(run.lines):
             return
         if self._encoder is None:
-            from pidts.relay.bulk import EntryEncoder  # this loads the compiler
+            from pidts.relay.bulk import EntryEncoder  # this import loads the compiler
 
             self._encoder = EntryEncoder()
         entries = self._encoder.encode(run, self._committed, self._received - run.end)

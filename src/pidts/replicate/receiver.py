@@ -143,7 +143,7 @@ class Receiver:
         if self._scanner is None or self._begin_segment or self._received_before is not None:
             return None
         if self._blocks is None or self._blocks.scanner is not self._scanner:
-            from pidts.binlog.blocks.scan import BlockScan  # this loads the compiler
+            from pidts.binlog.blocks.scan import BlockScan  # this import loads the compiler
 
             self._blocks = BlockScan(self._walker, self._scanner)
         return self._blocks

@@ -51,16 +51,16 @@ class SourceState:
     is_mariadb: bool
     gtid_mode: bool
     logs: tuple[tuple[str, int], ...]
-    """Its log files and their sizes, oldest first."""
+    """The server's log files and their sizes, oldest first."""
     position: Position | None = None
-    """The end of its log, if it was asked for."""
+    """The end of the server's log, if it was asked for."""
     executed: str | None = None
     has_last_event: bool | None = None
-    """Whether its log has the relay's last event; None if this cannot be checked."""
+    """Whether the server's log has the relay's last event; None if this cannot be checked."""
 
     @property
     def log_base(self) -> str:
-        """Returns the name of its log files without the number."""
+        """Returns the name of the server's log files without the number."""
         return self.logs[-1][0].rpartition(".")[0]
 
     def wrote(self, origin: Origin) -> bool:

@@ -46,9 +46,9 @@ class StreamCheck:
     """The state of a stream at one moment, and the state of the source's log shortly after."""
 
     reading: Position
-    """The end of the relay at that time."""
+    """The end of the relay at the moment of the check."""
     bytes: int
-    """The bytes that were received up to that time."""
+    """The bytes that were received up to the moment of the check."""
     logs: tuple[tuple[str, int], ...]
     """The source's files and their sizes, oldest first; never empty."""
 
