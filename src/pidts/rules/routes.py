@@ -1,4 +1,4 @@
-"""Finds the target table of a source's table by DM's `routes`.
+"""Finds the target table of a source's table with DM's `routes`.
 
 A rule with a `table-pattern` applies to tables. A rule without a `table-pattern` applies to a schema, and to tables of
 the schema that no rule with a `table-pattern` matches. So with

@@ -120,7 +120,7 @@ def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dia
     """Whether actions that only drop and add keys leave the table's keys and their order unchanged.
 
     Nothing changes if the result has the same keys, as after `DROP KEY k, ADD KEY k (a)`. But MariaDB sorts the keys
-    again if one of the dropped keys was the unique key that identifies rows, or a key of which MariaDB stores hashes.
+    again if one of the dropped keys was the unique key that identifies rows, or a key for which MariaDB stores hashes.
     """
     if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
         return False
@@ -163,7 +163,7 @@ def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]
 
     The first key no longer identifies rows if a column of the key may be NULL now, or if the key was dropped together
     with its columns. In all other cases MariaDB keeps the order, even if a column's new definition would change it, or
-    if the key itself is dropped. A key of which MariaDB stores hashes does not identify rows.
+    if the key itself is dropped. A key for which MariaDB stores hashes does not identify rows.
     """
     first = next(iter(table.keys), None)
     if first is None or not _names_rows(first, table):

@@ -54,7 +54,7 @@ def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str,
 def _text(column: Column, *, floats: bool) -> str | None:
     name, kind = quote(column.name), column.type
     if kind.is_integer or (kind.kind is Kind.YEAR and kind.length != _SHORT_YEAR):
-        return f"{name} + 0"  # without the zeros of ZEROFILL
+        return f"{name} + 0"  # the addition removes the zeros of ZEROFILL
     if kind.kind is Kind.BIT:
         return f"CAST({name} + 0 AS SIGNED)"
     if kind.kind in _SHOWN:

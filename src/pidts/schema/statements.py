@@ -11,7 +11,7 @@ from pidts.schema.actions import Action, PartitionRows, RenameTo
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """Creates a table. `structure` may be open; `pidts.schema.apply` completes it."""
+    """Creates a table. `structure` may be open; `pidts.schema.evolve.apply_statement` completes it."""
 
     table: TableName
     structure: Table
@@ -45,7 +45,7 @@ class CreateTableLike:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """Drops one table or more."""
+    """Drops one or more tables."""
 
     tables: tuple[TableName, ...]
     if_exists: bool = False

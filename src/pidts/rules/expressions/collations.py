@@ -122,7 +122,7 @@ def collation(name: str) -> Collation:
 def fits(text: str, charset: str) -> bool:
     """Whether a charset can represent a constant.
 
-    If a column's charset cannot, the server compares in another charset.
+    If a column's charset cannot represent the constant, the server compares in another charset.
     """
     if charset in ("utf8", "utf8mb3"):
         return max(text, default="") <= "\uffff"

@@ -170,7 +170,7 @@ _RULES = (("RESTRICT",), ("NO", "ACTION"), *_CHANGING)
 
 
 def parse_check(cursor: TokenCursor) -> None:
-    """Parses `CHECK (expression)`, and whether it is enforced."""
+    """Parses `CHECK (expression)` with an optional `[NOT] ENFORCED`."""
     cursor.expect("CHECK")
     cursor.skip_parentheses()
     if not cursor.take("NOT", "ENFORCED"):
