@@ -34,7 +34,7 @@ class _Idle:
     size: int
     """The number of transactions in this log, and of their bytes."""
     cut: Signature
-    """The last time before the reading at which the relay was cut back."""
+    """The relay's `last_cut` when this log was read."""
 
 
 class Planner:
@@ -50,8 +50,8 @@ class Planner:
         self._stamp: tuple[tuple[int, int], int] = (_NEVER, _NEVER), _NEVER
         self._planned = 0.0
         self._read: tuple[Lsn, list[LogEntry], Signature] | None = None
-        """A place, the first entries after this place as the last plan has read them, and the last time before this
-        reading at which the relay was cut back.
+        """A place, the first entries after this place as the last plan has read them, and the relay's `last_cut` at
+        that reading.
         """
         self._idle: _Idle | None = None
         """The log that the last plans have read, if none of them found anything to do."""
@@ -68,8 +68,8 @@ class Planner:
         if is_early and stamp == before and (state is self._whole or (self._seen and self._seen[0] is state)):
             return None
         done = done_of(self._staging, state.dues)
-        # The folder does not exist before the first signal. An attempt to open a missing file would cost more than all
-        # the rest of this method.
+        # The staging folder does not exist before the first signal. An attempt to open a missing file would cost more
+        # than all the rest of this method.
         kept = kept_of(self._staging) if stamp[1] else frozenset()
         known = state, done, kept
         self._stamp = stamp
