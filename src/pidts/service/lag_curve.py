@@ -28,7 +28,7 @@ class LagCurve:
             self._slot = slot
 
     def take(self, now: float, lag: float | None, rate: float | None) -> bool:
-        """Takes the lag and rate of this moment. Returns whether a new interval has begun."""
+        """Adds the lag and the rate of the moment `now`. Returns whether a new interval has begun."""
         slot = int(now // EVERY_SECONDS)
         is_new = slot != self._slot or not self._lag
         if is_new:
