@@ -1,4 +1,4 @@
-"""The parts of a schema that are the same for all servers; each server adds its statements."""
+"""The parts of a schema that are the same for all servers; each kind of server adds its own statements."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def stored_type(kind: ColumnType) -> pa.DataType:
 
 
 def encode(kind: ColumnType, column: pa.ChunkedArray | pa.Array, on_unreal: Unreal) -> pa.Array:
-    """Converts the source's values to the files' values."""
+    """Converts the source's values to the values that data files have."""
     values, goal = combined(column), stored_type(kind)
     if kind.kind in _DATED and (mask := unreal(values)) is not None:
         on_unreal(int(pc.sum(mask).as_py()))
@@ -65,7 +65,7 @@ def encode(kind: ColumnType, column: pa.ChunkedArray | pa.Array, on_unreal: Unre
 
 
 def decode(kind: ColumnType, column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Converts the files' values to the source's values."""
+    """Converts the values of data files to the source's values."""
     values, goal = combined(column), kind.arrow
     if kind.kind is Kind.TIME:
         return _times(values)
@@ -75,7 +75,7 @@ def decode(kind: ColumnType, column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def scalar(kind: ColumnType, value: Any) -> pa.Scalar:
-    """Converts one value, in the form that keys have, to the files' form."""
+    """Converts one value, in the form that keys have, to the value that data files have."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     plain = kind.arrow

@@ -46,7 +46,7 @@ def _cast(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array |
         years = pc.and_(pc.greater_equal(values, _FIRST_YEAR), pc.less_equal(values, _LAST_YEAR))
         return values.cast(after.arrow) if pc.all(years).as_py() in (True, None) else None
     if before.is_integer and after.kind is Kind.DOUBLE and after.scale is None:
-        return values.cast(after.arrow, safe=False)  # the nearest number, as in C
+        return values.cast(after.arrow, safe=False)  # rounds to the nearest double, as C does
     if before.kind is Kind.FLOAT and after.kind is Kind.DOUBLE:
         return values.cast(after.arrow)
     # Unsigned integers may have leading zeros (ZEROFILL), which the text keeps. If the new type has labels, MariaDB
@@ -103,7 +103,7 @@ def keeps_letters(values: pa.Array, before: ColumnType, after: ColumnType) -> bo
 
 
 def _within(values: pa.Array, kind: ColumnType) -> bool:
-    """Whether all values are among those that the type has."""
+    """Whether the type can hold all values."""
     if kind.is_text and kind.labels:
         allowed = {*kind.labels, ""}
         texts = [text for text in pc.unique(values).to_pylist() if text]

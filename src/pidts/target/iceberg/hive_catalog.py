@@ -65,7 +65,7 @@ class HiveCatalog:
         return f"hive {self.metastore}, catalog {self.catalog}"
 
     def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
-        """Makes the moves one after the other, removals last."""
+        """Brings the tables to their next states one after the other, removals last."""
         problems = dict[TableName, str]()
         with self._client() as client:
             for each in sorted(moves, key=lambda one: one.goal is None):
@@ -100,7 +100,7 @@ class HiveCatalog:
         raise Transient("metastore-lost", f"no metastore answers: {'; '.join(errors)}")
 
     def _moved(self, client: Any, move: CatalogUpdate) -> str:
-        """Makes a move; returns the reason if the table is left as it is."""
+        """Brings a table to its next state; returns the reason if the table is left as it is."""
         database, name = move.table.schema, move.table.name
         if not (_NAME.fullmatch(database) and _NAME.fullmatch(name)):
             return "" if move.goal is None else "a metastore knows only names of a-z, 0-9 and _: use a route"

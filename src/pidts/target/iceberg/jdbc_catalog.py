@@ -1,9 +1,9 @@
 """A JDBC catalog of Iceberg in a database of PostgreSQL, MySQL or MariaDB.
 
-Each table has one row, with its metadata file. All moves of one call are one transaction, so readers see all tables of
-a publication or none. The transaction first locks the rows of its tables. So it waits for a transaction of an earlier
-publisher that the server may still be working on, and sees its outcome. Each statement names the metadata file that it
-replaces.
+Each table has one row, with its metadata file. All changes of one call are one transaction, so readers see all tables
+of a publication or none. The transaction first locks the rows of its tables. So it waits for a transaction of an
+earlier publisher that the server may still be working on, and sees its outcome. Each statement names the metadata file
+that it replaces.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class JdbcCatalog(ABC):
         return f"{self.kind} {self.host}:{self.port}/{self.database}, catalog {self.catalog}"
 
     def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
-        """Makes the moves in one transaction."""
+        """Brings the tables to their next states in one transaction."""
         problems = {}
         with self._transaction() as connection:
             there = self._locations(connection, [each.table for each in moves])
@@ -141,7 +141,7 @@ class JdbcCatalog(ABC):
         return found
 
     def _make(self, connection: _Connection, move: CatalogUpdate, what: CatalogAction, there: str | None) -> str:
-        """Makes a move; returns the reason if it cannot be made."""
+        """Brings a table to its next state; returns the reason if this is not possible."""
         row = (self.catalog, move.table.schema, move.table.name)
         match what:
             case CatalogAction.NOTHING:

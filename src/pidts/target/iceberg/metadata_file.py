@@ -132,7 +132,7 @@ class MetadataFile:
             return True
         try:
             return not (most < from_bytes(kind, low) or least > from_bytes(kind, high))
-        except (TypeError, ValueError, struct.error):  # the file is from before the column was widened
+        except (TypeError, ValueError, struct.error):  # the file was written before the column was widened
             return True
 
     def _files(self, content: DataFileContent) -> dict[str, ManifestEntry]:
@@ -160,7 +160,7 @@ def in_order(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def data_field(number: int, name: str, kind: pa.DataType) -> pa.Field:
-    """Returns the field of a column with its id, in the form of the files."""
+    """Returns the field of a column, with its id and the type that data files have."""
     return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
 
 

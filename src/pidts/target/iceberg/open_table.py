@@ -36,7 +36,7 @@ rows; and the numbers of these rows.
 
 
 class Written:
-    """Rows that the transaction has written, in the form of the files; some may be removed again."""
+    """Rows that the transaction has written, with the types that data files have; some may be removed again."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
@@ -116,7 +116,7 @@ class OpenTable:
         return True
 
     def add_stored(self, rows: pa.Table) -> None:
-        """Adds rows that are in the form of the files."""
+        """Adds rows whose columns have the types that data files have."""
         self._add(rows)
 
     def clear(self) -> None:
@@ -203,7 +203,7 @@ class OpenTable:
                 yield _decoded(table, read(names, places[start : start + ROW_GROUP]))
 
     def read_stored(self, names: list[str], keys: pa.Table | None = None) -> pa.Table:
-        """Returns the columns `names` of all rows, or of the rows with these keys, in the form of the files."""
+        """Returns columns of all rows, or of the rows with these keys, with the types that data files have."""
         parts = [read(names, places) for read, _, places in self._sides(names[:1], keys) if len(places)]
         empty = pa.schema([self.base.fields[name][1] for name in names]).empty_table()
         return pa.concat_tables([empty, *parts])
@@ -358,7 +358,7 @@ class OpenTable:
             self.written.append(Written(rows))
 
     def _encoded(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Converts columns of the source to the form of the files."""
+        """Converts columns of the source to the types that data files have."""
         columns, fields = [], []
         for name in rows.column_names:
             kind = table.column(name).type
@@ -402,7 +402,7 @@ class OpenTable:
 
 
 def _decoded(table: Table, rows: pa.Table) -> pa.Table:
-    """Returns rows of the files in the source's types."""
+    """Converts rows with the types of data files to the source's types."""
     return pa.table([decode(column.type, rows[column.name]) for column in table.columns], schema=table.arrow)
 
 

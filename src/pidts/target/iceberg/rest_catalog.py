@@ -113,7 +113,7 @@ class RestCatalog:
         return f"rest {self.uri}{there}, catalog {self.catalog}"
 
     def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
-        """Makes the moves one after the other, removals first."""
+        """Brings the tables to their next states one after the other, removals first."""
         problems = dict[TableName, str]()
         with self._client() as client:
             for each in sorted(moves, key=lambda one: one.goal is not None):
@@ -160,7 +160,7 @@ class _Adapter(HTTPAdapter):
 
 
 def _moved(client: _Client, move: CatalogUpdate) -> str:
-    """Makes a move; returns the reason if the table is left as it is."""
+    """Brings a table to its next state; returns the reason if the table is left as it is."""
     there = _table(client, move.table)
     found = step(move, None if there is None else _shown(there))
     if isinstance(found, str):

@@ -349,7 +349,7 @@ def _rewritten(
 
 
 def _stored(table: OpenTable, name: str) -> pa.Array:
-    """Returns a column of all rows, in the form of the files."""
+    """Returns a column of all rows, with the type that data files have."""
     return table.read_stored([name])[name].combine_chunks()
 
 

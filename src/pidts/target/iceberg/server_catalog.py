@@ -30,7 +30,7 @@ class CatalogUpdate:
 
 
 class CatalogAction(Enum):
-    """An action at the server that makes a move."""
+    """An action by which a server brings a table to its next state."""
 
     NOTHING = auto()
     CREATE = auto()
@@ -47,10 +47,10 @@ class ServerCatalog(Protocol):
         ...
 
     def move(self, moves: Sequence[CatalogUpdate]) -> Mapping[TableName, str]:
-        """Makes the moves; returns the tables that were left as they are, each with the reason.
+        """Brings the tables to their next states; returns the tables that were left as they are, each with the reason.
 
         A table is changed by one action of the server, and only if the server has it in the state that `step` names. If
-        the method raises, some moves may have been made, and the server may still make others.
+        the method raises, some tables may have been changed, and the server may still change others.
         """
         ...
 
@@ -61,7 +61,7 @@ class ServerCatalog(Protocol):
 
 def step(move: CatalogUpdate, there: str | None) -> CatalogAction | str:
     """Returns what has to be done if the server names the file `there`, or the reason why nothing may be done."""
-    if there == move.goal or (move.goal is None and not move.former):  # or the table to remove was never there
+    if there == move.goal or (move.goal is None and not move.former):  # the table to remove was never there
         return CatalogAction.NOTHING
     if there is None:
         return CatalogAction.CREATE

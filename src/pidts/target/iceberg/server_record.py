@@ -176,7 +176,7 @@ class ServerRecord:
         """
         known, _ = self._connection.run("SELECT 1 FROM pidts_server_task LIMIT 1", ())
         if not place and not known:
-            return  # no task of the warehouse publishes, so the database is not locked
+            return  # no task of the warehouse publishes: nothing is recorded, so nothing is locked
         with self._connection.transaction():
             if place:
                 self._connection.run(

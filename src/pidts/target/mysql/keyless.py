@@ -89,7 +89,7 @@ class CopyRemover:
     def _near(self, rows: pa.Table) -> bytes:
         """Returns a condition that excludes most rows of the table by a list of numbers.
 
-        Most rows of the table are not among these rows, and a list of numbers shows that faster than `… OR …` does.
+        Most rows of the table are not in `rows`. A list of numbers shows that faster than `… OR …` does.
         """
         for column in self._written:
             found = self._found.column(column.name)

@@ -175,7 +175,8 @@ class Writer:
             self._exchange.drop()
             self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)
             raise
-        self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # at once: a rollback drops queued statements
+        # The statement is not queued, since a rollback drops queued statements.
+        self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)
 
     def _each_label_watched(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]

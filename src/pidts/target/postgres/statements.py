@@ -99,7 +99,7 @@ class Statements:
 
     @property
     def can_expect(self) -> bool:
-        """Whether the server takes only identical values for equal, and an UPDATE has columns to set."""
+        """Whether the server treats only identical values as equal, and an UPDATE has columns to set."""
         written = (self.forms[name] for name in self.written)
         return bool(self.table.identity and self.settable) and all(map(_is_exact, written))
 

@@ -140,7 +140,7 @@ def statement(events: Sequence[bytes]) -> bytes:
 def row_statements(layout: RowLayout, kind: EventType, rows: pa.Array, size: int) -> Iterator[bytes] | None:
     """Returns statements that together execute all rows as events of this type; `size` is the most bytes of one.
 
-    Returns None if one row is larger than that.
+    Returns None if one row is larger than `size`.
     """
     head, table_map = layout.head(kind), layout.table_map()
     room = (size - 16) // 4 * 3 - len(table_map) - HEADER_SIZE - 8 - len(head) - 4

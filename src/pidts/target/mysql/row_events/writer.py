@@ -239,6 +239,6 @@ def _is_same(column: Column, found: Column) -> bool:
 
 
 def _plain(kind: ColumnType) -> ColumnType:
-    """Returns the type without what does not matter for the values' bytes."""
+    """Returns the type without the properties that do not affect the values' bytes."""
     is_shown_only = kind.is_integer or kind.kind is Kind.YEAR
     return replace(kind, length=None if is_shown_only else kind.length, collation=None)
