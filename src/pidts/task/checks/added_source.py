@@ -69,7 +69,7 @@ def waiting_reason(
             fitting_structure(config, target, other_parts, group)
         except ShardAhead as ahead:
             return ahead.what
-        except PidtsError:  # the check of the target's table reports it
+        except PidtsError:  # the check of the target's table reports this error
             return ""
     return ""
 

@@ -1,4 +1,4 @@
-"""Checks that the rows of zones can become equal by their versions: see `pidts.apply.rows.convergence`."""
+"""Checks that versions can make the rows of zones equal: see `pidts.apply.rows.convergence`."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class TablePreview:
     """The columns that identify a row; empty if whole rows are compared."""
     columns: tuple[ColumnPreview, ...]
     statements: tuple[str, ...]
-    """The statements that run before its rows are copied."""
+    """The statements that run before the table's rows are copied."""
     finish: tuple[str, ...]
     """The statements that run after the copy."""
     notes: tuple[str, ...]
@@ -152,7 +152,7 @@ class _Previewer:
         self._merged_shards = by_target(shards)
         self._target_names: dict[TableName, TableName] = {}
         for name in tables:
-            with suppress(ConfigError):  # the preview of the table itself reports it
+            with suppress(ConfigError):  # `preview` reports this error as a problem of the table
                 self._target_names[name] = config.rules.target_name(name)
 
     def preview(self, table: Table, size: TableSize | None, besides: Sequence[str]) -> TablePreview:

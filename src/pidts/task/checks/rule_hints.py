@@ -70,7 +70,7 @@ def _extracted(rules: Rules, name: TableName) -> Iterator[str]:
     try:
         extracted = rules.routes.destination(name).extracted
     except ConfigError:
-        return  # the check of the table itself reports it
+        return  # another check of the table reports this error
     for column, value in extracted:
         if not value:
             yield f"its route extracts nothing for column {column}: write a group, (...), around the part to extract"

@@ -62,7 +62,7 @@ def shard_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
         return []
     try:
         groups = _groups(parts)
-    except PidtsError:  # the check of each server reports it
+    except PidtsError:  # the checks of the servers report this error
         return []
     return [finding for group in groups for finding in group.findings()]
 

@@ -447,7 +447,7 @@ class _NumberCheck:
         self._lost = self._count = 0
 
     def take(self, id_: int, tid: int) -> None:
-        """Takes the numbers of a record. The records come from the last to the first."""
+        """Checks the numbers of the next record. The records come from the last to the first."""
         self._count += 1
         if self._given_from is not None and self.last - 1 >= self._given_from:
             lost = self.last - max(id_, self._given_from - 1) - 1

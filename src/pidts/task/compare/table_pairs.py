@@ -23,7 +23,7 @@ TakesTable = Callable[[TableName], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A table of a source, and the structure of its rows on the target."""
+    """A table of a source, with the rules that give its structure on the target."""
 
     part: OpenPart
     rules: Rules
@@ -32,7 +32,7 @@ class _Member:
 
     @property
     def target_table(self) -> Table:
-        """The structure of its rows on the target; its own structure if the rules refuse its rows."""
+        """The structure of the table's rows on the target; the source's structure if the rules refuse the table."""
         return (
             self.table.renamed(self.rules.target_name(self.table.name))
             if self.odd
@@ -41,7 +41,7 @@ class _Member:
 
     @property
     def odd(self) -> str:
-        """The reason why the rules refuse its rows; empty if they do not."""
+        """The reason why the rules refuse the table; empty if they do not."""
         try:
             self.rules.target_table(self.table)
         except (Halted, ConfigError) as error:

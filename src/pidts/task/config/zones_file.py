@@ -36,9 +36,11 @@ class Direction:
     source: str
     target: str
     forwards: tuple[str, ...]
-    """The other zones whose changes it forwards."""
+    """The other zones whose changes the direction forwards."""
     copies: bool
-    """Whether it copies the rows of the first zone, which has all rows at the beginning."""
+    """Whether the direction copies existing rows. All copied rows come from one zone, which has all rows at the
+    beginning.
+    """
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"

@@ -369,7 +369,7 @@ class CutoverRun:
             time.sleep(0.2)
 
     def _end(self, record: Cutover) -> Cutover:
-        """Records that the cutover is done, and the end of the target's log with the structures of its tables there."""
+        """Records that the cutover is done, where the target's log ends, and the structures of its tables there."""
         names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
         end = target_log_end(self._parts[0], names)
         record = replace(record, stage=CutoverStage.DONE, position=end.position, gtid=end.gtid, done_at=time.time())

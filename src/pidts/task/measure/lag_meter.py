@@ -44,7 +44,7 @@ class LagMeter:
         """For each batch: the time of its commit, its whole delay, and the part of the delay after the relay."""
 
     def batch(self, done: BatchDone) -> None:
-        """Takes a batch that was just committed."""
+        """Counts a batch that was just committed."""
         if done.plan.log:
             with self._lock:
                 self._batches.append((time.time(), done.plan.log[0].begin))

@@ -19,8 +19,9 @@ The stage of a task is the first one in this list that one of its sources has. I
 of the log. `sync` means that every existing row has been copied. In `paused`, the run waits until the cause in the
 message is over, and then continues by itself.
 
-A run that ends by itself ends as `synced`, or as `halted` if tables need an operator. A run that is stopped while it
-waits ends as `paused`, and otherwise as `stopped`."""
+A run that ends by itself ends as `synced`, or as `halted` if tables need an operator. A run that is stopped ends as
+`paused` if it was waiting, otherwise as `stopped`.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class RunEnd:
         return {"at": self.at, "exit_code": self.exit_code, **self.error}
 
     def is_over(self, moved_at: float, epochs: Mapping[str, int]) -> bool:
-        """Whether another run has continued the task since. Then the checkpoints have a higher epoch now.
+        """Whether another run has continued the task since this end. Then the checkpoints have a higher epoch now.
 
         A run that failed in its checks has claimed nothing, so it has no epoch. Then the time of the last commit
         decides.

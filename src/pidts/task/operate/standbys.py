@@ -196,7 +196,7 @@ def fail_over(config: TaskConfig, to: str, *, force: bool = False) -> str:
     """Chooses another server of a source, `to` or the first that can take over; returns its address.
 
     A barred server is compared again with the source, if the source answers. `force` uses the server `to` in any case.
-    A running task notices the choice within seconds. A later run begins with it.
+    A running task notices the choice within seconds. A later run begins with this server.
     """
     servers = config.source.standbys
     if force and not to:

@@ -76,9 +76,9 @@ def direction_status(direction: Direction, config: TaskConfig) -> DirectionStatu
 
 
 def lag_behind(config: TaskConfig, lsn: Lsn) -> float | None:
-    """Returns the age in seconds of the first change after this place that the task carries.
+    """Returns the age in seconds of the first change after `lsn` that the task carries; 0 if there is no such change.
 
-    None if the relay is on another machine, or does not have the place.
+    Returns None if the relay is on another machine, or does not have this place.
     """
     folder = config.relay / config.source.source_id
     if not folder.is_dir():

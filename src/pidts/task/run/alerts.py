@@ -109,7 +109,7 @@ class Alerts:
                 self._changed.notify()
 
     def look(self, progress: Progress) -> None:
-        """Takes a snapshot of the task."""
+        """Opens and ends conditions as this snapshot of the task shows them."""
         receiver = self._receiver  # Another thread may remove the receiver.
         if receiver is None:
             return

@@ -470,8 +470,7 @@ class Attempts:
     def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:
         """Begins the task.
 
-        Before that, it sets the task's mark in the relay. So no other task purges the relay before this task's place is
-        known.
+        Sets the task's mark in the relay first. So no other task purges the relay before this task's place is known.
         """
         mark.begin()
         own = self._config.source.source_id

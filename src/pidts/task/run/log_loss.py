@@ -21,7 +21,7 @@ _PURGED = frozenset({"position-lost", "relay-purged"})
 _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
 """Codes of errors that mean one of three: the log is lost, a wrong server answers, or the relay's folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
-"""Codes of a damaged relay. The log is lost only if the source could not send the damaged part again."""
+"""Codes of a damaged relay. The log is lost only if the source cannot send the damaged part again."""
 _FILE_HEAD = 4
 
 

@@ -437,7 +437,10 @@ def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
 
 
 def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved: Collection[TableName]) -> Checkpoint:
-    """Returns a worker's checkpoint with the changes. Its Lsn and its epoch stay the same."""
+    """Returns a worker's checkpoint with the copy states in `copy`, and without the places of the tables in `moved`.
+
+    None in `copy` removes a table's copy state. The checkpoint's Lsn and epoch stay the same.
+    """
     state = PlanState.from_checkpoint(row.lsn, row.copy)
     begun = state.joined({name: one for name, one in copy.items() if one is not None})
     left = {name: one for name, one in begun.copy.items() if copy.get(name, one) is not None}

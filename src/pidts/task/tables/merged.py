@@ -36,7 +36,7 @@ class Shard:
 
     @property
     def target_name(self) -> TableName | None:
-        """The name of its target table; None if the rules are in conflict."""
+        """The name of the shard's target table; None if the rules are in conflict."""
         return target_name_of(self.rules, self.table.name)
 
     @property
@@ -46,7 +46,7 @@ class Shard:
 
     @property
     def target_table(self) -> Table:
-        """The structure that the target needs for its rows."""
+        """The structure that the target needs for the shard's rows."""
         return self.rules.target_table(self.table)
 
 
@@ -121,6 +121,6 @@ def changed_target_tables(
 
 def target_name_of(rules: Rules, name: TableName) -> TableName | None:
     """Returns the name of a table's target table; None if the rules are in conflict."""
-    with suppress(ConfigError):  # the check of the table itself reports it
+    with suppress(ConfigError):  # a check of the table reports this error
         return rules.target_name(name)
     return None
