@@ -47,7 +47,7 @@ class ComparisonState:
 
     @property
     def begun(self) -> bool:
-        """Returns whether anything was compared."""
+        """Returns whether anything has been compared yet."""
         return bool(self.done) or self.place is not None
 
     def at(self, place: ComparisonPlace, examples: Sequence[RowDifference]) -> ComparisonState:
