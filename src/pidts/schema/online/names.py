@@ -142,7 +142,7 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
         if (groups := _compiled(rule, True).groups) != 1:  # noqa: FBT003 - part of the cache's key
             raise ConfigError(
                 "bad-pattern",
-                f"{key}: {rule!r} has {groups} groups",
+                f"{key}: {rule!r} has {groups} groups instead of one",
                 todo="Write one group, (...), for the real table's name; write every other group as (?:...)",
             )
     return tuple(dict.fromkeys(whole))

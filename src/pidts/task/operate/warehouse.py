@@ -86,7 +86,7 @@ def access_finding(session: CatalogConnection) -> Finding:
         return Finding(item, ok=False, message=what, fix="Correct warehouse, or give the directory to the account")
     if problem := _store_problem(session):
         return Finding(item, ok=False, message=problem, fix="Correct files, or the variables AWS_… of this account")
-    return Finding(item, ok=True, message=f"{place} may be written to")
+    return Finding(item, ok=True, message=f"the account can write to {place}")
 
 
 def _store_problem(session: CatalogConnection) -> str:
