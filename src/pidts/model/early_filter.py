@@ -54,7 +54,7 @@ class KeptRows:
 
 
 TimesOf = Callable[[pa.Array], pa.Array]
-"""Returns the times of changes by their Lsns, as microseconds since 1970."""
+"""A function that returns the times of the changes at these Lsns, as microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class EarlyFilter:
     unwanted: frozenset[Op]
     """The kinds of changes of which all are dropped."""
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
-    """Marks the changes to drop that are not of an `unwanted` kind; None if there are none. For kinds in `asked`, it
+    """Marks the changes to drop, except changes of an `unwanted` kind; None if there are none. For kinds in `asked`, it
     reads only `columns` of the images; for other kinds, no column.
     """
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None

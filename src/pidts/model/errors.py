@@ -175,4 +175,4 @@ class Transient(PidtsError):
 
 
 class OtherCheckpoint(Transient):
-    """A worker's checkpoint is not as its last transaction has left it, so its next transaction wrote nothing."""
+    """A worker's transaction wrote nothing: the checkpoint is not the one that the previous transaction has written."""

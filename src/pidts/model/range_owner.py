@@ -19,9 +19,9 @@ class RangeOwner:
     zone: str
     """The owner; empty: no zone, while the range is moved."""
     origin: str
-    """The zone that owned it before the last move."""
+    """The zone that owned the range before the last move."""
     to: str
-    """The zone to which the last move gives it."""
+    """The zone to which the last move gives the range."""
     settled: bool
     """Whether the last move has ended."""
     number: int

@@ -50,7 +50,7 @@ class RowLock:
     its beginning. The record stays if the command is killed. Empty: no such command has begun.
     """
     now: Table | None = None
-    """The table after later schema changes; None if there were none."""
+    """The table after the schema changes since the lock; None if there were none."""
     gone: tuple[str, ...] = ()
     """The columns that later schema changes have dropped, in lower case."""
 
@@ -155,6 +155,6 @@ class HeldChanges:
     id: str
     """The id of the lock."""
     lsn: Lsn
-    """The place of the first of these changes."""
+    """The place of the first change."""
     changes: str
     """The changes in the order of the log, packed (`pidts.apply.locks.held_changes`)."""

@@ -126,7 +126,7 @@ class Table:
     @property
     def arrow(self) -> pa.Schema:
         """Returns one field per column, all nullable, since an image may lack columns that are NOT NULL."""
-        if self._arrow is None:  # Each batch uses this schema some 20 times.
+        if self._arrow is None:  # cached, since each batch uses this schema some 20 times
             made = pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
             object.__setattr__(self, "_arrow", made)
             return made

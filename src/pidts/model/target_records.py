@@ -55,7 +55,7 @@ class Moved:
     key: str
     """The row's identity, see `pidts.apply.merge.moved_rows.key_names`."""
     lsn: Lsn
-    """The Lsn of the change by which it got the key."""
+    """The Lsn of the change by which the row got the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,13 @@ class Shadow:
     """A table that a schema change tool fills, to replace the original table. PiDTS never applies its rows."""
 
     structure: Table | None
-    """The structure that results from its statements in the log; None: PiDTS could not interpret one of them."""
+    """The structure that results from the statements on the shadow in the log; None: PiDTS could not interpret one of
+    them.
+    """
     statements: tuple[LoggedStatement, ...] = ()
-    """The statements that altered it, in order."""
+    """The statements that altered the shadow, in order."""
     complete: bool = True
-    """Whether its whole history is known, which is not so if the table existed before the task."""
+    """Whether the shadow's whole history is known. It is not known if the shadow existed before the task."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values, for the target's record.

@@ -45,11 +45,11 @@ class Transaction:
     """An atomic commit on the source, or a *mark*: a part of the log without one (rotation, bookkeeping events)."""
 
     lsn: Lsn
-    """The byte after its last event."""
+    """The byte after the transaction's last event."""
     prev_lsn: Lsn
     """The Lsn of the previous transaction (or mark); this chain shows that nothing is missing."""
     begin: Lsn
-    """The Lsn of its first event."""
+    """The Lsn of the transaction's first event."""
     gtid: str = ""
     timestamp: int = 0
     row_events: int = 0
@@ -85,7 +85,7 @@ class PreparedExtent(Extent):
     """The place of the group that prepared an XA transaction."""
 
     begin: Lsn
-    """The Lsn of its first event."""
+    """The Lsn of the group's first event."""
 
 
 @dataclass(frozen=True, slots=True)
