@@ -29,7 +29,7 @@ class LogSlice:
 
     extent: Extent
     begin: Lsn
-    """The place of its first event in the source's log."""
+    """The place of the slice's first event in the source's log."""
     number: int
     """The index in the batch: a slice with a higher number has later changes."""
     commit: Lsn | None = None

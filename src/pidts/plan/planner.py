@@ -81,7 +81,7 @@ def next_state(
         # The rest of this function would change nothing, and take longer than the walk over a few entries.
         is_ahead = main.has_work or main.moves_without_work(state.lsn, limits, goal)
         return PlanState(main.lsn, due=main.due) if is_ahead else None
-    # Open requests count as work even without changes in the log: a chunk has to be read again if a schema change comes
+    # Open requests count as work even without changes in the log. A chunk has to be read again if a schema change comes
     # before the end of its window, or if its file is gone.
     has_work = main.has_work or bool(state.open_requests)
     walks = Groups(main.copy, limits, work_of, done, kept, main.origin)

@@ -26,9 +26,9 @@ class Held:
     lsn: Lsn
     """The target has all of the tables' rows and schema changes up to this place, and none after it."""
     due: Lsn | None = None
-    """The schema change that they wait for; None if they only have to catch up."""
+    """The schema change that the tables wait for; None if they only have to catch up."""
     halted: bool = False
-    """Whether the target has refused their next change in this run: then the tables stay at this place until the run
+    """Whether the target has refused the tables' next change in this run: then they stay at this place until the run
     ends.
     """
 

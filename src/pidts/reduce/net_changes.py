@@ -292,7 +292,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
     def images(side: str, orders: Iterable[int]) -> pa.Table:
         places, whole = [(order >> 1) % size for order in orders], batch.rows.column(side)
         first = places[0] if places else 0
-        is_slice = places == list(range(first, first + len(places)))  # as for rows inserted in key order
+        is_slice = places == list(range(first, first + len(places)))  # true for rows that were inserted in key order
         taken = whole.slice(first, len(places)) if is_slice else whole.take(pa.array(places, pa.int64()))
         return pa.Table.from_arrays(taken.flatten(), schema=table.arrow)
 
@@ -329,7 +329,7 @@ def _note_change(
 def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
     """Sorts by the key, so that the target uses its index in one direction."""
     (batch,) = nets.combine_chunks().to_batches()
-    if len(by) == 1 and pa.types.is_integer(batch.column(by[0]).type):  # many times faster than with Arrow
+    if len(by) == 1 and pa.types.is_integer(batch.column(by[0]).type):  # numpy sorts much faster than Arrow
         return batch.take(pa.array(np.argsort(batch.column(by[0]).to_numpy())))
     return batch.take(pc.sort_indices(batch, [(name, "ascending") for name in by]))
 

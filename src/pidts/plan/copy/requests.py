@@ -153,7 +153,7 @@ def _share(name: TableName, state: CopyState, limits: Limits, slots: int) -> _Sh
 
 
 def _parts(shares: list[_Share], slots: int, limits: Limits) -> list[tuple[_Share, int]]:
-    """Divides the rest of the job among the tables with many rows left."""
+    """Divides the job's remaining slots among the tables with many rows left."""
     spare = slots - sum(share.weight for share in shares)
     wanted = sum(share.wanted for share in shares if share.wanted > 1)
     if limits.rate is not None:
