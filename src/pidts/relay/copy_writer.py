@@ -1,8 +1,8 @@
 """Writes the copy of a relay that another machine serves, byte for byte: segments, index entries, structures.
 
-A copy is a relay like any other. Its readers (a task, Spark's executors, `pidts relay list`) cannot notice the
-difference. Tasks purge a copy, and request its repair, as if a replicator had written it. The lock of relays guarantees
-that a copy has only one writer.
+A copy is a relay like any other. Its readers (a task, Spark's executors, `pidts relay list`) cannot distinguish it from
+other relays. Tasks purge a copy, and request its repair, as if a replicator had written it. The lock of relays
+guarantees that a copy has only one writer.
 
 A *piece* is a part of one segment's events with the index records that name these events. A piece may have events
 without records, since a transaction may be larger than a piece. A piece is written in this order: (a) the events are
