@@ -131,7 +131,7 @@ class _Reader:
             parts.append(self._chain(level + 1))
         if len(parts) == 1:
             return parts[0]
-        return FunctionCall(("OR", "XOR", "AND")[level], tuple(parts))  # one call for all parts, however many there are
+        return FunctionCall(("OR", "XOR", "AND")[level], tuple(parts))  # one call with all parts, not nested calls
 
     def _not(self) -> Node:
         if self._take("NOT"):

@@ -120,7 +120,8 @@ def substring_of(expr: Expr, start: Expr, count: Expr | None = None) -> Expr:
     def from_the_end(rows: Rows) -> Any:
         values = expr.run(rows)
         end = pc.utf8_slice_codeunits(values, first)
-        end = pc.if_else(pc.less(pc.utf8_length(values), -first), "", end)  # the part would begin before the text
+        # If the part would begin before the text, the result is empty.
+        end = pc.if_else(pc.less(pc.utf8_length(values), -first), "", end)
         return end if size is None else pc.utf8_slice_codeunits(end, 0, size)
 
     return _changed(expr, from_the_end, "SUBSTRING")
