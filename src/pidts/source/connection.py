@@ -107,7 +107,7 @@ class ServerInfo:
     is_mariadb: bool
     server_id: int
     server_uuid: str
-    """The server's permanent identity: MySQL's UUID, MariaDB's server_uid; empty if it has neither."""
+    """The server's permanent identity: MySQL's UUID, MariaDB's server_uid; empty if the server has neither."""
     gtid_mode: bool
     """Whether the server gives every transaction a GTID."""
 

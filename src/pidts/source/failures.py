@@ -13,11 +13,13 @@ from pidts.model.errors import Transient
 
 CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
 LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2027, 2055, 3169, 4031})
-"""The server was shut down, killed or disconnected, or (2027) its answer does not follow the protocol."""
+"""Numbers of errors: the server was shut down, killed or disconnected, or (2027) its answer does not follow the
+protocol.
+"""
 
 BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969, 3032, 3168})
-"""The server refuses for the moment, for example for too many connections or a lock. 3032, 3168: it is in offline mode,
-or is starting.
+"""Numbers of errors: the server refuses for the moment, for example for too many connections or a lock. 3032, 3168: the
+server is in offline mode, or is starting.
 
 1412: the table was altered after the snapshot from which it was to be read; the next snapshot shows its new structure.
 """

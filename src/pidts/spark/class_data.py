@@ -57,7 +57,7 @@ def make_archive() -> None:
         gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way to its process
         spark.stop()
         if gateway is not None:
-            gateway.proc.stdin.close()  # this makes the JVM end, and it then writes the archive
+            gateway.proc.stdin.close()  # this makes the JVM end; at its end, the JVM writes the archive
             try:
                 gateway.proc.wait(_SECONDS)
             except subprocess.TimeoutExpired:

@@ -76,7 +76,7 @@ def _jobs(spark: SparkSession) -> Iterator[_Begin]:
         yield lambda work, tasks: pool.submit(_job, spark, tag, work, tasks)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        with suppress(Exception):  # a dead JVM runs no job
+        with suppress(Exception):  # a dead JVM has no job to cancel
             spark.sparkContext.cancelJobsWithTag(tag)
 
 

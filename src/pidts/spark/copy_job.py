@@ -62,7 +62,7 @@ _WHILE_SPARK_STARTS = 200_000
 _MOST_PAUSE = 2.5
 """The longest time that the log waits for a copy with a rate limit.
 
-This is not longer than the log waits for a copy without a rate limit.
+A copy without a rate limit makes the log wait at least as long.
 """
 
 
@@ -122,7 +122,7 @@ class CopyRunner:
         """Ends the running Spark job, if there is one; called from another thread."""
         running = self._running
         if running is not None:
-            with suppress(Exception):  # a dead JVM runs no job
+            with suppress(Exception):  # a dead JVM has no job to cancel
                 running[0].sparkContext.cancelJobsWithTag(running[1])
 
     def close(self, seconds: float) -> None:
@@ -253,7 +253,7 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         warm()
         keep_what_is_loaded()
         for _ in batches:
-            time.sleep(_LOOK_SECONDS)  # otherwise one process would do all of it
+            time.sleep(_LOOK_SECONDS)  # otherwise one process would run all of these tasks
         yield from ()
 
     return task

@@ -213,7 +213,7 @@ class Metastore:
 
 def _aside(location: str) -> str:
     """Returns the name that a table at this location has while it is being removed."""
-    path = location.partition(":")[2].lstrip("/")  # a metastore gives file:/x for file:///x
+    path = location.partition(":")[2].lstrip("/")  # a metastore returns file:/x for file:///x
     return f"pidts_dropped_{hashlib.sha256(path.encode()).hexdigest()[:16]}"
 
 

@@ -29,10 +29,10 @@ class _Idle:
 
     state: PlanState
     to: Lsn
-    """The end of this log."""
+    """The end of the idle log."""
     count: int
     size: int
-    """The number of transactions in this log, and of their bytes."""
+    """The number of transactions in the idle log, and of their bytes."""
     cut: Signature
     """The relay's `last_cut` when this log was read."""
 

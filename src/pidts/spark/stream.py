@@ -288,7 +288,7 @@ class TaskStream:
         """
         self._closing = True
         deadline, patience = time.monotonic() + _LEAVE_SECONDS, EndPatience(self._leaves, _LEAVE_SECONDS)
-        self._is_noted.set()  # a call that waits for a job ends
+        self._is_noted.set()  # ends a call that waits for a job
         self._spark.close(patience.is_over)
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
