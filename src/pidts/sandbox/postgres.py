@@ -42,7 +42,7 @@ def start_postgres(
                 *program.command,
                 *("-D", str(data), "-h", HOST, "-p", str(port)),
                 *("-c", "unix_socket_directories="),  # a full path may be too long for a socket
-                *("-c", "fsync=off"),  # survives a server crash, not a machine crash: the data is temporary
+                *("-c", "fsync=off"),  # the data is temporary: it survives a crash of the server, not of the machine
                 *options,
             ]
             launch = ServerStart(
