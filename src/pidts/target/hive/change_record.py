@@ -41,7 +41,7 @@ class ChangeTable:
     read_at: float = 0.0
     """The time of the last publication, in seconds since 1970."""
     problem: str = ""
-    """The reason why the changes after this Lsn are not published."""
+    """The reason why the changes after `lsn` are not published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class FilesToMerge:
     table: TableName
     name: str
     columns: tuple[tuple[str, str], ...]
-    """Names and types of the columns. All of these files have the same columns."""
+    """Names and types of the columns, which are the same in all of the waiting files."""
     files: tuple[str, ...] = field(repr=False)
 
 

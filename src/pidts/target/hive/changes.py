@@ -81,7 +81,7 @@ class WaitingChanges:
     def write(self) -> None:
         """Writes the collected changes to files, flushes these to disk, and records them in the open transaction."""
         for (task, table, columns), parts in self._rows.items():
-            self._connection.own_database()  # see the first crash point
+            self._connection.own_database()  # see crash point 1 above
             name, rows = f"{uuid.uuid4().hex}.arrow", pa.concat_tables(parts)
             path = self.folder / name
             with mapped():

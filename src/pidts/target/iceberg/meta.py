@@ -26,7 +26,7 @@ _RETIRED_FILES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.retired_file (table_location text NOT NULL, path text NOT NULL, "
     "since integer NOT NULL, first integer NOT NULL, next integer NOT NULL, PRIMARY KEY (table_location, path))"
 )
-"""Files that a table's current snapshot does not need, with the time since which it does not need them.
+"""Files that a table's current snapshot does not need, each with the time at which it became unnecessary.
 
 Snapshots with sequence numbers from `first` on and below `next` may still need them.
 """

@@ -96,7 +96,7 @@ class RestCatalog:
 
     uri: str
     warehouse: str = ""
-    """The name by which the server knows the catalog, if it has several."""
+    """The name by which the server knows the catalog, if the server has several."""
     user: str = ""
     """The client's name at the server that gives tokens; empty if the password is a token, or if there is none."""
     password: str = field(default="", repr=False)

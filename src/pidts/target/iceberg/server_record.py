@@ -58,7 +58,7 @@ class CatalogLag:
     behind: int
     """The number of tables whose present state the server does not have."""
     lag_seconds: float
-    """The seconds since the first change that the server does not have; 0 if it has all."""
+    """The seconds since the first change that the server does not have; 0 if the server has all changes."""
     problems: Mapping[TableName, str]
     """Tables that are not published, each with the reason."""
 

@@ -250,5 +250,5 @@ class IcebergSession(CatalogConnection):
 
 
 def _shape_of(base: MetadataFile) -> tuple[object, int]:
-    """Returns what identifies the table and its schema: ids of columns have no meaning in another schema."""
+    """Returns the ids of the table and of its schema: ids of columns have no meaning in another schema."""
     return base.metadata.table_uuid, base.metadata.current_schema_id

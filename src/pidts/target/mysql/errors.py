@@ -18,7 +18,9 @@ _OTHER_PLUGIN = frozenset({1251, 1524, 2059})
 _HOST_REFUSED = 1130
 _NO_TLS = 2026
 TWO_ROWS = 1242
-"""A subquery has two rows. Statements of ours have such a subquery where they have to fail."""
+"""The number of the error for a subquery with two rows. Where statements of ours have to fail, they have such a
+subquery.
+"""
 _NO_SUCH_DATABASE, _NO_SUCH_TABLE, _NO_SUCH_COLUMN = 1049, 1146, 1054
 _LOST = frozenset(
     {

@@ -129,7 +129,7 @@ class MySqlCheckpoints(CheckpointRecord):
 
         Returns False, and queues nothing, on TiDB: the caller then locks, reads and saves the row.
         """
-        if self._connection.server.tidb:  # TiDB computes subqueries first, also the one that fails
+        if self._connection.server.tidb:  # TiDB computes subqueries first, even the one that has to fail
             return False
         exchange = self._connection.exchange
         exchange.later(exchange.text(self._connection.named(_ADVANCE), self._advancing(left, new)))

@@ -110,7 +110,7 @@ class _Value:
     sort: _Sort
     sql: str
     number: _Number | None = None
-    """SQL and kind of a value; `number` is set if it is a number that is exact on both servers."""
+    """SQL and kind of a value; `number` is set if the value is a number that is exact on both servers."""
 
 
 def condition(table: Table, clause: str) -> str | None:
@@ -410,7 +410,7 @@ def _column(table: Table, node: ColumnRef) -> _Value:
     kind = declared.kind
     if declared.chosen == "boolean":
         return _Value(_Sort.NUMBER, f"{identifier(name)}::integer", _Number(1))
-    if kind is Kind.DECIMAL and declared.unsigned:  # comparable, but MySQL refuses some subtractions of such numbers
+    if kind is Kind.DECIMAL and declared.unsigned:  # MySQL refuses some subtractions of these numbers
         return _Value(_Sort.NUMBER, identifier(name))
     if kind in _WHOLE:
         return _Value(_Sort.NUMBER, identifier(name), _range(declared))

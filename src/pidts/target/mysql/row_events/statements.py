@@ -95,7 +95,7 @@ class RowLayout:
         return _event(EventType.TABLE_MAP, body + _bits(can_be_null, len(self.types)))
 
     def head(self, kind: EventType) -> bytes:
-        """Returns what precedes the rows in an event of this type: the columns that its images have."""
+        """Returns the bytes before the rows in an event of this type: they say which columns its images have."""
         count = len(self.types)
         whole, key = _bits(range(count), count), _bits(self.key, count)
         present = {EventType.WRITE_ROWS_V1: whole, EventType.UPDATE_ROWS_V1: key + whole}.get(kind, key)
