@@ -84,7 +84,7 @@ _LATER_RECORDS = 200
 Columns = tuple[str, ...]
 Group = tuple[TableName, Columns, bool]
 """The properties that all rows compared together have: the table, the comparable columns, and whether the records may
-lack changes of them, so that a difference proves nothing.
+lack changes of these rows, so that a difference proves nothing.
 """
 Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None]
 """A row of `transfer_data`, without its time."""

@@ -182,7 +182,7 @@ def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetR
         return TargetRows(session, partial(mysql_sum, session), groups, is_postgres=False, orders_text=True)
     if isinstance(session, CatalogConnection):
         # A warehouse cannot compute the source's sums, so rows are read and compared.
-        read = cast("IcebergSession", session).read_parts  # the only sessions with a catalog
+        read = cast("IcebergSession", session).read_parts  # no other session has a catalog
         return TargetRows(session, None, groups, is_postgres=False, orders_text=False, read_parts=read)
     raise TypeError(session)
 

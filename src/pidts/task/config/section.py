@@ -34,9 +34,9 @@ class OtherKey:
     {}).
     """
     note: str = ""
-    """The note about any other value, which passes."""
+    """The note about a value that is not in `as_is`; such a value passes."""
     refusal: str = ""
-    """The reason why any other value is refused. Either this or the note is set."""
+    """The reason why a value that is not in `as_is` is refused. Either this or `note` is set."""
     todo: str = ""
     """The remedy for a refused key of our own; all keys of DM have the same remedy."""
 

@@ -98,7 +98,7 @@ class PublishTo:
     uri: str = ""
     """The address of a REST catalog."""
     warehouse: str = ""
-    """The catalog's name at the server of a REST catalog; empty if it has only one."""
+    """The catalog's name at the server of a REST catalog; empty if the server has only one catalog."""
     token_uri: str = ""
     """The address that gives tokens for a REST catalog; empty: the catalog itself."""
     scope: str = ""

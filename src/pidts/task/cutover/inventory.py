@@ -47,7 +47,7 @@ class Counted:
 
     table: Table
     source_next: int
-    """The highest next value of the counters of its source tables; 1 if no source table has a counter."""
+    """The highest next value of the counters of the source tables; 1 if no source table has a counter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -474,10 +474,12 @@ class TargetLogEnd:
     """The end of the target's own log, and the structures that its tables have there."""
 
     position: str = ""
-    """Empty if the target has no log, or if the account may not read its position."""
+    """The place where the log ends; empty if the target has no log, or if the account may not read this place."""
     gtid: str = ""
     structures: tuple[Table, ...] = ()
-    """Empty if they cannot be read: then the way back has to begin before the first schema change."""
+    """The tables' structures at that place; empty if they cannot be read. Then the way back has to begin before the
+    first schema change.
+    """
 
 
 def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogEnd:

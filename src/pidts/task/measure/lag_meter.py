@@ -29,7 +29,7 @@ class Delay:
     whole: float | None = None
     """The time from the commit on the source until the target had the transaction; None if it is not known."""
     applying: float | None = None
-    """The part of this time between the relay and the target."""
+    """The part of `whole` between the relay and the target."""
 
 
 class LagMeter:

@@ -27,13 +27,13 @@ class Backlog:
     """The log of some tables after a position."""
 
     transactions: int = 0
-    """The number of transactions that changed these tables."""
+    """The number of transactions that changed the tables."""
     own_bytes: int = 0
-    """The size of these transactions, including the rows of other tables in them."""
+    """The size of the transactions that changed the tables, including the rows of other tables in them."""
     log_bytes: int = 0
     """The size of the whole log that the relay keeps from the position on."""
     since: int = 0
-    """The time of the first of these transactions, in seconds since 1970 UTC; 0 if there is none."""
+    """The time of the first transaction that changed the tables, in seconds since 1970 UTC; 0 if there is none."""
     is_whole: bool = True
     """False if counting stopped early, so that there may be more transactions."""
 
@@ -64,7 +64,7 @@ class HeldTables:
     source: str
     tables: dict[TableName, Lsn]
     log_bytes: int
-    """The size of the log that the relay keeps only for these tables; 0 if it is not known."""
+    """The size of the log that the relay keeps only for the waiting tables; 0 if it is not known."""
     is_known: bool = True
     """False if the relay is on another machine, or cannot be read."""
 

@@ -251,4 +251,4 @@ class _Publisher:
         if there is None or folder_of(there.location) != folder:
             discard(folder)
         else:
-            self._record.forget(folder)  # its table was removed from the task; this is tried again in an hour
+            self._record.forget(folder)  # the folder's table has left the task; this is tried again in an hour

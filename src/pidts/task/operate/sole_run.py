@@ -43,7 +43,7 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
             yield
             return
         file.truncate(0)
-        with suppress(OSError):  # if the disk is full, only the number is missing
+        with suppress(OSError):  # if the disk is full, only the process number is missing
             file.write(str(os.getpid()))
             file.flush()
         yield

@@ -85,7 +85,7 @@ class TaskStatus:
     published: Mapping[TableName, Publication] | None = None
     """The tables that the task has published to a Hive metastore; None for targets of other types."""
     change_tables: Mapping[TableName, ChangeTable] = field(default_factory=dict)
-    """The change tables that the task has published there."""
+    """The change tables that the task has published to a Hive metastore."""
     server_catalog: CatalogLag | None = None
     """The state of the server's catalog to which the tables are published; None if there is none."""
     ended: RunEnd | None = None

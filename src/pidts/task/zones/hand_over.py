@@ -67,7 +67,7 @@ class JoinedZone:
     into_seed: Mapping[str, TaskAt]
     """For each zone that is handed over, the task that carries its changes to the seed."""
     direct: Mapping[str, TaskAt]
-    """For each of these zones, the task that will carry its changes to the new zone."""
+    """For each zone that is handed over, the task that will carry its changes to the new zone."""
 
 
 class SeedLog(Protocol):
