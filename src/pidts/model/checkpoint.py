@@ -13,7 +13,7 @@ from pidts.model.lsn import Lsn
 class Checkpoint:
     """The checkpoint of one worker.
 
-    It is committed in the same transaction as the worker's rows, so it matches them.
+    The checkpoint is committed in the same transaction as the worker's rows, so it matches them.
     """
 
     task: str

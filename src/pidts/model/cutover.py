@@ -127,7 +127,7 @@ class Cutover:
         data: dict[str, Any] = {
             "stage": self.stage.value,
             "read_only": {source: dict(values) for source, values in self.read_only.items()},
-            # The previous version, of which a run may still read the record, ignores everything except foreign keys.
+            # A run of the previous version may still read the record. It ignores everything except foreign keys.
             "foreign_keys": self._named(ConstraintKind.FOREIGN_KEY),
             "checks": self._named(ConstraintKind.CHECK),
             "keys": self._named(ConstraintKind.KEY),

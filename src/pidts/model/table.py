@@ -92,7 +92,7 @@ class Table:
     def identity(self) -> tuple[str, ...]:
         """Returns the columns that identify a row: the primary key, else the first unique key without nullable columns.
 
-        It is empty if the table has neither.
+        The result is empty if the table has neither.
         """
         for key in self.keys:
             if key.primary:
