@@ -119,8 +119,8 @@ class BatchPlan:
 def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) -> BatchPlan:
     """Returns the batch between two states.
 
-    It has, for each table, the log between the table's places in the two states. Changes before a table has joined the
-    task are left out. All changes of a table without a key that is not copied yet are left out, too.
+    The batch has, for each table, the log between the table's places in the two states. Changes before a table has
+    joined the task are left out. All changes of a table without a key that is not copied yet are left out, too.
     """
     uncarried, begun = end.uncarried, JoinedTables(end.copy)
     before, after = start.exceptions, end.exceptions
@@ -234,7 +234,7 @@ def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bo
 def _is_far(one: LogSlice, other: LogSlice) -> bool:
     """Whether bytes between two slices may have to be read to find the place of the second one in the source's log.
 
-    These bytes may have the event that names the next log file.
+    The bytes between the slices may have the event that names the next log file.
     """
     first, second = one.begin, other.begin
     is_same_file = (first.change_no, first.log_index) == (second.change_no, second.log_index)

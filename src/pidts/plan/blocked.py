@@ -73,7 +73,7 @@ def _of_all(
 ) -> list[BlockedStatement]:
     """Returns the blocked statements of tables that are not held.
 
-    Such tables may be blocked although the planner has planned no batch that holds them.
+    Tables may be blocked although the planner has planned no batch that holds them.
     """
     found: list[BlockedStatement] = []
     begun, held = JoinedTables(state.copy), set(state.exceptions)

@@ -87,7 +87,7 @@ class PlanState:
     def uncarried(self) -> frozenset[TableName]:
         """Returns the tables whose changes were left out of the batch that led to this state.
 
-        These tables have no key, and were not copied before.
+        The changes are left out because these tables have no key, and were not copied before.
         """
         whole = {request.table for request in self.settled if request.whole}
         return frozenset({*whole, *(name for name, state in self.copy.items() if not state.is_carried)})
@@ -124,8 +124,8 @@ class PlanState:
     def durable(self) -> PlanState:
         """Returns the state with which a restart begins.
 
-        It has no chunks that were read but not written, since they are read again. It has no due schema change, since
-        the log shows which schema change is next.
+        This state has no chunks that were read but not written, since they are read again. It has no due schema change,
+        since the log shows which schema change is next.
         """
         copy = {name: state.unread for name, state in self.copy.items() if not state.done}
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))

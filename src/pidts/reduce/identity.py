@@ -125,7 +125,7 @@ def _bytes(values: pa.Array) -> pa.Array:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Python compares and sorts these values as Arrow does."""
+    """Whether Python compares and sorts values of this type as Arrow does."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 

@@ -1,8 +1,8 @@
 """Reduces a batch on a table without a key to the number of copies of each row that are added or removed.
 
-Such a table is a multiset. Each image of a change adds or removes one copy of a row, and the order does not matter: the
-sum for each distinct row is the whole effect. A row that the log removes existed before the batch, or the batch added
-it. So the target has at least as many copies as the sum removes.
+A table without a key is a multiset. Each image of a change adds or removes one copy of a row, and the order does not
+matter: the sum for each distinct row is the whole effect. A row that the log removes existed before the batch, or the
+batch added it. So the target has at least as many copies as the sum removes.
 
 Rows are distinguished by the bits of the source's images. For removed rows, 0.0 and -0.0 count as one value: a target
 treats them as equal, so both would find the same rows.

@@ -169,7 +169,7 @@ class ChunkRequest:
 class StagedChunk:
     """A request that was carried out and waits to be settled.
 
-    `altered`: the source has refused to read these columns, since the table has changed; the log has this change.
+    `altered`: columns that the source has refused to read, since the table has changed; the log has this change.
     """
 
     request: ChunkRequest
