@@ -58,7 +58,7 @@ class Origin:
 class Header:
     """The first record of every index.
 
-    It has everything that is needed to continue from here without earlier segments.
+    The header has everything that is needed to continue from its segment without earlier segments.
     """
 
     source_id: str

@@ -95,7 +95,7 @@ class RelayReader:
     def received(self) -> Lsn | None:
         """Returns the Lsn of the last entry, which may be a mark; None for an empty relay.
 
-        This raises no error for damage: `entries` reports the damage after everything that can still be read.
+        Damage raises no error here: `entries` reports it after everything that can still be read.
         """
         self._renew()
         if self._tail is None:

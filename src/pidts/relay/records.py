@@ -154,7 +154,7 @@ class IndexFiles:
     def _successor(self, segment: int) -> Header | None:
         """Returns the next segment's header; None if there is none yet.
 
-        It lists the folder, which is faster than to open a missing file.
+        The folder is listed, which is faster than opening a missing file.
         """
         return self.header(segment + 1) if segment + 1 in self.numbers() else None
 

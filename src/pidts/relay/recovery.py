@@ -1,8 +1,8 @@
 """Opens a relay, in whatever way its last writer ended: cuts off incomplete ends of files and finds where to continue.
 
-It reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier segment
-was complete and flushed before its successor was created. A cut loses nothing: the writer continues after the last
-remaining entry, so the source sends all events after this entry again, with the same Lsns.
+Recovery reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier
+segment was complete and flushed before its successor was created. A cut loses nothing: the writer continues after the
+last remaining entry, so the source sends all events after this entry again, with the same Lsns.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def is_stored(reader: RelayReader) -> bool:
 def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
     """Returns the catalogue that has to be stored before the log up to `start` is removed.
 
-    It returns None if no new catalogue is needed, or if no structures are known.
+    Returns None if no new catalogue is needed, or if no structures are known.
     """
     with closing(RelayReader(relay, source_id)) as reader:
         folder, first = reader.folder, reader.first

@@ -1,6 +1,6 @@
 """Describes the segments of a source's relay: place in the log, times, GTIDs and sizes.
 
-It scans whole indexes, but decodes only the first and the last entry of each index.
+A survey scans whole indexes, but decodes only the first and the last entry of each index.
 """
 
 from __future__ import annotations

@@ -326,7 +326,7 @@ class RelayWriter:
     def _accept(self, frames: list[bytes | memoryview], written: int) -> None:
         """Counts the complete entries in the index.
 
-        It does so even after a failed write, since readers may have seen them.
+        The entries are counted even after a failed write, since readers may have seen them.
         """
         if self._state is None:
             raise AssertionError("entries without a segment")

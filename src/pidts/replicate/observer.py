@@ -1,8 +1,8 @@
 """Queries the source regularly, on a separate connection, for facts that the binlog stream does not contain.
 
-It checks whether the source will purge log files before the relay has received them. It reads the table structures at
-the beginning of the relay, and again after a statement that could not be parsed. The observer must never delay or end
-the stream.
+The observer checks whether the source will purge log files before the relay has received them. It reads the table
+structures at the beginning of the relay, and again after a statement that could not be parsed. It must never delay or
+end the stream.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Follows one source's log and stores it in the relay.
 
-It continues from the end of the relay and reconnects after temporary errors. It stops with an error if continuing would
-join two different logs.
+A replicator continues from the end of the relay and reconnects after temporary errors. It stops with an error if
+continuing would join two different logs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides where to continue, and whether continuing on this server is safe.
 
-It is a pure decision over the relay's state and the server's answers. It prevents this error: the source is restored
-from yesterday's backup, and has the same address. Its log files have the same names, and soon the same lengths.
-Continuing at the old position would join two different logs without any message.
+The decision is a pure function of the relay's state and the server's answers. It prevents this error: the source is
+restored from yesterday's backup, and has the same address. Its log files have the same names, and soon the same
+lengths. Continuing at the old position would join two different logs without any message.
 
 The cases, with what the check of the server's log has found:
 
@@ -197,7 +197,7 @@ def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
 def has_executed(applied: str, found: str | None) -> bool:
     """Whether the GTIDs `found` include all GTIDs of a checkpoint (`applied`).
 
-    Also True if one of the two is not known.
+    Also True if one of the two sets is not known.
     """
     if not applied or found is None:
         return True

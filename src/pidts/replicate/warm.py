@@ -1,7 +1,7 @@
 """`python -m pidts.replicate.warm`: compiles the kernels ahead of time, so that no first use waits for the compiler.
 
-It sends a few invented transactions through a socket into a relay, and reads them from the relay. It also reads a row
-as a full copy does. It removes the machine code of files that have changed since their compilation.
+The command sends a few invented transactions through a socket into a relay, and reads them from the relay. It also
+reads a row as a full copy does. It removes the machine code of files that have changed since their compilation.
 """
 
 from __future__ import annotations
