@@ -1,6 +1,6 @@
 """The rules of TiDB DM: which changes of a source a task takes, and where they go.
 
-They decide only by what they are given (names, structures, changes), and read nothing from a server.
+The rules decide only by names, structures and changes that their callers pass, and read nothing from a server.
 """
 
 from pidts.rules.allow_list import SYSTEM_SCHEMAS, AllowList

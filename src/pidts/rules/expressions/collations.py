@@ -83,7 +83,7 @@ def _each_binary(keys: Any, change: Any) -> Any:
 def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
     """Removes spaces from the ends of keys, one at a time, until no key ends in a space.
 
-    This is fast enough, since few keys end in many spaces.
+    One space at a time is fast enough, since few keys end in many spaces.
     """
     while True:
         size = pc.binary_length(keys)

@@ -129,7 +129,7 @@ def _beside_number(text: str, constant: float | Decimal) -> int:
 def _steps(path: str) -> tuple[Step, ...]:
     """Parses `$.a."b c"[3]`.
 
-    Wildcards, ranges and `last` are refused: they give several values, or some servers lack them.
+    Wildcards, ranges and `last` in a path are refused: they give several values, or some servers lack them.
     """
     found: list[Step] = []
     at = 1

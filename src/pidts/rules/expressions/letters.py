@@ -1,6 +1,6 @@
 """LOWER and UPPER by the servers' own tables of letters.
 
-These tables are older than Unicode's, and depend on the collation.
+The servers' tables are older than Unicode's, and depend on the collation.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def _must_have_one_sign(name: str, *exprs: Expr) -> None:
 def _sign(expr: Expr) -> Family | None:
     """Returns the family of an integer, INT or UINT.
 
-    None for a constant that fits both families, and for values that are no integers.
+    Returns None for a constant that fits both families, and for values that are no integers.
     """
     if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
         return None

@@ -129,7 +129,7 @@ class Weights:
     ) -> pa.BinaryArray:
         """Computes the keys of texts with possible contractions one by one.
 
-        This is fast enough, since only few texts have the later part of a contraction.
+        One text at a time is fast enough, since only few texts have the later part of a contraction.
         """
         rows = np.repeat(np.arange(len(sizes)), sizes)[self._can_continue[points]]
         rows = np.unique(rows)
