@@ -14,7 +14,7 @@ _STATISTICS_EXPIRE = (8, 0, 0)
 def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:
     """Returns the number that the next row of each table with a counter gets.
 
-    It may be far above the numbers of all rows, since the rows with the last numbers may be deleted.
+    The next number may be far above the numbers of all rows, since the rows with the last numbers may be deleted.
     """
     server = server_info(connection)
     if not server.is_mariadb and server.number >= _STATISTICS_EXPIRE:

@@ -90,7 +90,7 @@ class BinlogStream:
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
         """Returns all events that have arrived, without heartbeats.
 
-        It waits for the first event, at most `timeout` seconds.
+        Waits for the first event, at most `timeout` seconds.
         """
         if self.ended:
             return []

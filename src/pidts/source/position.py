@@ -76,9 +76,9 @@ def settled(connection: Session, server: ServerInfo) -> Position:
 
     The position is the log's present end, or later.
 
-    On MariaDB this opens a read transaction whose snapshot is exactly at the position; the caller has to end it. On a
-    MySQL without GTIDs, it cannot be found out which changes are visible. So a reader of such a server has to wait for
-    row locks, see `needs_row_locks`.
+    On MariaDB the function opens a read transaction whose snapshot is exactly at the position; the caller has to end
+    it. On a MySQL without GTIDs, it cannot be found out which changes are visible. So a reader of such a server has to
+    wait for row locks, see `needs_row_locks`.
     """
     place, _ = _status(connection)
     deadline = time.monotonic() + _SETTLE_SECONDS
@@ -102,7 +102,7 @@ def row_lock(server: ServerInfo) -> str:
     """Returns the last clause of a SELECT, by which the SELECT waits until all logged transactions are visible."""
     if not needs_row_locks(server):
         return ""
-    # Before that version, the newer syntax requires the privilege to write.
+    # Before 8.0.22, FOR SHARE requires the privilege to write.
     return "FOR SHARE" if server.number >= (8, 0, 22) else "LOCK IN SHARE MODE"
 
 

@@ -213,8 +213,8 @@ def left_behind(
 ) -> list[UncarriedObject]:
     """Returns the objects that a task does not create on the target.
 
-    They are objects of these schemas, and of the tables for which `takes` is true.
-    With `texts`, each text is read by a separate query.
+    The objects are those of these schemas, and of the tables for which `takes` is true. With `texts`, each text is read
+    by a separate query.
     """
     found = _found(
         _Catalogue.of(connection, schemas), (_views, _triggers, _routines, _events, *_OF_TABLES), texts=texts

@@ -116,7 +116,8 @@ class HostedRelay:
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
         """Returns the lag that the query's progress shows.
 
-        It has the ends of the received log and of the source's log, and the number of bytes from `at` to the latter.
+        The lag has the ends of the received log and of the source's log, and the number of bytes from `at` to the end
+        of the source's log.
         """
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}

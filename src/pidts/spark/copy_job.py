@@ -176,7 +176,7 @@ class CopyRunner:
     def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
         """Reads and loads the pieces in this process. Returns None if the run has to end before all of them are loaded.
 
-        In this case the threads continue, but nothing waits for them, as for a Spark task that counts as dead.
+        If None is returned, the threads continue, but nothing waits for them, as for a Spark task that counts as dead.
         """
         threads = CopyThreads(context, pieces, self._stop)
         while not threads.wait(_LOOK_SECONDS):

@@ -19,7 +19,7 @@ from pidts.plan import PlanState
 class SliceOptions:
     """The data from which the pointers of a batch are made.
 
-    It is pickled into a file that only this user can read; an option of the data source names the file.
+    The object is pickled into a file that only this user can read; an option of the data source names the file.
     """
 
     relay: Path

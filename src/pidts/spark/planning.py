@@ -85,7 +85,7 @@ class Planner:
     def _has_news(self) -> bool:
         """Whether the relay has other entries than at the last call.
 
-        This also makes the reader find a new segment of the relay, even one without entries. Only after that does
+        The call also makes the reader find a new segment of the relay, even one without entries. Only after that does
         `stamp` show the growth of the segment.
         """
         before, self._received = self._received, self._relay.received

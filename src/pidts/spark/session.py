@@ -157,7 +157,7 @@ def jvm_options() -> Iterator[None]:
 def _end_jvm(owner: int) -> None:
     """Ends the JVM at the end of this process, before the JVM's folder is removed.
 
-    Otherwise the JVM might write into this folder again.
+    If the JVM still ran, it might write into its folder again.
     """
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     process = getattr(gateway, "proc", None)
@@ -195,10 +195,10 @@ def _java_runs() -> bool:
 def answering_early(session: Session) -> Iterator[None]:
     """Makes data sources that are registered in the block run in Python processes that answer Spark at once.
 
-    These processes answer before they load their modules. A session that PiDTS has not started keeps its own
-    interpreter for everything else. Spark's default is the first `python3` in the PATH. Outside of an activated
-    environment, this is another interpreter, which does not find this package. If `PYSPARK_PYTHON` names an
-    interpreter, this choice is kept.
+    The processes answer before they load their modules. A session that PiDTS has not started keeps its own interpreter
+    for everything else. Spark's default is the first `python3` in the PATH. Outside of an activated environment, this
+    is another interpreter, which does not find this package. If `PYSPARK_PYTHON` names an interpreter, this choice is
+    kept.
     """
     context = session.sparkContext
     usual = context.pythonExec

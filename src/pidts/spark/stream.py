@@ -280,7 +280,7 @@ class TaskStream:
     def close(self) -> None:
         """Waits until the log of the current batch is applied, then ends the query.
 
-        So the target is at a transaction's end.
+        So the target is left at a transaction's end.
 
         A copy is interrupted. A DDL that takes longer continues by itself; the next run finds it in the journal. A
         batch that waits for a lock on the target ends with the process, as if the process had been killed: the server
@@ -312,7 +312,7 @@ class TaskStream:
     def _called(self, slices: DataFrame, query: Path, batch_id: int) -> None:
         """Carries out the job for which Spark makes this call, if there is one.
 
-        Then waits until another job is noted.
+        After the job, waits until another job is noted.
         """
         note = _noted(query, batch_id)
         if note is not None:
@@ -341,8 +341,8 @@ class TaskStream:
     def _begins(self) -> bool:
         """Whether a batch can begin. If it can, this method has taken the lock.
 
-        It does not simply wait for the lock: a thread that closes the run has the lock, and waits for Spark's thread,
-        and Spark's thread is waiting here.
+        The method does not simply wait for the lock: a thread that closes the run has the lock, and waits for Spark's
+        thread, and Spark's thread is waiting here.
         """
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             if self._closing:

@@ -49,7 +49,7 @@ def launcher(folder: Path, *, own: bool = False) -> Path:
 def start() -> None:
     """Connects to Spark if Spark waits for a connection.
 
-    Then replaces this process with the Python interpreter, which runs what was requested: directly, or through
+    At the end, replaces this process with the Python interpreter, which runs what was requested: directly, or through
     `resume`.
     """
     arguments = sys.argv[1:]
