@@ -159,9 +159,9 @@ def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[t
 def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
     """Yields, for each item of a list, the part of its place that identifies the item.
 
-    This part is the item's name, since a secret must not pass from one item to another when the list changes. An item
-    without a name is identified by its number and all its values that are no secrets. An item that is a single word is
-    identified by its number and the length of the list.
+    An item is identified by its name, since a secret must not pass from one item to another when the list changes. An
+    item without a name is identified by its number and all its values that are no secrets. An item that is a single
+    word is identified by its number and the length of the list.
     """
     known: Counter[Hashable] = Counter()
     for number, node in enumerate(nodes):

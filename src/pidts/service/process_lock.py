@@ -52,8 +52,8 @@ def owner_of(path: Path) -> int | None:
 def signal_owner(path: Path, number: signal.Signals) -> bool:
     """Sends a signal to the process that has the lock; returns False if no process has it.
 
-    It opens a descriptor of the process and then reads the lock's owner again. So the signal cannot reach another
-    program that has got the same process number.
+    The function opens a descriptor of the process and then reads the lock's owner again. So the signal cannot reach
+    another program that has got the same process number.
     """
     owner = owner_of(path)
     if not owner:

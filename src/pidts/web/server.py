@@ -78,7 +78,7 @@ async def _serve(
 class _Server(uvicorn.Server):
     """A server that ends when another thread sets an event.
 
-    It handles no signals, since it is not in the main thread.
+    The server handles no signals, since it is not in the main thread.
     """
 
     def __init__(
