@@ -18,7 +18,7 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns the number and the checksum of the rows above one key, up to and including another.
 
-    It returns None if equal values of a column may have different texts, or if a value is too large for the server.
+    Returns None if equal values of a column may have different texts, or if a value is too large for the server.
     """
     bounds = [] if behind is None else [_bounded(table, behind, b">", b"")]
     bounds += [] if highest is None else [_bounded(table, highest, b"<", b"=")]

@@ -25,7 +25,7 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns the number and the checksum of the rows above one key, up to and including another.
 
-    It returns None if PostgreSQL prints the values of a column in another way than the source does.
+    Returns None if PostgreSQL prints the values of a column in another way than the source does.
     """
     shape = session.schema.shape(table.name)
     if shape is None or any(column.type.kind in _NO_TEXT for column in table.columns):

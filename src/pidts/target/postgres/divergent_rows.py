@@ -46,7 +46,7 @@ def doubts(
 def _kept_characters(old: Column, new: Column) -> str | None:
     """Returns the new charset's characters as a regular expression's class.
 
-    It returns None if the column cannot have a character that the new charset lacks. Without strict mode, the source
+    Returns None if the column cannot have a character that the new charset lacks. Without strict mode, the source
     silently replaces such a character with a question mark.
     """
     had, has = old.type.charset, new.type.charset

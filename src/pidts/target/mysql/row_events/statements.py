@@ -122,7 +122,8 @@ class RowLayout:
 def format_statement(server_version: str) -> bytes:
     """Returns the BINLOG statement that a session needs once, before any other: the format of the events.
 
-    It has no time of creation: otherwise it would stand for a server's start, and end an open transaction.
+    The format event has no time of creation: otherwise it would stand for a server's start, and end an open
+    transaction.
     """
     sizes = bytearray(_LAST_TYPE)
     for kind, size in _POST_HEADERS.items():

@@ -131,7 +131,7 @@ class EventWriter:
     def _layout(self, plan: Plan) -> RowLayout | None:
         """Returns the table's layout, and keeps the table from being changed until the transaction ends.
 
-        None if the table's rows have to be written as SQL.
+        Returns None if the table's rows have to be written as SQL.
         """
         name = plan.table.name
         self._exchange.later(f"SELECT 1 FROM {qualified(name)} LIMIT 0 FOR UPDATE".encode(), str(name))
