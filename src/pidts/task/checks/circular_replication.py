@@ -4,10 +4,10 @@ An example: task `ab` carries shop.orders from server A to server B, and task `b
 changes a row on A twice. Task `ab` carries the first value to B, and task `ba` carries it back to A, where it
 overwrites the second value. Task `ba` loses writes of B in the same way.
 
-This task's source shows such a task. Another task that writes to the source keeps its checkpoint, its tables and its
-routes there in its meta schema. It also records the identity of the server that it reads. If that server is this task's
-target, the routes of both tasks show the tables whose changes go in a circle. An account that may not read that meta
-schema does not find the task.
+This task's source shows a task that carries changes back. Another task that writes to the source keeps its checkpoint,
+its tables and its routes there in its meta schema. It also records the identity of the server that it reads. If that
+server is this task's target, the routes of both tasks show the tables whose changes go in a circle. An account that may
+not read that meta schema does not find the task.
 
 A ring of three tasks, A to B to C to A, is found, too. Each task also records whose changes other tasks carry to its
 source: the task from B to C records on C that it also carries tables of A. It knows this if the task from A to B had

@@ -215,8 +215,8 @@ def _ranges(
 ) -> dict[TableName, list[KeyRange]]:
     """Returns the key ranges of the shards whose rows could have equal keys on the target.
 
-    Such a shard numbers its rows by AUTO_INCREMENT, these numbers reach the target unchanged, and no extracted column
-    distinguishes its rows from those of another shard.
+    The shards' rows are numbered by AUTO_INCREMENT, these numbers reach the target unchanged, and no extracted column
+    distinguishes the rows of two shards.
     """
     found: dict[TableName, list[KeyRange]] = {}
     alike = Counter((target_name, one.discriminators) for target_name, members in groups.items() for one in members)
@@ -240,7 +240,7 @@ def _ranges(
 def _counter(shard: Shard) -> str | None:
     """Returns the auto-increment column of a table's key.
 
-    None if the key has no such column, or if a column mapping changes the key.
+    Returns None if the key has no such column, or if a column mapping changes the key.
     """
     table = shard.table
     if shard.rules.maps_key(table):

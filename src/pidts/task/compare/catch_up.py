@@ -98,7 +98,8 @@ class TaskCatchUp:
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
         """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why the target is behind.
 
-        It returns at once if the table is halted or still being copied. Otherwise it gives up when no checkpoint moves.
+        The method returns at once if the table is halted or still being copied. Otherwise it gives up when no
+        checkpoint moves.
         """
         pause, is_announced = _FIRST_POLL, False
         while True:

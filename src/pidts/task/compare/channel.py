@@ -516,8 +516,8 @@ def _id(record: TransferRow) -> int:
 def _mark(age: int, instance: str) -> int:
     """Returns a number that is equal for images that can be compared with each other.
 
-    These are images with the same structure from one server. Images from two servers are not compared, since records
-    may repeat after a failover without GTIDs.
+    Images can be compared if they have the same structure and come from one server. Images from two servers are not
+    compared, since records may repeat after a failover without GTIDs.
     """
     digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

@@ -71,7 +71,7 @@ class SourceTexts:
     def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - the protocol needs it
         """Returns the rows of these keys at the end of the log.
 
-        A server may log a change before other sessions see it. Then this waits until the change is visible.
+        A server may log a change before other sessions see it. Then this method waits until the change is visible.
         """
         own = self._cut(table)
         kinds = [own.column(name) for name in own.identity]

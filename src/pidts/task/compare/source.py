@@ -100,7 +100,7 @@ class SourceTable:
     def find(self, keys: pa.Table) -> pa.Table:
         """Returns the rows of these keys as the log has them.
 
-        A server may log a change before other sessions see it. Then this waits until the change is visible.
+        A server may log a change before other sessions see it. Then this method waits until the change is visible.
         """
         lock = row_lock(server_info(self.part.session))
         found = find_rows(self.part.session, self.table, self.own_keys(keys), whole=True, lock=lock)

@@ -96,7 +96,7 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
 def _with_tools(rules: Rules, other: Rules) -> Rules:
     """Returns `rules`, but with the patterns that `other` has for the tables of schema change tools.
 
-    Such a tool may be in the middle of a schema change, so these patterns must not change now.
+    A tool may be in the middle of a schema change, so the patterns for its tables must not change now.
     """
     return replace(rules, allow=replace(rules.allow, shadow=other.allow.shadow, trash=other.allow.trash))
 

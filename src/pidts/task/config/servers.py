@@ -477,8 +477,8 @@ def _literal_password(section: Section) -> str:
 def _looks_encrypted(written: str) -> bool:
     """Whether a text has the form of dmctl's passwords.
 
-    They are the Base64 text of sixteen random bytes, an @, and more bytes. Passwords from a file or the environment are
-    not tested.
+    dmctl's passwords are the Base64 text of sixteen random bytes, an @, and more bytes. Passwords from a file or the
+    environment are not tested.
     """
     try:
         data = base64.b64decode(written, validate=True)

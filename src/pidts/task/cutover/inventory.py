@@ -152,7 +152,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
 def _with_suggestion(left: UncarriedObject, wanted: OnUpdate, target: TargetSession) -> UncarriedObject:
     """Adds the triggers that may replace an automatic timestamp on PostgreSQL.
 
-    Their effect may differ, so the cutover does not create them.
+    The triggers' effect may differ, so the cutover does not create them.
     """
     if not isinstance(target, PostgresSession) or not on_update.fits(wanted):
         return left

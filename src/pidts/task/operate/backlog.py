@@ -1,6 +1,7 @@
 """The backlog of blocked and waiting tables: the log that the relay keeps for them.
 
-The relay's index shows this without reading rows. It has the tables, the time and the length of each transaction.
+The relay's index shows the backlog without reading rows: it has the tables, the time and the length of each
+transaction.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def has_failed(halt: Halt) -> bool:
 class TaskOrders:
     """Reads what blocks the tables of one task, and records ddl commands about it.
 
-    It needs no running task: a run and an operator share only the records on the target.
+    The object needs no running task: a run and an operator share only the records on the target.
     """
 
     def __init__(self, parts: Sequence[TaskConfig], target: TargetSession) -> None:
@@ -179,7 +179,8 @@ class TaskOrders:
     def require_effect(self, at: BlockedChange, kind: OrderKind) -> None:
         """Raises if no run would carry out the ddl command for this schema change.
 
-        Otherwise the command would stay recorded, and a later run would use it for the other shards' change.
+        A command that no run carries out would stay recorded, and a later run would use it for the other shards'
+        change.
         """
         if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
             raise ConfigError(

@@ -1,6 +1,7 @@
 """One publication: the state of a warehouse's tables at one moment is published to a Hive metastore.
 
-It reads one moment of the warehouse: the tables, and the place of each in the source's log. Then, table by table:
+A publication reads one moment of the warehouse: the tables, and the place of each in the source's log. Then, table by
+table:
 
 1. all rows are written into a new folder;
 2. the folder is recorded as the next one;

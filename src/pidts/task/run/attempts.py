@@ -280,9 +280,9 @@ class Attempts:
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken the task over since the last claim of this run.
 
-        This prevents two cases. A frozen run wakes up and loses a connection, and its next attempt takes the task back
-        from the run that has replaced it. Or, while the run is frozen, the log that it needs is purged from the relay;
-        then its error advises an operator to empty a relay that the other run uses.
+        The check prevents two cases. A frozen run wakes up and loses a connection, and its next attempt takes the task
+        back from the run that has replaced it. Or, while the run is frozen, the log that it needs is purged from the
+        relay; then its error advises an operator to empty a relay that the other run uses.
         """
         if not self._epoch:
             return

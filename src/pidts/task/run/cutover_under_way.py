@@ -57,7 +57,7 @@ def demand_startable(config: TaskConfig) -> None:
 class CutoverWatch:
     """Checks once a second whether the task is being cut over.
 
-    Its connection also shows on the target that this run is active (`pidts.task.operate.presence`).
+    The watch's connection also shows on the target that this run is active (`pidts.task.operate.presence`).
     """
 
     def __init__(

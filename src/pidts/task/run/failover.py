@@ -158,9 +158,9 @@ def until_no_repeat(
 class StandbyWatch:
     """Compares the standbys with the source while the source is read, in a separate thread.
 
-    This prevents the following case. A primary is lost, a standby takes over, and the old primary comes back with
-    transactions that no other server has. The old primary replicates from the new source, and the new source is lost,
-    too. The old primary has executed all received transactions, but must not take over.
+    The comparison prevents the following case. A primary is lost, a standby takes over, and the old primary comes back
+    with transactions that no other server has. The old primary replicates from the new source, and the new source is
+    lost, too. The old primary has executed all received transactions, but must not take over.
     """
 
     def __init__(self, config: TaskConfig, say: Callable[[str], None]) -> None:

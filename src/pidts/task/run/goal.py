@@ -1,8 +1,9 @@
 """The goal of a part in a run that ends by itself, and the proof that this Lsn is in the log of the relay.
 
-This prevents the following case. A source is restored to an older state, or its log is reset. The end of its log is now
-before the target's checkpoint, so the task seems to have applied everything, until the replicator connects and finds
-another log. If the run ended before the replicator connects, it would report the target as synced although it is not.
+The proof prevents the following case. A source is restored to an older state, or its log is reset. The end of its log
+is now before the target's checkpoint, so the task seems to have applied everything, until the replicator connects and
+finds another log. If the run ended before the replicator connects, it would report the target as synced although it is
+not.
 
 The order of events:
 
@@ -73,7 +74,7 @@ class ProvenGoal:
     def is_proven(self, relay: RelayReader) -> bool:
         """Returns whether the source's log is still the log of the goal.
 
-        It is called when the target has reached the goal.
+        The method is called when the target has reached the goal.
         """
         if self.lsn is None or self.is_outdated(relay):
             return False

@@ -166,8 +166,8 @@ class HaltedTables:
     def has_retry(self, target: Target) -> bool:
         """Whether the next attempt has to try refused rows again.
 
-        This is so if an operator has asked for it, or if the rows did not fit and the table was changed since. A run
-        that has taken the task over also removes halts; in that case this run is over.
+        Rows are tried again if an operator has asked for it, or if they did not fit and the table was changed since. A
+        run that has taken the task over also removes halts; in that case this run is over.
         """
         if not self._halted or time.monotonic() < self._asked + _RECORD_SECONDS:
             return False

@@ -18,8 +18,8 @@ _LOOK_SECONDS = 5.0
 class LockedRows:
     """The numbers of locked rows of one source of a task, by target table.
 
-    They are read every few seconds, and when the run ends. A task that locks no rows, and found no locked rows when its
-    attempt began, makes no queries.
+    The numbers are read every few seconds, and when the run ends. A task that locks no rows, and found no locked rows
+    when its attempt began, makes no queries.
     """
 
     def __init__(self, config: TaskConfig, alerts: Alerts) -> None:

@@ -31,8 +31,8 @@ def joining_tables(
 ) -> frozenset[TableName]:
     """Returns the tables of the source that have to join, because no statement of the log gives their structure.
 
-    Such a table may have the former name of a table of the task that was renamed. When it joins, its structure replaces
-    the record under this name. So the renamed table loses its record, and has to join as well.
+    A table that has to join may have the former name of a table of the task that was renamed. When it joins, its
+    structure replaces the record under this name. So the renamed table loses its record, and has to join as well.
     """
     kept = frozenset(known)
     while True:

@@ -351,7 +351,7 @@ def _fits(
 def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) -> Table:
     """Returns the structure of a merged table.
 
-    Its shards must have equal structures before their first change is read.
+    The shards of the merged table must have equal structures before their first change is read.
     """
     found = structure_conflict(members, config.shard_mode)
     if found:

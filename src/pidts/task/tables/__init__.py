@@ -1,1 +1,1 @@
-"""The tables of a task, their target tables, and whether these fit."""
+"""The tables of a task, their target tables, and whether the target tables fit."""

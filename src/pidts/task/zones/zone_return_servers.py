@@ -206,9 +206,9 @@ class ReturningZone:
     def forget_relays(self, tasks: Sequence[RecordedTask]) -> None:
         """Empties the relays on this machine of these tasks, and of all tasks that the file can have for the zone.
 
-        Otherwise this could happen: a run of the command removes the checkpoint of the task that fills the zone, and is
-        killed. The mark in the relay still has that task's former place, so the task's next start would find that the
-        zone was restored.
+        If the relays stayed, this could happen: a run of the command removes the checkpoint of the task that fills the
+        zone, and is killed. The mark in the relay still has that task's former place, so the task's next start would
+        find that the zone was restored.
         """
         others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
         ways = {(self.zone, other) for other in others} | {(other, self.zone) for other in others}
