@@ -1,7 +1,7 @@
 """Dates that are in no calendar, but that MySQL stores: `0000-00-00`, `2024-00-15`, `2023-02-31`.
 
-Such a date is in the same Arrow column as real dates, as a number far below that of each real date. So one comparison
-shows a writer whether a column has such dates.
+A date that is in no calendar is in the same Arrow column as real dates, as a number far below that of each real date.
+So one comparison shows a writer whether a column has such dates.
 """
 
 from __future__ import annotations
