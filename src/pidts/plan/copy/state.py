@@ -23,8 +23,8 @@ that it will lose later:
 
 A batch that settles loaded rows first removes all rows that it changes. The other rows do not change in the batch, so
 they are already as at the batch's end. A batch that ends earlier, or is written in several parts, also removes other
-rows that have a unique value of a written row (`CopyState.ahead`). Later log writes the removed rows again, or they are
-read again.
+rows that have a unique value of a written row (`CopyState.ahead`). Later changes in the log write the removed rows
+again, or the copy reads them again.
 
 A table without a key is read as a whole, from one snapshot. None of its changes is applied before this request is
 settled. The request only counts if the log has no change of the table from `low` to `high`. Then the table is at
@@ -54,12 +54,13 @@ Each batch examines its own part of the window, since the earlier log may be pur
 and has a change of the table in its part, the request ends: it is read again, with fewer rows, so that its window is
 shorter. Otherwise a row that was read, and then deleted by an earlier batch, would exist again after a later batch has
 written it. Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are
-read. Until a kept request is settled, batches treat its rows like those of a dropped request: they are not on the
-target, and will be read. So partial images do no harm, nor does a run that dies when only some of its workers have
-committed.
+read. Until a kept request is settled, batches treat its rows like those of a dropped request, that is, as rows that are
+not on the target and will be read. So partial images do no harm, nor does a run that dies when only some of its workers
+have committed.
 
-The first request also finds the highest key. A row may move to a higher key before the reading. So a batch that keeps
-the request needs the highest key (`upto`), and does not leave the moved row to the copy.
+The first request also finds the highest key (`upto`). A row may move above this key before the reading, and then the
+copy does not read the row. So a batch that keeps the request needs `upto`: without it, the batch would leave the moved
+row to the copy.
 
 A table without a key is loaded at once even while requests wait, since no batch changes it until it is settled.
 
@@ -102,7 +103,7 @@ class Phase(StrEnum):
 
     ROWS = "rows"
     EXTRAS = "extras"
-    """The target's keys, in its own order, are searched for rows that the source does not have."""
+    """The target's keys, in the target's order, are searched for rows that the source does not have."""
     REREAD = "reread"
     """Recorded keys, whose rows the log did not have completely, are read again in the order of their records."""
     FINISH = "finish"
