@@ -68,7 +68,7 @@ class IndexFiles:
 
             changed (t), listed, changed again (t)        the second change would never be seen
 
-        So a list is kept only if it was made some time after the last change.
+        So a list of the segments is kept only if it was made some time after the folder's last change.
         """
         changed = self.folder.changed
         if self._listing is not None and self._listing[0] == changed:

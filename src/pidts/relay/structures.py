@@ -60,7 +60,7 @@ class StructureCatalogue:
 def history_at(reader: RelayReader, lsn: Lsn) -> KnownStructures:
     """Returns all structures of tables that are known at `lsn`, the end of a transaction.
 
-    The caller continues from there with `KnownStructures.after`.
+    For later places, the caller continues with `KnownStructures.after`.
     """
     for _ in range(_TRIES):
         first = reader.first

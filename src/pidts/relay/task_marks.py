@@ -5,8 +5,8 @@ log. The mark is written before anything is purged, and is never ahead of the ta
 ask the target. A stopped task keeps its mark until an operator removes it. A new task whose place is not known yet
 needs the whole relay.
 
-The lock prevents the following: a purge has read the marks. Then a second task writes its first mark, and sees that the
-relay has all log that the task needs. Then the purge removes this log.
+A lock of the marks prevents the following: after a purge has read the marks, a second task writes its first mark, and
+sees that the relay has all log that the task needs. Then the purge removes this log.
 """
 
 from __future__ import annotations
