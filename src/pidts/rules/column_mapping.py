@@ -135,7 +135,7 @@ class ColumnMapping:
     def is_reversible(self, table: Table) -> bool:
         """Whether the original value follows from the mapped value.
 
-        The original value does not follow for texts of digits: `7` and `07` become the same number.
+        The original value of a text of digits is not known: `7` and `07` become the same number.
         """
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 

@@ -142,8 +142,8 @@ class Owners:
     def moved(self, records: Iterable[RangeOwner]) -> Owners:
         """Returns the owners after the recorded moves of ranges. The task files may not contain these moves yet.
 
-        An operator may have changed the ranges in the task files since such a move. The changed ranges are used unless
-        they contradict a record.
+        An operator may have changed the ranges in the task files since a recorded move. The changed ranges are used
+        unless they contradict a record.
         """
         ranges = list(self.ranges)
         for record in records:

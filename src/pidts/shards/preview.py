@@ -1,7 +1,7 @@
 """Predicts how a ddl command about a waiting schema change would affect rows, as far as structures show it.
 
-For this it checks whether every value of one type can be written to a column of another type. The decision to wait is
-stricter: it compares only types of one family (`pidts.shards.structures.fits`). If one shard has changed a CHAR to a
+The prediction checks whether every value of one type can be written to a column of another type. The decision to wait
+is stricter: it compares only types of one family (`pidts.shards.structures.fits`). If one shard has changed a CHAR to a
 VARCHAR, the two tables are different versions, although the values of the CHAR fit into the VARCHAR.
 """
 

@@ -54,7 +54,8 @@ class RelearnedStructures:
 class KnownStructures:
     """The structures of all tables, as far as they are known at one place of the log.
 
-    The first history is a catalogue that was read at the history's place.
+    An object of this class is called a *history*. The first history of a log is a catalogue; `after` and `before`
+    return the histories at other places.
     """
 
     tables: Mapping[TableName, Table] = field(default_factory=dict)
