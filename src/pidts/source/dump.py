@@ -1,4 +1,4 @@
-"""Reads the source's log as a stream of raw events. It logs in as a client, and then acts as a replica.
+"""Reads the source's log as a stream of raw events. `BinlogStream` logs in as a client, and then acts as a replica.
 
 Events come in bursts. `read_burst` returns everything that has arrived, so that its caller can make a whole burst
 durable at once, even if the transactions in it are small.

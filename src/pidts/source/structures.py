@@ -257,7 +257,7 @@ def _computed(row: dict[str, Any], extra: str) -> str:
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
     """Returns the default as SQL.
 
-    MariaDB shows it as SQL; MySQL shows literals without quotes, and expressions with escapes.
+    MariaDB shows defaults as SQL; MySQL shows literals without quotes, and expressions with escapes.
     """
     if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
         return f"{now[1].lower()}({now[2]})" if now[2] else now[1].lower()

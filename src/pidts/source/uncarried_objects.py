@@ -440,7 +440,8 @@ def _defined(connection: Session, found: UncarriedObject) -> UncarriedObject:
         definition = partition_clause(shown)
     else:
         start = f"{found.text.partition(' ')[0]} KEY {quoted(found.name)} "
-        # `splitlines` would also split at other characters. In a comment, servers escape the line feed, but not these.
+        # `splitlines` would also split at other characters. In a comment, servers escape the line feed, but not these
+        # other characters.
         lines = map(str.strip, shown.split("\n"))
         definition = next((line.removesuffix(",").rstrip() for line in lines if line.startswith(start)), "")
     definition = _sure(definition)

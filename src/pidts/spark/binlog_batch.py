@@ -1,7 +1,7 @@
 """The batch side of `format("binlog")`. One pass over the log finds the transactions; then tasks read them in parallel.
 
-So a server's log is read twice: once by this pass, and once by the tasks, each of which reads its own part. Nothing is
-stored between the two readings.
+A server's log is read twice: once by the pass that finds transactions, and once by the tasks, each of which reads its
+own part. Nothing is stored between the two readings.
 """
 
 from __future__ import annotations

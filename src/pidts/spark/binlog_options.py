@@ -66,7 +66,7 @@ class BinlogOptions:
     def parse(cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> BinlogOptions:
         """Parses a user's options.
 
-        If they name an environment variable for the password, the variable's value is used.
+        If the options name an environment variable for the password, the variable's value is used.
         """
         options = {key.lower(): value for key, value in given.items()}
         for key in given:

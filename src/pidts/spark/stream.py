@@ -135,8 +135,8 @@ class TaskStream:
     ) -> None:
         """`leaves` returns whether the process is about to end.
 
-        In that case `close` does not have to end everything that is still running. `is_cluster`: whether Spark's
-        processes run on several machines.
+        If the process is about to end, `close` does not have to end everything that is still running. `is_cluster`:
+        whether Spark's processes run on several machines.
         """
         self._meaning, self._limits = meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
