@@ -28,7 +28,7 @@ One process at a time publishes to a server from a warehouse: it holds a file lo
 killed process late:
 
 - a replacement or a removal names the former state. So it can succeed only until the next publication has changed the
-  table, and this publication makes the same change.
+  table, and the next publication makes the same change.
 - a creation is refused if the table exists. If it arrives after the next publication has created the table and a later
   one has removed it, the server's catalog has a table that is no longer published. An operator removes it.
 """

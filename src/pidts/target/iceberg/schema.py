@@ -317,7 +317,7 @@ def _alter(
 def _with_others(new: Table, old: Table, step: Mapping[str, Any]) -> tuple[Table, dict[str, str]]:
     """Returns the statement's structure with the columns that only the table has, and the old name of each kept column.
 
-    Columns that only the table has belong to other tables that are merged into it.
+    Columns that the statement's structure lacks belong to other tables that are merged into this table.
     """
     kept, known = dict(step["kept"]), set(step["known"])
     others = [column for column in old.columns if column.name not in known]

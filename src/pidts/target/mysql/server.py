@@ -32,7 +32,7 @@ class TargetServer:
     def row_alias(self) -> bool:
         """Whether the server accepts `VALUES (...) AS new`.
 
-        On such a server, `VALUES(column)` is deprecated; on other servers it is the only form.
+        Servers that accept this form deprecate `VALUES(column)`, which is the only form on all other servers.
         """
         return not self.dialect.mariadb and not self.tidb and self.dialect.version >= (8, 0, 20)
 

@@ -1,6 +1,6 @@
 """Finds rows for which a schema change would have another effect on the target than on the source.
 
-Before anything is changed, PostgreSQL searches for such rows by the conditions that `doubts` yields.
+`doubts` yields conditions. Before anything is changed, PostgreSQL searches for rows that meet one of them.
 """
 
 from __future__ import annotations
