@@ -10,8 +10,8 @@ server is this task's target, the routes of both tasks show the tables whose cha
 not read that meta schema does not find the task.
 
 A ring of three tasks, A to B to C to A, is found, too. Each task also records whose changes other tasks carry to its
-source: the task from B to C records on C that it also carries tables of A. It knows this if the task from A to B had
-begun before it started, and it looks again at each start.
+source: the task from B to C records on C that it also carries tables of A. The task from B to C knows this if the task
+from A to B began first. At each start, it looks again.
 
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
 task checks again after it has recorded its own source: the task that checks later then finds the record of the other

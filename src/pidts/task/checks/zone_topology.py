@@ -1,8 +1,8 @@
 """Checks that each zone's changes reach the target of a task between zones on exactly one path.
 
-`pidts.zones.topology` proves this for a file that names all zones. A task with a file of its own proves it for its own
-target: it reads the records of the tasks that write to its source and to its target. If a path is missing, its task may
-not have begun yet, so the check passes with a note.
+If a file names all zones, `pidts.zones.topology` checks the paths to every zone. A task with a file of its own checks
+the paths to its own target: it reads the records of the tasks that write to its source and to its target. If a path is
+missing, its task may not have begun yet, so the check passes with a note.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def topology_findings(
 ) -> list[Finding]:
     """Returns findings about zones whose changes do not reach the target on exactly one path (`pidts.zones.topology`).
 
-    Each task proves this for its own target. If a path is missing, the check passes with a note, since the task of this
-    path may not have begun yet.
+    Each task checks only the paths to its own target. If a path is missing, the check passes with a note, since the
+    task of this path may not have begun yet.
     """
     spec, found = config.zones, []
     mine = frozenset({spec.name, *spec.forwards})

@@ -503,7 +503,7 @@ def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogE
 def without_way_back(part: TaskConfig) -> str:
     """Returns the reason why the end of the target's own log could not be recorded at the switch.
 
-    Empty if this end can be recorded, or if this kind of target has no log.
+    The reason is empty if the log's end can be recorded, or if this kind of target has no log.
     """
     if part.target.type != "mysql":
         return ""

@@ -25,8 +25,8 @@ a warehouse. This process, and the JVM with the metastore's client, have a file 
 ended. So no call is sent after the next process has begun. But a metastore may still work on an earlier call, and
 complete it late:
 
-- a switch names the state that it replaces; so does the switch that renames a dropped table. Newer metastores refuse it
-  if another switch came first (Hive 2.3.10, 3.1.4, 4 and later).
+- a switch names the state that it replaces; so does the switch that renames a dropped table. Newer metastores (Hive
+  2.3.10, 3.1.4, 4 and later) refuse a switch if another switch came first.
 - a removal names a table that is never created again.
 - the creation of a table is refused if the table exists. If the source's table was dropped meanwhile, the metastore has
   a table that no publication knows. The published state stays until the source has a table of this name again.

@@ -189,7 +189,7 @@ def _lock(target: TableName, waiting: list[BlockedChange], refused: Mapping[str,
 def _arrival_order(one: BlockedChange) -> tuple[bool, float, str, Lsn]:
     """Returns the sort key of arrivals. A joining table sorts last if the target lacks columns for its rows.
 
-    No schema change is run for such a table, so it is never the owner.
+    No schema change is run for a joining table that lacks columns, so it is never the owner.
     """
     halt = one.halt
     return halt is None or is_joining(halt), halt.since if halt else 0.0, one.source, one.lsn

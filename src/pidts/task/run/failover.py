@@ -123,8 +123,8 @@ def until_no_repeat(
 ) -> Lsn | None:
     """Returns the place up to which rows are written in safe mode, and records it on the target; None if there is none.
 
-    After a failover without GTIDs, it waits until the replicator has reported the place up to which the log may repeat
-    changes. The replicator reports this place, and its server, before it writes the first of these changes.
+    After a failover without GTIDs, the function waits until the replicator has reported the place up to which the log
+    may repeat changes. The replicator reports this place, and its server, before it writes the first of these changes.
     """
     source = config.source
     if not source.standbys or source.use_gtid or config.relay_from is not None:

@@ -93,12 +93,12 @@ class StructureReader:
             changed = next(self._schema_changes(relay, lsn, end, only), None)
             if changed is None:
                 start = relay.position(lsn) or place
-                # The GTID set that a busy server returns may lack the last few transactions. The set in the log is
-                # complete.
                 structures = {name: table for name, table in found.items() if allow(name)}
                 shadows = {
                     name: Shadow(table, complete=False) for name, table in found.items() if name not in structures
                 }
+                # The GTID set that a busy server returns may lack the last few transactions. The set in the log is
+                # complete.
                 return StructureReading(lsn, end, relay.gtid_set(lsn) or gtids, start, structures, shadows)
             on_change(changed)
             _log.info("a table changed while structures were read, reading again", at=str(changed.lsn))

@@ -100,9 +100,8 @@ def begin_task(
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
     `on_claim` receives the epoch twice, before and after the claim. The claim may be committed although its answer is
-    lost, and the start may fail after the claim. Tables of `other_parts` may share target tables with this part.
-    `source` is the error of a source that cannot be reached; then only a task that has begun continues, with the
-    relay's log.
+    lost, and the start may fail after the claim. Tables of `other_parts` may share target tables with this part. If the
+    source cannot be reached, `source` is the error, and only a task that has begun continues, with the relay's log.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)

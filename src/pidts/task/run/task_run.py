@@ -62,7 +62,7 @@ def run_task(
 ) -> Progress:
     """Runs a task until it is stopped.
 
-    With `until_synced`, it ends when the target has all that the sources had at the start.
+    With `until_synced`, the run ends when the target has all changes that the sources had at the start.
 
     `receives`: this machine receives the log, by a replicator or from the relay server that the task file names.
     Otherwise another machine writes the relay, on a file system that both share. `replicators` forks the replicators;

@@ -72,10 +72,10 @@ def fit_of(
     """Compares the target table of `table` with the structure that its rows need.
 
     `copies`: the table's existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired.
-    Otherwise a target table with rows is refused, since a row that the source does not have would stay for ever. It may
-    also have a unique value that a row of the source needs. If the task already carries one of the `other_shards` with
-    the same target table, the target's rows count as rows of that shard. Then a row is removed only if its own source
-    deletes it.
+    Otherwise a target table with rows is refused, since a row that the source does not have would stay for ever. Such a
+    row may also have a unique value that a row of the source needs. If the task already carries one of the
+    `other_shards` with the same target table, the target's rows count as rows of that shard. Then a row is removed only
+    if its own source deletes it.
     """
     try:
         rules.check(table)
@@ -155,7 +155,7 @@ def fits_of(
 def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
     """Returns the fits; that of a system-versioned table gets a problem.
 
-    The log shows old versions of such a table's rows as new rows, so the table cannot be followed.
+    The log shows old versions of a system-versioned table's rows as new rows, so the table cannot be followed.
     """
     versioned = system_versioned(source)
     return [

@@ -62,7 +62,8 @@ class ReturningZone:
     def __post_init__(self) -> None:
         """Raises if the zone cannot return.
 
-        In the file, exactly one zone has to feed it, and it has to feed a zone. Versions must not decide between zones.
+        In the file, exactly one zone has to feed the zone, and the zone has to feed another zone. Versions must not
+        decide between zones.
         """
         into = [one for one in self.directions if one.target == self.zone]
         if len(into) != 1:
