@@ -240,7 +240,7 @@ class MergedCatchUp:
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
         """Waits for one member after the other; returns the members whose log has not arrived, with the reasons.
 
-        While it waits for one member, the target also gets changes of the others, so the later waits are shorter.
+        During the wait for one member, the target also gets changes of the others, so the later waits are shorter.
         """
         group = self._groups()[table]
         places = dict(zip(map(id, group.catch_ups), mark, strict=True))
