@@ -26,8 +26,8 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
 
     The batch begins at `expected` and ends at `new`. A batch that only copies existing rows, or only moves waiting
     tables, ends where it begins. Then the copy progress in the stored checkpoint shows whether this is a first attempt
-    or a repeated one. An attempt may be so late that the target already has the next batch. If that batch ends at the
-    same place, the batch number shows this.
+    or a repeated one. An attempt may be so late that the target already has the next batch. If the next batch ends at
+    the same place, too, only its number shows that this attempt is late.
     """
     if stored.epoch != new.epoch:
         raise fenced(stored, new.epoch)

@@ -1,7 +1,7 @@
 """Writes one batch of one worker to the target, exactly once.
 
 A commit is one target transaction: lock the worker's checkpoint row, decide, write the rows, save the checkpoint,
-COMMIT. These cases cover a break at each point:
+COMMIT. A commit can be interrupted at these points:
 
 1. Before the row is locked: nothing happened.
 2. Between lock and COMMIT, by an error: the transaction is rolled back here. By a lost connection or a dead process:
@@ -27,7 +27,8 @@ COMMIT. So the whole transaction is sent at once. Then:
    have led to the same decision. Cases 2 to 4 apply from here on.
 7. The row differs or does not exist: another run has taken over, a repeated attempt has committed the batch, or
    somebody has changed the row by hand. Nothing was written. A second attempt locks and reads the row.
-8. After any error, it is not assumed any more that the row is as it was left. The next attempt locks and reads it.
+8. After any error, the committer no longer assumes that the row is as it has left it. Its next attempt locks and reads
+   the row.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from pidts.reduce import NetChange
 from pidts.time_spent import CommitTime, CommitTimes
 
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
-"""Returns the changes to write; they may depend on the target's rows, and need not be in memory all at once."""
+"""Returns the changes to write. These may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
 """Returns the source table of a row; None if it is not known."""
 Again: TypeAlias = Callable[[Halted], bool]
@@ -150,7 +151,7 @@ class Committer:
                 _log.debug("the checkpoint is read again before a batch", worker=worker, cause=error.what)
                 refused = left
             except Halted:
-                if self._connected().trips > trips:  # else somebody may have changed the row
+                if self._connected().trips > trips:  # without a round trip, a changed row may be the cause
                     raise
                 refused = None
             self._drop()
@@ -163,8 +164,8 @@ class Committer:
             is_saved = left is not None and session.meta.checkpoints.advance(left, new)
             if not is_saved:
                 stored = self._locked(session, worker)
-                # If the row was as demanded and was refused nevertheless, the target cannot compare it. It would refuse
-                # each batch once.
+                # If the row was as it was left and was refused nevertheless, the target cannot compare the row, and
+                # would refuse each batch once.
                 self._advances = self._advances and stored != refused
                 if settle(stored, expected, new, rows=rows) is Outcome.ALREADY:
                     session.rollback()
@@ -188,7 +189,7 @@ class Committer:
             try:
                 return self._retry.repeat(
                     attempt,
-                    drop=self._drop,  # else the checkpoint stays locked
+                    drop=self._drop,  # this ends the lock of the checkpoint
                     sleep=self._sleep,
                     given_up=lambda error, attempts: self._given_up(error, attempts, asked=asked),
                 )
@@ -215,7 +216,7 @@ class Committer:
         """Whether the batch may be written without reading the checkpoint row, provided that nobody has changed it.
 
         False if rows may be locked: the target has to be asked for them before anything is written, and the checkpoint
-        is read in the same round trip. Also False if the texts of the former row and the new row are large
+        is read in the same round trip. Also False if the texts of the former checkpoint row and the new one are large
         (`_MOST_TO_ADVANCE`).
         """
         if not self._advances or self.rules.looks_for_locks or left.lsn != expected:

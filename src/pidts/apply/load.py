@@ -12,7 +12,7 @@ rows. So no worker may be at a later batch than the batch that asked, either.
 The loading transaction has shared locks on the checkpoints of all workers: it reads their current state, and none of
 them changes before the transaction ends. Many chunks can have these locks at the same time.
 
-These cases cover a break at each point:
+A load can be interrupted at these points:
 
 1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until the server has rolled
    back, the checkpoints stay locked, and the batch that would move them waits; the chunk is read again.
@@ -43,7 +43,7 @@ from pidts.model import Fenced, Lsn, SourceTablesKey, Table, Transient, Where
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """The request for which rows were read, and the place in the log at which they were read."""
+    """The request for which rows were read, and the place in the log at which these rows were read."""
 
     task: str
     source: str
@@ -76,7 +76,8 @@ def load_whole(
 ) -> str | None:
     """Replaces all rows of the table, by the rule of this module; returns None if two of the new rows collide.
 
-    Otherwise it returns the text of `result`, or that of the earlier attempt which loaded the rows.
+    If no rows collide, the function returns the text of `result`. If an earlier attempt loaded the rows, it returns the
+    text of that attempt.
     """
     task, source = asked.task, asked.source
     mark = f"{asked.epoch}/{asked.batch} "
@@ -105,7 +106,7 @@ def load_whole(
 def _held(session: TargetSession, asked: LoadRequest, table: Table) -> Lsn:
     """Returns the latest Lsn of all workers.
 
-    Locks all checkpoints: no worker moves before the transaction ends.
+    Locks the checkpoints of all workers, so that none of them changes before the transaction ends.
     """
     held = session.meta.checkpoints.lock_shared(asked.task, asked.source)
     if not held:

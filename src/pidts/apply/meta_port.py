@@ -47,7 +47,7 @@ class CheckpointRecord(Protocol):
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
         """Locks the worker's row until the transaction ends.
 
-        Returns it as the last transaction that locked it has left it.
+        Returns the row as the last transaction that locked it has left it.
         """
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
@@ -61,7 +61,7 @@ class CheckpointRecord(Protocol):
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Returns all workers' rows. Nobody changes them before the transaction ends; many may share the locks.
 
-        The rows are read after every earlier change of them has ended. Empty if the task never ran.
+        The rows are read after every earlier change of them has ended. The list is empty if the task never ran.
         """
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -92,7 +92,7 @@ class JournalRecord(Protocol):
 
 
 class NoteRecord(Protocol):
-    """One text for each table of a source, such as how the table was loaded as a whole, and for each merged table."""
+    """One text for each table of a source and for each merged table, such as the result of loading a whole table."""
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
         """Returns the last text; empty if none was written, or only by an earlier task of this name."""
@@ -258,7 +258,7 @@ class RowLockRecord(Protocol):
         """Returns the number of locked rows of each target table that has locked rows."""
 
     def ask(self, task: str, source: str) -> None:
-        """Sends the query of `present` with the transaction's next statement already, if this saves a round trip."""
+        """Sends the query of `present` together with the transaction's next statement, if this saves a round trip."""
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
         """Returns which of these tables have locked rows, and whether `note_removed` has recorded anything."""
@@ -287,7 +287,7 @@ class RowLockRecord(Protocol):
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
         """Returns the ids of locks whose `form` does not begin with `start`.
 
-        It may be called only for tables whose keys have text: other locks have no form.
+        Call this only for tables whose keys have text: locks of other tables have no form.
         """
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:

@@ -66,9 +66,9 @@ class TargetSchema(Protocol):
     def finish_statements(self, table: Table) -> Rendered:
         """Returns statements that complete a copied table: keys that were left out, counters above the highest value.
 
-        It returns only what is missing now. So the caller may ask again at any time, and does so if not all statements
-        were executed. Once the statements are executed, close sessions that have written to the table: they do not know
-        its new keys.
+        The result has only statements for what the table lacks now. So the caller may ask again at any time, and does
+        so if not all statements were executed. Once the statements are executed, close sessions that have written to
+        the table: they do not know its new keys.
         """
 
     def ddl_statements(

@@ -127,8 +127,8 @@ class ApplyRules:
     def is_plain(self, batch: ChangeBatch) -> bool:
         """Whether the reduced changes of a table, if they have whole images, can be written as they are.
 
-        This is true if nothing is read from the target before, no row is set aside, and no other table has rows in the
-        same target table.
+        They can if nothing has to be read from the target first, no row is set aside, and no other table has rows in
+        the same target table.
         """
         known = self._plain.get(batch.origin)
         if known is None or known[0] is not batch.table:
@@ -162,8 +162,8 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        The target may not do this if versions decide about a table (`guards`): then more rows may be removed than the
-        changes say.
+        The target may not compare them if versions decide about a table (`guards`): then more rows may be removed than
+        the changes say.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)
@@ -171,7 +171,7 @@ class ApplyRules:
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may refuse new rows of these changes if it already has them.
 
-        The target may not do this if versions decide about a table (`guards`).
+        The target may not refuse them if versions decide about a table (`guards`).
         """
         return self.inserts and not self._guards_any(batches)
 
@@ -207,8 +207,8 @@ class ApplyRules:
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is being copied, and the copy can read a row again by its key.
 
-        The copy cannot do this if a filter may have dropped the row on purpose, or if the version guard decides which
-        version counts.
+        The copy cannot read the row again if a filter may have dropped it on purpose, or if the version guard decides
+        which version counts.
         """
         if not self.task or batch.origin not in copying or not batch.table.identity:
             return False
@@ -291,7 +291,8 @@ def prepared(
 def _are_plain(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:
     """Whether only the reduction is left to do for these changes, as for most small batches.
 
-    For small batches, all other steps of `prepared` take as long as the reduction. Large batches go through them.
+    For small batches, all other steps of `prepared` together take as long as the reduction. Large batches go through
+    all steps.
     """
     structures: dict[TableName, Table] = {}
     for batch in batches:
@@ -414,7 +415,7 @@ def _without_locked(
 ) -> Checked:
     """Returns the changes without changes of locked rows.
 
-    Compares rows if the task does, but not in `copied` tables.
+    Compares the changes with the target's rows if the task does so, but not in `copied` tables.
     """
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
@@ -453,7 +454,7 @@ def _without_locked(
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
     """Adds to the changes the rows of the target that the transaction has read and locked.
 
-    If a table has several changes, no rows are added: the first change may modify them.
+    No rows are added to a table with several net changes, since the first one may modify these rows.
     """
     times = Counter(change.table.name for change in changes)
     return [
@@ -493,7 +494,7 @@ def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list
 
 
 def _one(logs: Sequence[ChangeBatch], images: Sequence[ChangeBatch]) -> tuple[ChangeBatch, Mask | None]:
-    """Returns all images as one batch, and which columns of the before images are in the logs."""
+    """Returns all `images` as one batch, and which columns of the before images are in `logs`."""
     found = [column_presence(batch) if batch.is_partial else None for batch in logs]
     if len(logs) == 1:
         return images[0], None if found[0] is None else found[0].before

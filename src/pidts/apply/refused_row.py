@@ -7,7 +7,7 @@ Rows are not tried one at a time, because of these cases:
     rows (1, u=1) and (2, u=1), u is unique     each is accepted by itself, and row 2 is refused after row 1
     row 1 gives up u=1, row 2 gets it           row 2 is refused by itself, and accepted after the changes before it
 
-No try leaves anything on the target. These cases cover a break at each point:
+No try leaves anything on the target, even if the search is interrupted:
 
 1. Each try is a transaction of its own. Like the commit, it runs under the lock of the worker's checkpoint, but it is
    never committed. It is rolled back here or, after a lost connection or the end of the process, by the server. The
@@ -106,7 +106,7 @@ class Search:
             try:
                 for change in changes:
                     session.write(change)
-                self._lock(session)  # a query, which makes sure that the server has executed all writes
+                self._lock(session)  # this query makes sure that the server has executed all writes
             except Halted as error:
                 return error
         return None
@@ -134,8 +134,8 @@ def first_refused(
 ) -> RefusedRow | None:
     """Returns the refused row: the last row of the shortest beginning of the changes that fails with this code.
 
-    A beginning is counted in steps. A step is a row that is removed or written, or the beginning of a change. If the
-    target refuses a change before its first row, no row is the reason.
+    The beginnings of `changes` that are tried differ in their number of steps. A step is a row that is removed or
+    written, or the beginning of a change. If the target refuses a change before its first row, no row is the reason.
     """
     steps = [1 + change.deletes.num_rows + change.upserts.num_rows for change in changes]
     low, high = 0, sum(steps)

@@ -90,9 +90,9 @@ def repair(
 
     The repair works even if the task never ran.
 
-    `table` has the columns that the origins have in common. Raises `PendingChanges`, unless `insist` is true.
-    `compares`: the task compares the target's rows before it changes them. So the transaction
-    records up to which place of the source's log these rows may already have the changes.
+    `table` has the columns that all `origins` have. Raises `PendingChanges`, unless `insist` is true. `compares`: the
+    task compares the target's rows before it changes them. So the transaction records up to which place of the source's
+    log these rows may already have the changes.
     """
     known = [
         source
@@ -124,7 +124,7 @@ def repair(
 
 
 def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.Table) -> Remedy:
-    """Returns a change that writes all of these rows, and removes the keys that no row has.
+    """Returns changes that write all rows in `found`, and delete the rows of those `keys` that no row in `found` has.
 
     Keys are compared byte by byte. Under a collation that ignores case, the key `A` finds the row `a`: then `A` is
     removed, and `a` is written. One of several origins may have columns that the target does not have yet. The target
@@ -158,7 +158,7 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
 def _with_room(change: NetChange) -> NetChange:
     """Returns the change with deletes of rows that a collation may treat as equal.
 
-    Otherwise the target's row `A` could make the target refuse the source's row `a`.
+    Without these deletes, the target's row `A` could make the target refuse the source's row `a`.
     """
     names = list(change.table.identity)
     if not any(change.table.column(name).type.is_text for name in names):

@@ -51,7 +51,7 @@ class Retry:
             except BaseException:
                 drop()
                 raise
-        raise AssertionError  # the loop returns or raises
+        raise AssertionError  # never reached: the loop returns or raises
 
     def is_over(self, attempt: int, seconds: float) -> bool:
         """Whether a failed attempt (1 is the first) is the last: it ended `seconds` after the first attempt began."""

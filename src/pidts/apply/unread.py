@@ -65,9 +65,9 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
     """Returns a function that says whether the target's row of a key may have wrong unique values; None if no row has.
 
-    This concerns rows from before the copy, and loaded rows that this batch does not settle. Their keys are greater
-    than the last key that is settled (`pidts.plan.copy.state`). If such a row were written, the target could remove a
-    settled row with the same unique value, and that row would never be read again:
+    Rows that the target had before the copy may have wrong values, and so may loaded rows that this batch does not
+    settle. Their keys are greater than the last key that is settled (`pidts.plan.copy.state`). If such a row were
+    written, the target could remove a settled row with the same unique value, and that row would never be read again:
 
         copied up to 1: (1, u=3)    the target's (3, u=3) is wrong    UPDATE 3 SET a = 1, logged without u
     """

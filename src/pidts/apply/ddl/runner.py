@@ -118,9 +118,9 @@ class DdlRunner:
     def run(self, change: SchemaChange, lsn: Lsn) -> Ended:
         """Makes the change at this Lsn, unless it is superseded or another member's journal is open.
 
-        When the target refuses the change, the error names a table of the change.
+        When the target refuses the change, the raised error names a table of the change.
 
-        If this call itself made the change, it never returns ALREADY, even if the connection was lost.
+        If this call itself made the change, the call never returns ALREADY, even if the connection was lost.
         """
         self._begun = False
         ended = self._attempts(
@@ -147,7 +147,7 @@ class DdlRunner:
             finally:
                 if session is not None:
                     session.close()
-        raise AssertionError  # the loop returns or raises
+        raise AssertionError  # never reached: the loop returns or raises
 
     def _run(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Ended:
         if session.schema.transactional_ddl:
@@ -381,7 +381,7 @@ class DdlRunner:
         if isinstance(statement, CreateTable | CreateTableLike) and not statement.or_replace:
             table = change.after.get(statement.table)
             if table is not None and table == change.before.get(statement.table):
-                return ()  # IF NOT EXISTS, and the table existed
+                return ()  # the statement has IF NOT EXISTS, and the table existed
             problems = session.schema.misfits(table) if table is not None else None
             if table is not None and problems is not None:
                 if problems:

@@ -56,7 +56,7 @@ class Check:
     source: str
     policy: OnDivergence
     seen_until: Lsn | None = None
-    """The place in the log up to which changes may already have been applied earlier."""
+    """The place in the log up to which the target may already have the changes; None if it has none of them."""
     honours: bool = False
     """Whether the target may have locked rows, even if this run locks no further rows."""
     limit: int = 1000
@@ -169,7 +169,7 @@ def checked(
 
 
 class _Unread(Enum):
-    """Which keys' rows are not read: the target refuses a change if its row is not the one that the source had."""
+    """The keys whose rows are not read, because the target itself refuses a change that finds another row."""
 
     NONE = "none"
     NEW = "new"
@@ -179,7 +179,7 @@ class _Unread(Enum):
 def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> _Unread:
     """Returns the keys whose rows are not read.
 
-    Rows of keys that the batch changes or deletes are read to decide this: NEW is returned only if all of them equal
+    To decide this, the rows that the batch changes or deletes are read: NEW is returned only if all of these rows equal
     the source's rows.
     """
     if not _may_expect(batch, check):
@@ -206,10 +206,10 @@ def _may_expect(batch: ChangeBatch, check: Check) -> bool:
 def _may_insert(
     session: TargetSession, met: KeyRows, check: Check, aside: SetAside | None, found: Divergence | None
 ) -> bool:
-    """Whether, as far as is known, the target has no row of any key that the batch inserts and that is not set aside.
+    """Whether the batch may insert its new rows: as far as is known, the target has none of their keys.
 
-    Keys in `found` are set aside, so they may have a row. But if only a later event of such a key differs, the key's
-    first events are written, so it must have none.
+    Keys that are set aside (`found`) do not count. But if only a later event of such a key differs, the key's first
+    events are written, so the key counts.
     """
     batch = met.events.batch
     if not check.inserts or not check.compares(batch) or check.may_share(batch):
@@ -234,7 +234,7 @@ def _with_records(
 ) -> tuple[KeyRows, _Judged]:
     """Records, for other tasks between zones, deletes that found no row, and changes that were made already.
 
-    Other tasks may write until they are locked out, so the rows are read and compared again after locking them out.
+    Other tasks may write until they are locked out. So after they are locked out, the rows are read and compared again.
     """
     if not (len(judged.made) or len(early_removals(met, known))):
         return met, judged
@@ -286,11 +286,11 @@ class _Judged:
     """The result of the comparison of one table's rows."""
 
     divergence: Divergence | None = None
-    """The keys that are set aside."""
+    """The rows that differ, whose keys are set aside; None if there are none."""
     made: Numbers = field(default_factory=lambda: _NONE)
-    """Between zones: of the keys that are not set aside, the events whose result the target had already."""
+    """Between zones, the events whose result the target had already; without events of keys that are set aside."""
     applied: Numbers = field(default_factory=lambda: _NONE)
-    """The indexes of the rows that are as the first change of their key leaves them."""
+    """The indexes of those rows of the target that are already as the first change of their key leaves them."""
 
 
 def _judged(

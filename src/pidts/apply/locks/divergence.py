@@ -80,7 +80,7 @@ class Divergence:
         return self.met.events
 
     def only(self, keys: Mask) -> Divergence:
-        """Returns the divergence of some of its keys."""
+        """Returns the divergence of only the selected keys."""
         return replace(self, keys=self.keys[keys], begins=self.begins[keys], differs=self.differs[keys])
 
     def lsn(self, number: int) -> Lsn:
@@ -251,7 +251,8 @@ def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
     """Returns later events of some keys, whose before images have columns that no earlier image of the row has.
 
-    The result has these columns for each event. Events after the one by which the row leaves its key do not count.
+    The result also has a mask of these columns for each event. Events after the one by which the row leaves its key do
+    not count.
     """
     before, after = known.before, known.after
     first = events.first[events.key]

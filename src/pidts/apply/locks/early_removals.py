@@ -88,7 +88,7 @@ def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
 def lock_out_other_tasks(session: TargetSession, task: str, source: str) -> bool:
     """Waits for the open transactions of all other tasks between zones, and keeps these tasks from beginning new ones.
 
-    Returns whether there are such tasks.
+    Returns whether there are other tasks between zones.
     """
     there = False
     for other, key in session.meta.notes.places(ZONE_NOTE):
@@ -185,6 +185,6 @@ def key_names(session: TargetSession, table: Table, keys: pa.Table) -> list[str]
 
 
 def lsns_of(met: KeyRows, events: Numbers) -> Sequence[Lsn]:
-    """Returns the places in the log of these events."""
+    """Returns each event's place in the log."""
     changes = pa.array(met.events.change[events])
     return [Lsn.from_bytes(one) for one in met.events.batch.rows.column("lsn").take(changes).to_pylist()]

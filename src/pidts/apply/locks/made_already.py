@@ -18,8 +18,8 @@ If a change finds neither the state before it nor the state after it, its row is
 was *made already* finds the state after it. It is left out, and the zones end with the same row only if all zones leave
 out the same steps.
 
-Two zones. Say that b leaves out the change c = x -> y of zone a, and that no change of a follows c. At b the row has
-come to y by changes of b that a had not seen when a made c. Together these changes lead from x to y. They come to a
+Two zones. Suppose that b leaves out the change c = x -> y of zone a, and that no change of a follows c. At b the row
+has come to y by changes of b that a had not seen when a made c. Together these changes lead from x to y. They come to a
 after c, when the row is at y there. They cannot all find the states that they name: then they would lead from y to y +
 (y - x), which is no state. So a locks one of them or leaves one out. If the one that it leaves out is its last, it is x
 -> y, too: nothing else leads to a state. Then both zones have left out the same step. So it is enough to lock each
@@ -149,7 +149,8 @@ def behind_made(
 ) -> Mapping[int, str]:
     """Returns the events that may not follow a change that was made already, with the reasons.
 
-    Tasks into this zone have recorded that change, or a task into the source's zone has (`pidts.apply.locks.left_out`).
+    Tasks into this zone have recorded the change that was made already, or a task into the source's zone has
+    (`pidts.apply.locks.left_out`).
     """
     events, table = met.events, met.events.batch.table
     ends = np.array([np.argmin(events.change), np.argmax(events.change)])
@@ -268,7 +269,7 @@ def _first_following(events: KeyEvents, made: Mask, known: KnownColumns | None) 
 def _rows(events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, wanted: Mask) -> list[str | None]:
     """Returns a text for each event in `asked`: the row in its `side` image. None if the event is not `wanted`.
 
-    It is also None if the event has no row on this side, if the log does not have the whole row, or if rows with
+    The text is also None if the event has no row on this side, if the log does not have the whole row, or if rows with
     different texts may be equal: {"a":1} and {"a": 1}.
     """
     table = events.batch.table

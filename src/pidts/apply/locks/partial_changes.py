@@ -50,7 +50,7 @@ _WHY = (
 
 
 def with_partial(batch: ChangeBatch, known: KnownColumns) -> KnownColumns:
-    """Returns `known` with the mask `partial`: the changes of which the log has only a part."""
+    """Returns `known` with the mask `partial`, which selects the changes of which the log has only a part."""
     plain = _plain(batch.table)
     inserted = batch.rows.column("op").to_numpy() == Op.INSERT
     whole = np.where(inserted, known.after[:, plain].all(axis=1), known.before[:, plain].all(axis=1))

@@ -6,9 +6,9 @@
 3. The rows are read and locked: if a program has an open transaction on one of them, this waits for its end.
 4. The held changes are applied to each row, the result is written, and locks and held changes are removed. COMMIT.
 
-Rows that wait only for a unique value of these rows are resolved with them. Crash points: before COMMIT nothing has
-happened; after it rows and records are right, and the next change of such a row finds the written row. Nobody reads a
-state in between.
+Rows that wait only for a unique value of the resolved rows are resolved with them. Crash points: before COMMIT nothing
+has happened; after it rows and records are right, and the next change of such a row finds the written row. Nobody reads
+a state in between.
 
 The outcome for a row depends on the row to which its held changes are applied:
 
@@ -269,7 +269,7 @@ def resolve(
 ) -> list[ResolvePreview]:
     """Resolves some locks of one table, and the locks that wait for these; returns the outcome for each row.
 
-    `awaited` is False if no other lock waits for these.
+    `awaited` is False if no other lock waits for one of these locks.
     """
     session.begin()
     try:
@@ -349,7 +349,7 @@ def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) 
 
 
 def _waiting(session: TargetSession, task: str, source: str, table: TableName, resolved: set[str]) -> list[RowLock]:
-    """Returns the locks whose rows wait only for these rows, directly or through other such locks."""
+    """Returns the locks whose rows wait only for the `resolved` rows, directly or through other waiting rows."""
     known = session.meta.row_locks.read(task, source, table, waiting=True)
     free, ids = [], set(resolved)
     while new := [one for one in known if one.needs in ids and one.id not in ids]:
@@ -378,7 +378,8 @@ def _demand_whole(session: TargetSession, done: Sequence[ResolvePreview]) -> Non
 def _demand_free(session: TargetSession, done: Sequence[ResolvePreview]) -> None:
     """Raises if a row gets a unique value that another row keeps. The target's own error would name neither row.
 
-    If another program inserts such a row between this check and the write, the target refuses the write.
+    If another program inserts a row with the unique value between this check and the write, the target refuses the
+    write.
     """
     rows = [one for one in done if one.outcome is not None]
     if not any(unique_keys(session, table) for table in _alike([one.table for one in rows])):
@@ -466,7 +467,7 @@ def _note_removals(session: TargetSession, task: str, source: str, done: Sequenc
 
 
 def _trades(one: ResolvePreview, watched: Collection[str]) -> bool:
-    """Whether the row gets another unique value: then another row may get the value that this row had."""
+    """Whether the row gets another unique value. If so, another row may get the value that this row had."""
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 

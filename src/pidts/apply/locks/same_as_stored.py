@@ -162,7 +162,7 @@ class _Number:
 def _tree(value: Any) -> Any:
     """Returns a form of the value in which `true` differs from 1, as in JSON documents.
 
-    For Python the two are equal.
+    For Python, `True` and 1 are equal.
     """
     if isinstance(value, dict):
         return {name: _tree(each) for name, each in value.items()}

@@ -1,7 +1,7 @@
 """Sets rows that differ aside: the target stores their changes as held changes, in the checkpoint's transaction.
 
 A locked key keeps its row as it is on the target. All its events are held, in the order of the log, beginning with the
-first one that found another row. Changes of all other keys are applied. These cases cover a break at each point:
+first one that found another row. Changes of all other keys are applied. A crash can come at these points:
 
 1. Before COMMIT: the target has neither the lock, nor held changes, nor the batch's rows, nor the checkpoint. The next
    attempt reads the target's rows again.

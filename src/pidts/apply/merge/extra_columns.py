@@ -49,7 +49,8 @@ def wider_tables(
 ) -> set[TableName]:
     """Returns the target tables that have columns which some new rows in `batches` lack.
 
-    Tables in `merged` are shared within this source. Of all other tables, the record says whether they are shared.
+    Several tables of this source map to each table in `merged`. For all other target tables, the target's record says
+    whether they are shared.
     """
     coming: dict[TableName, set[frozenset[str]]] = {}
     for batch in batches:

@@ -62,8 +62,8 @@ def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tupl
 def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
     """Returns the changes that the guard applies.
 
-    They are separated by source table, since each table has its own columns. Changes of a key that changes in several
-    tables stay together, as changes of the merged table.
+    The changes are separated by source table, since each table has its own columns. Changes of a key that changes in
+    several tables stay together, as changes of the merged table.
     """
     mine, theirs = identities(batch), [identities(part) for part in parts]
     leaving = [[values.filter(one.moved) for values in one.before] for one in theirs]
@@ -147,7 +147,7 @@ class _Places:
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
         """Returns the table that has the row before these changes, and the index of the row's image.
 
-        The first change that finds the row shows both.
+        The first of these changes that finds the row shows its table and its image.
         """
         met: set[int] = set()
         for event in map(int, events):

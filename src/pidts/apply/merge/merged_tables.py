@@ -18,8 +18,8 @@ def record_shared_tables(
 ) -> None:
     """Records, in the open transaction, that these tables of the target are shared.
 
-    Existing entries stay, since the shard group may have written newer ones. `anew`: existing entries are of an earlier
-    task with this name, so they are removed.
+    Existing entries stay, since the shard group may have written newer ones. `anew`: existing entries come from an
+    earlier task with this name, so they are removed.
     """
     if not (shared or anew):
         return

@@ -91,9 +91,10 @@ class Lagging:
 def without_moved(
     session: TargetSession, batches: Sequence[ChangeBatch], lagging: Lagging, shared: Collection[TableName]
 ) -> list[ChangeBatch]:
-    """Returns a part's changes without those that were set aside; updates the record of moved keys.
+    """Sets changes of a part aside, updates the record of moved keys, and returns the part's other changes.
 
-    `shared` are target tables with several known members. For other tables, only the record shows what was moved.
+    `shared` are target tables with several known members. For other target tables, only the record shows which keys
+    have moved.
     """
     left = list(batches)
     by_name: dict[TableName, list[int]] = {}
@@ -129,7 +130,7 @@ def _of_one(
     session: TargetSession, name: TableName, parts: Sequence[ChangeBatch], lagging: Lagging
 ) -> Sequence[ChangeBatch]:
     if len({part.table.identity for part in parts}) > 1:
-        return parts  # the caller halts on different identities
+        return parts  # the identities differ, and the caller halts
     outcomes = _Outcomes(parts)
     record, place = session.meta.moves, (lagging.task, lagging.source, name)
     if name in lagging.looked:

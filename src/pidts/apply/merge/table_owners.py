@@ -60,12 +60,12 @@ def removes_extra_rows(
 ) -> bool:
     """Whether a copy may, in this transaction, remove rows that its source table lacks.
 
-    In a zone, such a row may be a row of the zone's programs that has not reached the source yet, so it stays. The
-    exception is a zone that returns: it gets exactly its seed's rows, although other tasks are recorded there. The note
-    of the return is there before the copy begins and until after the copy's end, whenever a process crashes. Meanwhile
-    no other task writes rows: the return has removed the checkpoints of the other tasks into the zone, so their runs
-    commit nothing. A new start of such a task is refused while the seed's task carries the same changes
-    (`topology_findings`). A hand-over is refused while the seed's task copies.
+    If the target is a zone, a row that the source table lacks may be a row of the zone's programs that has not reached
+    the source yet, so it stays. The exception is a zone that returns: it gets exactly its seed's rows, although the
+    zone has records of other tasks. The note of the return is there before the copy begins and until after the copy's
+    end, whenever a process crashes. Meanwhile no other task writes rows: the return has removed the checkpoints of the
+    other tasks into the zone, so their runs commit nothing. A new start of these other tasks is refused while the
+    seed's task carries the same changes (`topology_findings`). A hand-over is refused while the seed's task copies.
     """
     if into_zone is not None:
         return bool(into_zone and session.meta.notes.read(RETURN_RECORD, SourceTablesKey(into_zone), COUNTED_UP_TO))
@@ -115,7 +115,7 @@ def _destination(
 ) -> Destination | None:
     """Returns the target of a table under the rules that are recorded for its source; None if it never had a target.
 
-    The rules of a source are read once.
+    `rules` keeps the rules of each source, so that they are read only once.
     """
     if (task, source) not in rules:
         text = session.meta.notes.read(task, SourceTablesKey(source), RULES)
@@ -129,7 +129,7 @@ def _destination(
 def _may_share_values(destination: Destination, other: RecordedTable) -> bool:
     """Whether rows of the other table may have the same extracted values.
 
-    The target may treat different values as equal.
+    Different values count, too, since the target may treat them as equal.
     """
     here, there = dict(destination.extracted), dict(other.extracted)
     return here.keys() != there.keys() or all(_folded(here[name]) == _folded(there[name]) for name in here)

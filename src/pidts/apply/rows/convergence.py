@@ -136,9 +136,10 @@ class Convergence(VersionGuard):
     def _demand_whole(self, applied: Mask, before: Numbers) -> None:
         """Halts at an UPDATE that is applied to a row of the target, and of which the log lacks columns.
 
-        Those columns were taken from the target's row. An example: both zones have version 1 of a row, with blob p. One
-        zone makes version 2, with blob q. In the other zone, a session with NOBLOB makes version 3, and its image lacks
-        the blob. Without the halt, the first zone would have version 3 with q, and the other zone version 3 with p.
+        The columns that the log lacks were taken from the target's row. An example: both zones have version 1 of a row,
+        with blob p. One zone makes version 2, with blob q. In the other zone, a session with NOBLOB makes version 3,
+        and its image lacks the blob. Without the halt, the first zone would have version 3 with q, and the other zone
+        version 3 with p.
 
         A row of the same version may be another row, too: two zones have changed the same row, or have inserted the
         same key. So no row of the target counts as the row that was changed.
@@ -165,7 +166,11 @@ class Convergence(VersionGuard):
             )
 
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
-        """Returns the removed rows that the target lacks in this version. Removals that return need no row."""
+        """Returns the removed rows that have to be written before they are removed: the target lacks them.
+
+        The target has another version of such a row, or no row. A DELETE that a task carries back to its own zone does
+        not need this.
+        """
         gone = self._last_deletes(applied)
         returned = self._batch.rows.column("after").is_valid().to_numpy(zero_copy_only=False)
         returned &= self._batch.rows.column("op").to_numpy() == Op.DELETE
@@ -174,7 +179,7 @@ class Convergence(VersionGuard):
         return pa.Table.from_arrays(images.flatten(), schema=self._table.arrow)
 
     def _one_by_one_from(self, events: Numbers, level: Numbers, best: int, row: pa.Table | None) -> list[bool]:
-        """Decides the changes of a key, some of which have the same version as the state before them."""
+        """Returns which changes of a key are applied; some have the same version as the state before them."""
         text = _texts(self._table, row)[0] if row is not None else ()
         applied = []
         for event in events:
@@ -215,7 +220,7 @@ def _latest_before(level: Numbers, there: Numbers, first: Mask, key: Numbers) ->
 def _texts(table: Table, rows: pa.Table) -> list[tuple[str, ...]]:
     """Returns the texts that order rows of one version.
 
-    They have all columns that every server returns in the same form.
+    The texts of a row have all columns that every server returns in the same form.
     """
     columns = sorted(
         (column for column in table.columns if not values_differ(column)), key=lambda column: column.name.lower()

@@ -49,7 +49,7 @@ def without_kept_away(
     certain = updates & _seen(batch, seen_until)
     if copying:
         certain |= updates & moved
-    order = np.argsort(np.where(op == Op.COPY, -1, 0), kind="stable")  # copied rows count as earlier
+    order = np.argsort(np.where(op == Op.COPY, -1, 0), kind="stable")  # copied rows come before the log's changes
     asked = _first_of_each(old, np.nonzero(updates & ~certain & ~_made(op, old, new, order))[0])
     there: dict[int, bool] = {}
     if len(asked):
@@ -66,7 +66,7 @@ def without_kept_away(
 def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, certain: Mask) -> list[bool]:
     """Returns whether each change finds its row; `there` says which keys have a row on the target.
 
-    Changes are judged one by one, since an update may move its row.
+    Changes are judged one by one, since an update may give its row another key.
     """
     stays = []
     for kind, left, reached, sure in zip(op.tolist(), old.tolist(), new.tolist(), certain.tolist(), strict=True):

@@ -161,8 +161,8 @@ class ImageCompletion:
     def images(self, held: pa.Table) -> ChangeBatch:
         """Returns the batch with full images; `held` are the target's rows of `keys`.
 
-        For a change in `missing`, a value that cannot be found is NULL in the result. Such a change must not be
-        written, see `written`.
+        If the target lacks the row of a change (`missing`), values that cannot be found are NULL in the result. Such a
+        change must not be written, see `written`.
         """
         self._check_computed()
         prev = self._with_rows(held)
@@ -220,8 +220,8 @@ class ImageCompletion:
     def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
         """Leaves out changes that lack a column. If a change's Lsn is in `came`, the rows at its two keys are deleted.
 
-        At such a key, the target may have a different row, or this row with other values, and a later change would use
-        it:
+        At the key of a change in `came`, the target may have a different row, or this row with other values, and a
+        later change would use that row:
 
             the copy loads (3, u=3, a=0) and is interrupted   UPDATE 3 SET a = 1 is left out, since 3 is read again
             the copy is settled up to 2                       UPDATE 3 SET id = 1 must not take a = 0 from the target
@@ -404,7 +404,7 @@ class ImageCompletion:
     def _check_computed(self) -> None:
         """Halts if an UPDATE leaves out only generated columns: MariaDB 11.8 does so even if their values changed.
 
-        An UPDATE under MINIMAL leaves out other columns, too. There, a column that is left out has not changed.
+        Under MINIMAL, an UPDATE leaves out other columns, too, and a column that is left out has not changed.
         """
         generated = np.array([column.generated for column in self._table.columns])
         presence = self._presence

@@ -38,7 +38,7 @@ def _beginning(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _texts(values: pa.ChunkedArray) -> list[str]:
     kind = values.type
-    if pa.types.is_integer(kind) or pa.types.is_string(kind):  # the usual keys, all at once
+    if pa.types.is_integer(kind) or pa.types.is_string(kind):  # usual keys are converted all at once
         return [repr(one) if isinstance(one, str) else str(one) for one in values.to_pylist()]
     return [value_text(values.slice(place, 1)) for place in range(len(values))]
 
@@ -57,7 +57,7 @@ def value_text(values: pa.Array | pa.ChunkedArray) -> str:
     if value.is_valid and pa.types.is_duration(kind):
         return _time(value.cast(pa.duration("us")).cast(pa.int64()).as_py())
     if value.is_valid and pa.types.is_float32(kind):
-        return str(np.float32(shown))  # the shortest text of this number, as the servers print it
+        return str(np.float32(shown))  # servers print the shortest text of a number
     if isinstance(shown, bytes):
         return f"0x{shown.hex().upper()}" if shown else "''"
     return repr(shown) if isinstance(shown, str) else str(shown)

@@ -88,7 +88,7 @@ class VersionGuard:
     """
 
     def __init__(self, batch: ChangeBatch, version: str, source: str, known: Mask | None = None) -> None:
-        """Takes a mask of the columns that the log has of each before image (`known`); None: all."""
+        """`known` says which columns of each before image the log has; None: all."""
         self._known = known
         self._batch, self._table, self._source = batch, batch.table, source
         self._version = batch.table.column(version)
@@ -122,7 +122,7 @@ class VersionGuard:
         return key_texts(self.keys.take(pa.array(keys)))
 
     def look(self, versions: pa.Array, at: Numbers, tombstones: Sequence[tuple[int, Tombstone]]) -> None:
-        """Takes the target's rows: `at` has for each key the index of its row in `versions`, or -1.
+        """Stores the versions of the target's rows: `at` has for each key the index of its row in `versions`, or -1.
 
         `tombstones` has the tombstones of keys without a row, by the key's number.
         """
