@@ -41,7 +41,7 @@ def channel() -> tuple[socket.socket, socket.socket]:
 def serve_forks(requests: socket.socket, run: Callable[[Sequence[str]], int]) -> None:
     """Forks a process for each request until the other end is closed.
 
-    Each of these processes calls `run`, which returns its exit code.
+    Each forked process calls `run`, which returns the exit code of that process.
     """
     ended: dict[int, int] = {}
     while True:
@@ -196,20 +196,20 @@ def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
 
     This process must have no other threads now. Each child of the forker calls `run` with the forker's process id, so
     that it can end with the forker (`end_with_parent`). The children read nothing from this process's standard input.
-    Everything that this process has loaded so far stays in memory.
+    Garbage collection never frees objects that exist now (`gc.freeze`).
     """
     ours, theirs = channel()
     parent = os.getpid()
-    gc.freeze()  # otherwise the collector would write to shared pages, and the kernel would copy them
+    gc.freeze()  # the collector must not write to shared pages: the kernel would copy them
     for file in filter(None, (sys.stdout, sys.stderr)):
         with suppress(OSError):
-            file.flush()  # otherwise a child would write this process's buffered output again
+            file.flush()  # a child must not write this process's buffered output again
     if os.fork() == 0:
         ours.close()
         end_with_parent(parent)
         name_process(name)
         nothing = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1):  # another process may wait until nobody has this process's output open
+        for number in (0, 1):  # another process may wait until no process has this output open
             os.dup2(nothing, number)
         os.close(nothing)
         for number in (signal.SIGINT, signal.SIGTERM):  # the forker ends with its parent, which may need it until then
@@ -242,6 +242,6 @@ def name_process(title: str) -> None:
     except (OSError, ValueError):
         return
     if begin == 0 or len(arguments) != end - begin or ctypes.string_at(begin, len(arguments)) != arguments:
-        return  # the kernel shows other arguments than those at this address
+        return  # the arguments that `ps` shows are not at this address
     fitting = title.encode()[: len(arguments) - 1].decode("utf-8", "ignore").encode()
     ctypes.memmove(begin, fitting.ljust(len(arguments), b"\0"), len(arguments))

@@ -28,7 +28,7 @@ _own: dict[int, Path] = {}
 def owned_folder(name: str) -> Iterator[Path]:
     """Creates a folder that only this user can read, and removes it at the end.
 
-    First removes the folders of killed processes.
+    The folders that killed processes have left are removed first.
     """
     _remove_abandoned(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))

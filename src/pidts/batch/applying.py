@@ -1,9 +1,9 @@
 """Writes the changes of one worker to the target: reduces them, and commits them with that worker's checkpoint.
 
-The work is the same in the driver and in a task of Spark. Changes that do not fit into memory at once are reduced and
+The work is the same in the driver and in a Spark task. Changes that do not fit into memory at once are reduced and
 written part by part, in one transaction, which ends with the checkpoint. An ordinary batch is one part.
 
-Each attempt reads the changes of a long batch from the log again. These cases cover a break between two parts:
+Each attempt reads the changes of a long batch from the log again. The work can be interrupted between two parts:
 
 1. An error of the target (deadlock, lost connection): the transaction is gone. The committer begins another
    transaction, locks the checkpoint and reads the log again from the first part.
@@ -111,7 +111,7 @@ def apply_long(
 ) -> Counts:
     """Does what `apply` does, for changes that do not fit into memory.
 
-    With `split_rows`, each part is a transaction of its own; large transactions of the log are cut into parts of so
+    With `split_rows`, each part is a transaction of its own; large transactions of the log are cut into parts of this
     many rows. `tables` are the tables with changes.
     """
     before, after = commit.before[worker], commit.after[worker]
@@ -257,12 +257,12 @@ class _Work:
     def made_anew(self, refusal: Halted, expecting: WriteComparison) -> bool:
         """Whether the changes are prepared once more, with other rules, after the target has refused them.
 
-        First case: the target has compared rows itself. One of them differs, or a row that differs is in the way of a
-        change, so the next attempt reads and compares the rows. Second case: the target was to refuse new rows whose
-        keys exist. Another program has inserted such a row since rows were read, so rows are read once more. This last
-        attempt overwrites a row that is inserted after the reading. Third case: see `ApplyRules.after_refusal`.
+        First case: the target has compared rows itself. One of these rows differs, or a row that differs is in the way
+        of a change, so the next attempt reads and compares the rows. Second case: the target was to refuse new rows
+        whose keys exist. Another program has inserted such a row since rows were read, so rows are read once more. This
+        last attempt overwrites a row that is inserted after the reading. Third case: see `ApplyRules.after_refusal`.
 
-        The error may also come before an attempt has prepared anything: then `expected` is the set of the previous
+        An attempt may fail before it has prepared anything: then `expected` still has the tables of the previous
         attempt.
         """
         if self.expected and self._rules.expects:
@@ -289,7 +289,7 @@ class _Work:
         for part in parts(self.newer(), self._part_bytes):
             is_large = is_large or part.size > _LARGE_BYTES
             yield from self._reduced(session, part)
-            del part  # otherwise this part would stay in memory until the next one is complete
+            del part  # this part must not stay in memory until the next one is complete
             if is_large:
                 # Arrow keeps freed memory for arrays of the same size, but arrays of the next part have other sizes.
                 pa.default_memory_pool().release_unused()

@@ -63,8 +63,8 @@ class JobContext:
 
         An UPDATE may move a row to a key of another worker, and the log may lack some of the row's columns. Then the
         method halts, unless the copy reads that row again: only the target's row has these columns, and the other
-        worker removes it. At this moment no worker has written anything of the batch. So all workers are at one place,
-        and an operator can change their number.
+        worker removes it. When the method halts, no worker has written anything of the batch. So all workers are at one
+        place in the log, and an operator can change the number of workers.
         """
         read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
         watched = self.watched.get(batch.table.name, ())
@@ -81,7 +81,7 @@ class JobContext:
     def committer(self) -> Committer:
         """Returns a committer with its own connection to the target.
 
-        It has this context's rules: after a change of the context, another committer is needed.
+        The committer has this context's rules: after a change of the context, another committer is needed.
         """
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
@@ -93,10 +93,10 @@ class JobContext:
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
-    """Returns `JobContext.watched`. With one worker, this is empty: that worker asks the target for its keys.
+    """Returns `JobContext.watched`. With one worker, the result is empty: that worker asks the target for its keys.
 
-    Tables whose own unique keys already assign all rows to one worker are left out, too. The target gets these keys
-    only after the full copy, but rows are assigned by them from the beginning.
+    Tables whose unique keys on the source already assign all rows to one worker get no columns, either. The target gets
+    these keys only after the full copy, but rows are assigned by them from the beginning.
     """
     if workers == 1:
         return {}

@@ -175,7 +175,7 @@ def _ruled(context: JobContext, table: Table, rule: Callable[[*LookedAt], Ruled]
     def halting(*arguments: *LookedAt) -> Ruled:
         try:
             return rule(*arguments)
-        except ConfigError as error:  # a rule cannot be applied to a structure that the log has
+        except ConfigError as error:  # the structure in the log does not fit a rule
             where = Where(source=context.source.source_id, table=str(table.name))
             raise Halted(error.code, error.what, where=where, todo=error.todo) from None
 

@@ -83,8 +83,9 @@ class KeptMoves:
     def _forget(self, context: JobContext, checkpoints: Collection[Checkpoint]) -> None:
         """Removes the record, unless a worker still needs it.
 
-        A worker that has committed a part of a transaction needs the entries for the rest. If workers are at different
-        places, the batch that brings them together adds entries, and the record is removed after that batch.
+        A worker that has committed only a part of a transaction still needs the entries, for the other parts. If
+        workers are at different places, the batch that brings them together adds entries, and the record is removed
+        after that batch.
         """
         if not context.rules.routes.rules or _are_at_different_places(checkpoints):
             return

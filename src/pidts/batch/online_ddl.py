@@ -76,7 +76,7 @@ def made_of(
 def _only(statement: Statement, is_ours: IsOurs) -> Statement:
     """Returns the statement with only the task's tables.
 
-    The target may have tables of its own under the other names in the statement: these must not change.
+    The target may have its own tables with the other names in the statement. These tables must not change.
     """
     if isinstance(statement, DropTable):
         return replace(statement, tables=tuple(filter(is_ours, statement.tables)))

@@ -59,11 +59,11 @@ def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None =
             if waiting and full:
                 done, waiting, size, rows = Stretch(waiting, behind_cut=cut), [], 0, 0
                 yield done
-                del done  # written changes need not be in memory while the next part is read
+                del done  # written changes are not kept in memory while the next part is read
             cut = cut or stretch.inside
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)
-        cut = cut or stretch.inside  # a cut also counts if its stretch has no changes
+        cut = cut or stretch.inside  # even if the cut stretch has no changes for this worker
     if waiting:
         yield Stretch(waiting, behind_cut=cut)
 

@@ -97,8 +97,8 @@ class Meaning:
     def _statement(self, text: str, schema: str) -> Statement:
         """Parses a statement without its SQL modes, which the index does not have.
 
-        Of these modes, only ANSI_QUOTES could hide names. So a statement that cannot be parsed is parsed once more with
-        this mode.
+        ANSI_QUOTES is the only SQL mode that could hide names. So a statement that cannot be parsed is parsed once more
+        with this mode.
         """
         statement = classify(text, schema, dialect=self.dialect)
         if isinstance(statement, Unknown):
@@ -173,7 +173,7 @@ class Meaning:
     def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Work:
         """Returns the work of a RENAME.
 
-        The renames are followed one after the other: names can be swapped through a third name.
+        The renames are followed one after the other, since names can be swapped through a third name.
         """
         first_names: dict[TableName, TableName] = {}
         for old, new in pairs:

@@ -34,7 +34,8 @@ class SequencesOfRelay:
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
         """Whether rows with this table name between two places are the state of a sequence.
 
-        It is False if the record has a table of this name at the first place, or after a schema change between the two.
+        They are not if the record has a table of this name at the first place, or after a schema change between the two
+        places.
         """
         history, dialect = self._at(after)
         found = history.is_sequence(name)
@@ -58,7 +59,7 @@ class SequencesOfRelay:
 def sequences_of(
     relay: RelayReader, transaction: Transaction, statement: Statement, known: Collection[TableName], dialect: Dialect
 ) -> frozenset[TableName]:
-    """Returns a statement's names that belong to sequences before or after it; `known` are the task's tables.
+    """Returns a statement's names that belong to sequences before or after; `known` are the task's tables.
 
     Only MariaDB has sequences, and the record is read only if the statement names a table that is not among `known`.
     """
@@ -88,7 +89,7 @@ def _names_other_tables(statement: Statement, known: Collection[TableName]) -> b
 def _new_names(statement: Statement, known: Collection[TableName]) -> set[TableName]:
     """Returns names that the statement gives to tables of the task.
 
-    Before the statement, a sequence may have had such a name.
+    Before the statement, a sequence may have had one of these names.
     """
     if not isinstance(statement, RenameTable):
         return set()

@@ -23,8 +23,8 @@ Read = Callable[[Session, str], pa.Table]
 class Chunk:
     """Rows in their state at some moment between `low` and `high`.
 
-    They show every transaction up to `low`, and none after `high`. `low` is not before the end that the log had when
-    the reading began. So it is not before anything that the relay had received by then.
+    The rows show every transaction up to `low`, and none after `high`. `low` is not before the end that the log had
+    when the reading began. So the relay had received nothing after `low` by then.
     """
 
     server: str

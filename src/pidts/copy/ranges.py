@@ -31,7 +31,7 @@ class Range:
 def highest(connection: Session, table: Table) -> KeyValues | None:
     """Returns the highest key; None for an empty table.
 
-    If a row with a higher key is inserted later, the log has this INSERT after its present end.
+    If a row with a higher key is inserted later, the log will have this INSERT after the present end of the log.
 
     Raises `StructureChanged` if the table does not have the structure of `table`.
     """
@@ -50,8 +50,8 @@ def ranges(
 ) -> list[Range]:
     """Returns up to `count` neighbouring ranges of `size` rows each, above the key `after`.
 
-    No range goes beyond `upto`. There is always at least one range, which may be empty. If the structure has changed,
-    reading the range shows this.
+    No range goes beyond `upto`. There is always at least one range, which may be empty. If the table's structure has
+    changed, no error is raised: the chunk that is read shows it (`Chunk.altered`).
     """
     end = None if upto is None else tuple(upto)
     begin = None if after is None else tuple(after)

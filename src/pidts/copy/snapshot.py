@@ -40,7 +40,7 @@ class Snapshot:
 
 @contextmanager
 def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
-    """Opens a snapshot. The end of the `with` block ends the snapshot, even if not all rows were read."""
+    """Opens a snapshot. The snapshot ends with the `with` block, even if not all rows were read."""
     with closing(connect(config)) as connection:
         server = server_info(connection)
         low = _open(connection, server, table)

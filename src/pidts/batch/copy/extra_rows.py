@@ -76,8 +76,8 @@ def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table
     """Returns the keys for which the source has no row.
 
     A source whose collation ignores case or accents may return the row 'a' for the key 'A'. The target is then asked
-    for 'a'. If it returns its row 'A', both collations treat the keys as equal: 'A' is the source's row, and stays.
-    Otherwise the target has a separate row 'a', and 'A' is an extra row.
+    for 'a'. If the target returns its row 'A', both collations treat the keys as equal: 'A' is the source's row, and
+    stays. Otherwise the target has a separate row 'a', and 'A' is an extra row.
     """
     missing = keys.filter(pa.array(~_among(table, keys, found)))
     others = found.filter(pa.array(~_among(table, found, keys)))

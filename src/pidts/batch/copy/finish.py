@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
     """Finishes a table, however long this takes. Returns the statements for which nothing waits (`Rendered.later`).
 
-    Returns None if recorded keys have to be read first.
+    Returns None if the copy has to read recorded keys before the table can be finished.
     """
     table = context.rules.target_table(context.structures[request.table])
     is_read = True
@@ -60,7 +60,7 @@ class Finishing:
     """Finishes several tables at the same time: as many as may be read at the same time.
 
     Creating a key may take hours. So a run that ends does not wait for the threads: it calls `begin_no_more`, and
-    running statements go on in the server.
+    statements that are running go on in the server.
     """
 
     def __init__(self, context: JobContext, requests: Iterable[ChunkRequest]) -> None:
@@ -124,7 +124,7 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
 def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
     """Runs all statements in one transaction, or under a lock for which other runs wait.
 
-    Returns the statements for which nothing waits, which are not run here.
+    Statements for which nothing waits (`Rendered.later`) are not run here; returns these.
     """
     with closing(context.target.connect()) as session:
         if session.schema.transactional_ddl:

@@ -1,7 +1,7 @@
 """Loads chunks of a full copy from the source to the target: the work of a thread of the driver, or of a Spark task.
 
 The process that has read a chunk also loads it, in a separate transaction (`pidts.apply.load`). While one chunk is
-loaded, the next chunk is read. These cases cover a break:
+loaded, the next chunk is read. If the work is interrupted, there are these cases:
 
 1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the Spark task again, or
    the request ends with the run. In both cases the rows of the request are read again.
@@ -127,7 +127,7 @@ class _Read:
 
 
 def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
-    """Reads the rows of a range in advance. None for any other piece: it is read when its turn to be loaded comes."""
+    """Reads the rows of a range in advance. Returns None for any other piece, which is read only when it is loaded."""
     part = piece.range
     if part is None:
         return None
@@ -334,4 +334,4 @@ def _again(work: Callable[[], Answer]) -> Answer:
                 raise
             _log.info("a chunk is tried again", code=error.code, cause=str(error))
         time.sleep(retry.pause(attempt))
-    raise AssertionError  # the loop returns or raises
+    raise AssertionError  # never reached: the loop returns or raises

@@ -38,7 +38,7 @@ class CutRequest:
     pieces: tuple[RequestedChunk, ...]
     upto: KeyValues | None
     result: StagedChunk | None = None
-    """The result of the request, if there is nothing to read."""
+    """The result of the request if there is nothing to read, otherwise None."""
 
     def settled(self, context: JobContext, fetched: Sequence[Fetched]) -> None:
         """Stores the result of the request, which sums up the results of its pieces, for the planner."""
@@ -133,7 +133,7 @@ def _cut(
         return CutRequest(
             request, (RequestedChunk(request, batch, limit if most is None else min(limit, most)),), request.upto
         )
-    least = context.target.piece_rows  # a piece has at least this many rows
+    least = context.target.piece_rows  # the fewest rows of a piece
     limit = request.limit if most is None else min(request.limit, most, max(least, most // request.parts))
     parts = request.parts if most is None else max(1, min(request.parts, most // limit))
     known = ahead.get((table, request.after, request.upto))
