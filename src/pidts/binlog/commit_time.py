@@ -1,6 +1,6 @@
 """The time of a commit to the microsecond, which MySQL 8.0 and later write into the event that begins a transaction.
 
-Events of MariaDB, and of earlier MySQL, have whole seconds only.
+Events of MariaDB and of earlier MySQL versions have whole seconds only.
 """
 
 from __future__ import annotations

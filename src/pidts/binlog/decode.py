@@ -77,9 +77,9 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
 class KeptDecoder:
     """Decodes slices of one log as `decode_slice` does, and keeps from slice to slice what it knows about the tables.
 
-    All slices have the same structures and early filters, and none has a `commit` or an `after`. The tables of a slice
-    are in the order in which they first appear in it. If the decoder of an earlier slice decodes it, they are in the
-    order of their first rows.
+    All slices have the same structures and early filters, and none has a `commit` or an `after`. A new decoder returns
+    the tables of a slice in the order in which they first appear in the slice. A decoder that is kept from an earlier
+    slice returns them in the order of their first rows in the slice.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def walker_of(facts: LogFacts) -> LogWalker:
 def times_of(facts: LogFacts) -> EventTimes:
     """Returns an object that collects the times of the changes.
 
-    The caller adds the events to it, unless one event commits all changes.
+    The caller adds the events to this object, unless one event commits all changes.
     """
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 
@@ -124,7 +124,7 @@ def new_decoder(facts: LogFacts, *, is_final: bool = False, log_stays: bool = Fa
     """Returns the compiled decoder or the plain one; the arguments are those of `RowDecoder`."""
     if not compiled():
         return RowDecoder(facts, is_final=is_final, log_stays=log_stays)
-    from pidts.binlog.kernel.routed import RoutedDecoder  # loads the compiler, so only for rows
+    from pidts.binlog.kernel.routed import RoutedDecoder  # this loads the compiler, which only rows need
 
     return RoutedDecoder(facts, is_final=is_final, log_stays=log_stays)
 
@@ -191,7 +191,7 @@ class RowDecoder:
             yield
 
     def can_begin_again(self) -> bool:
-        """Whether this decoder can decode another slice. If so, prepares this: no transaction is open any more."""
+        """Whether this decoder can decode another slice. If so, prepares for it: no transaction is open any more."""
         return False
 
     @property
@@ -247,7 +247,7 @@ class RowDecoder:
     def _behind_first(self, event: Event) -> int:
         """Returns the number of bytes from the first event to this one.
 
-        This number distinguishes the rows of a prepared transaction: all of them have the Lsn of its commit.
+        The number of bytes distinguishes the rows of a prepared transaction, all of which have the Lsn of its commit.
         """
         if self._group is None:
             self._group = event.offset

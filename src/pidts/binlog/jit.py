@@ -1,9 +1,9 @@
 """Compiles functions that work on raw memory; the only file that imports the compiler.
 
 A function with `@jit` is compiled to machine code when it is first called. The machine code is kept on disk for the
-next process. Inside such functions, and only there, the names below read and write memory by address, unaligned and in
-the machine's (little-endian) byte order. Nothing checks an address: every caller first makes sure that it is within its
-own buffer. A length in the log may be wrong.
+next process. Only such functions can call the functions below, which read and write memory by address, unaligned and in
+the machine's (little-endian) byte order. Nothing checks an address. So every caller first makes sure that the address
+is within the caller's own buffer, since a length in the log may be wrong.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def _kept(function: F, **options: Any) -> F:
 def _folder() -> Iterator[None]:
     """Sets Numba's cache folder while a function is declared, and then restores the setting for other users of Numba.
 
-    All threads share this setting. If it were restored while another thread declares a function, that function's code
-    would be stored in the working directory, and the next process would compile it again.
+    All threads share the setting of the cache folder. If it were restored while another thread declares a function,
+    that function's machine code would be stored in the working directory, and the next process would compile it again.
     """
     settings: Any = numba.config
     with _declaring:

@@ -3,7 +3,8 @@
 A transaction begins with its GTID event (or BEGIN, if the server has no GTIDs) and ends with XID, COMMIT or ROLLBACK,
 or with its only statement. Events between transactions (rotation, bookkeeping) become a *mark* on request. A group of
 events that only prepares an XA transaction is a mark, too. This mark has the transaction's content. A later group of
-events commits the transaction, or rolls it back, and has only its name (`pidts.binlog.xa` joins the two groups).
+events commits the transaction or rolls it back, and has only the transaction's name (`pidts.binlog.xa` joins the two
+groups).
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class TransactionScanner:
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
         """Continues after transactions that other code has found.
 
-        `lsn` and `timestamp` are those of the last transaction.
+        `lsn` and `timestamp` are the Lsn and the time of the last of these transactions.
         """
         self.previous = self._reached = lsn
         self._gap = self._open = None

@@ -24,7 +24,7 @@ _ANSI_QUOTES = 0x4
 _NO_BACKSLASH_ESCAPES = 0x100000
 
 _SKIPPED = r"`(?:[^`]|``)*+`|/\*(?!M?!).*?\*/|--(?=\s)[^\n]*|#[^\n]*"
-"""Matches what has no literals: a quoted name, or a comment without code (`/*! ... */` has code)."""
+"""Matches text that has no literals: a quoted name, or a comment without code (`/*! ... */` has code)."""
 _READ_AS_TEXT = r"\bCOMMENT\s*=?\s*|(?<![\w$])N"
 """Matches the word before a literal that is text in every session: COMMENT, or the prefix N of a UTF-8 literal."""
 _INTRODUCER = re.compile(rb"(?<![\w$])_\w+\s*\Z")

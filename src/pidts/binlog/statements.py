@@ -116,7 +116,7 @@ def _folded(name: str) -> str:
 def _variables(data: bytes) -> dict[str, Any]:
     """Returns the session's settings.
 
-    They are in the order of their codes; settings after an unknown code are not read.
+    The event has the settings in the order of their codes; settings after an unknown code are not read.
     """
     cursor = Cursor(data, "a QUERY event's session settings")
     session: dict[str, Any] = {}

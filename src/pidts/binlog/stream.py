@@ -34,7 +34,7 @@ _DOUBTFUL = frozenset(
 def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[ChangeBatch]]:
     """Decodes as `decode_slice` does, in memory that does not depend on the size of the log.
 
-    Each list has changes of all tables; they come later in the log than those of the previous list.
+    Each list has changes of all tables. These changes come later in the log than the changes of the previous list.
     """
     is_final = not _takes_back(pieces(), facts.get("commit"), facts["format"])
     decoder, walker, times = new_decoder(facts, is_final=is_final), walker_of(facts), times_of(facts)
@@ -53,7 +53,7 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
     """Whether something may be rolled back.
 
-    Every event that may roll back counts, whatever it rolls back: such events are rare between rows.
+    Every event that may roll back something counts, whatever it rolls back, since such events are rare between rows.
     """
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False

@@ -43,7 +43,7 @@ class TableMap:
     def may_be_sequence(self) -> bool:
         """Whether the table has the columns of MariaDB's SEQUENCE objects.
 
-        A table may have the same columns, for example a copy of a sequence.
+        A table that is no sequence may have the same columns, for example a copy of a sequence.
         """
         return self.mariadb and self.types == _SEQUENCE and not any(self.nullable)
 
@@ -58,7 +58,7 @@ class TableMap:
     def complete(self, table: Table, *, as_bytes: bool = False) -> Table:
         """Returns a known table in which charsets that were unknown are taken from the event.
 
-        If the event lacks them, too, they stay unknown; with `as_bytes` these columns are read as bytes.
+        Charsets that the event lacks, too, stay unknown; with `as_bytes`, columns of unknown charset are read as bytes.
         """
         if not table.has_unknown_charset or len(table.columns) != len(self.wires):
             return table

@@ -1,7 +1,7 @@
 """Parses the optional metadata of a TABLE_MAP event: unsigned columns, charsets, names, labels, the primary key.
 
-By default, MariaDB logs nothing of it, and MySQL 8 logs which columns are unsigned, and the charsets. With
-`binlog_row_metadata=FULL`, both log everything. Older MySQL servers never log any of it.
+By default, MariaDB logs none of this metadata, and MySQL 8 logs the charsets, and which columns are unsigned. With
+`binlog_row_metadata=FULL`, both servers log all of it. Older MySQL servers never log any of it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _AS_TEXT = {**dict(zip(_BYTES, _TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Ki
 
 @dataclass(slots=True)
 class Metadata:
-    """The fields as they are in the event. Each list has an item for each column that it concerns, in their order."""
+    """The fields as they are in the event. Each list has an item for each column that it concerns, in order."""
 
     mariadb: bool = False
     unsigned: list[bool] = field(default_factory=list)

@@ -23,7 +23,7 @@ class Completed:
     """The transactions that a part of a block completes."""
 
     what: OrdinaryEvents | Transaction
-    """One transaction, or ordinary events with at least one. The next ordinary events overwrite the arrays of these."""
+    """One transaction, or ordinary events with at least one. These are valid until the next block is read."""
     base: int
     """The place of the block's first byte among all bytes read."""
     begin: int
@@ -36,7 +36,7 @@ class Completed:
 class TransactionReader:
     """Reads the transactions after a place in a log.
 
-    It returns no marks, but a transaction's `prev_lsn` may be the Lsn of a mark. So a transaction has the same
+    The reader returns no marks, but a transaction's `prev_lsn` may be the Lsn of a mark. So a transaction has the same
     `prev_lsn`, wherever the reading began.
     """
 

@@ -121,7 +121,8 @@ def _wire(number: int, cursor: Cursor) -> Wire:
 def _string(first: int, second: int) -> Wire:
     """Parses CHAR, ENUM and SET, which share a type. The first byte says which of them the column is.
 
-    For a CHAR of more than 255 bytes, that byte has two bits of the length, inverted: CHAR(255) in utf8mb4 is CE FC.
+    For a CHAR of more than 255 bytes, the first byte also has two bits of the length, inverted: CHAR(255) in utf8mb4 is
+    CE FC.
     """
     if first & 0x30 != 0x30:
         return Wire(WireType.STRING, second | ((first & 0x30) ^ 0x30) << 4)

@@ -88,7 +88,7 @@ class PreparedGroups(Generic[Place]):
     def settle(self, transaction: Transaction, place: Place) -> tuple[Transaction, Place | None]:
         """Returns the next transaction of the log with its content, and the place of the events that prepared it.
 
-        It must be called for every transaction in log order. A COMMIT gets the content that was prepared under its xid.
+        Call this method for every transaction, in log order. A COMMIT gets the content that was prepared under its xid.
         The place is None if the transaction commits nothing that was prepared, or if its xid is unknown.
         """
         xa = transaction.xa

@@ -27,13 +27,13 @@ _LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), 
 class EventTimes:
     """Collects the times of events in log order.
 
-    Rows inside a compressed transaction have the Lsn of the event around them, and so its time.
+    Rows inside a compressed transaction have the Lsn of the compressed event, and so the time of this event.
     """
 
     def __init__(self, walker: LogWalker, commit_time: int | None = None) -> None:
         """`walker` starts before the first event.
 
-        `commit_time`: the time of all changes, if one event commits all of them.
+        `commit_time`: the time of all changes, if one event commits all changes.
         """
         self._walker = walker
         self._commit_time = commit_time
@@ -57,7 +57,7 @@ class EventTimes:
     def _add_ordinary(self, raw: bytes | memoryview, at: int) -> int:
         """Adds events of one log file, up to one that has to be handled individually; returns the byte after them."""
         if self._headers is None:
-            from pidts.binlog.blocks.header_times import HeaderTimes  # loads the compiler, so only for rows
+            from pidts.binlog.blocks.header_times import HeaderTimes  # this loads the compiler, which only rows need
 
             self._headers = HeaderTimes()
         is_new_file = not self._files or self._files[-1] != self._walker.log_index

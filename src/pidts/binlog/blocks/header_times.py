@@ -1,4 +1,4 @@
-"""Reads the times in the headers of a block of events in compiled code, as `LogWalker.pass_by` does for one event.
+"""Compiled code that reads the times in the headers of many events; `LogWalker.pass_by` does this for one event.
 
 The reading stops before an event that is in no log file, or whose size does not fit into the block. The walker then
 handles this event.
@@ -34,10 +34,10 @@ class HeaderTimes:
     ) -> tuple[int, list[int], list[int]]:
         """Reads from byte `at` of the block on, and moves the walker.
 
-        Returns where it stopped, the places and the times.
+        Returns the byte at which it stopped, the places and the times.
 
-        There is a place and a time for each event whose time differs from that of the event before; `last` is the time
-        before the first event, -1 if there is none.
+        An event gets a place and a time only if its time differs from the time of the event before it; `last` is the
+        time before the first event, -1 if there is none.
         """
         self._state[:] = walker.offset, last, 0
         begin = address(block)

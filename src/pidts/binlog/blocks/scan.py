@@ -81,7 +81,7 @@ class OrdinaryEvents:
     def last_begin(self, first: int) -> int | None:
         """Returns the byte of the block with which the last transaction begins; None if it began in an earlier block.
 
-        `first` is the byte at which these events begin.
+        `first` is the byte of the block at which these ordinary events begin.
         """
         if not len(self.lines):
             return None
@@ -200,7 +200,7 @@ class BlockScan:
     def begin_long(self, head: memoryview) -> bool:
         """Whether an event that is too long for a block may be fed in pieces.
 
-        If so, prepares this; `head` is its header.
+        If the event may, prepares for its pieces; `head` is the header of the event.
         """
         if len(head) < HEADER_SIZE or not self._begin(0) or not self._state[o.OPEN]:
             return False

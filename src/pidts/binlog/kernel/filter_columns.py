@@ -1,7 +1,7 @@
 """The compiled loop over the images of a row event, most columns of which are skipped.
 
-It writes the columns that a filter uses to Arrow's memory, and notes where each row ends. So the rows that the filter
-keeps can be found and read completely afterwards (`kept_rows`).
+The loop writes the columns that a filter uses to Arrow's memory, and notes where each row ends. So the rows that the
+filter keeps can be found and read completely afterwards (`kept_rows`).
 """
 
 from __future__ import annotations

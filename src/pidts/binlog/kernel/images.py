@@ -18,7 +18,7 @@ _INSERT, _UPDATE, _DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
 
 _EVENTS_AHEAD = 6
 _EARLY_BYTES, _LINE = 256, 64
-"""The number of an event's bytes that are fetched in advance, and how many bytes the processor fetches at once."""
+"""How many bytes of an event are fetched into the processor's cache in advance, and how many are fetched at once."""
 
 
 @inline
@@ -214,7 +214,7 @@ def read_rows(
 
 @inline
 def _look_ahead(event: int, mask: int, first_bit: int) -> None:
-    """Fetches the first bytes of an event in advance: the processor cannot guess which event is read next."""
+    """Fetches the first bytes of an event into the cache, since the processor cannot guess which event is read next."""
     if has_bit(mask, first_bit + load64(event + at.FIRST)):
         for line in range(0, _EARLY_BYTES, _LINE):
             prefetch(load64(event + at.DATA) + line)

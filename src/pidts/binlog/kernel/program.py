@@ -42,7 +42,7 @@ _LARGEST_SMALL_DECIMAL = 18
 def cell_size(kind: ColumnType) -> int:
     """Returns the size in bytes of a value in the array of values, not in the log; 0 if the size varies.
 
-    For ENUM and SET, it is the size of their number.
+    An ENUM or SET has the size of the number that stands for its words.
     """
     if kind.kind in (Kind.ENUM, Kind.SET):
         return 4 if kind.kind is Kind.ENUM else 8
@@ -53,7 +53,7 @@ def cell_size(kind: ColumnType) -> int:
 def instruction(column: Column, wire: Wire) -> Instruction | None:
     """Returns the instruction for a column in the form that it has in the log. `columns.reader` has accepted this form.
 
-    None: only plain code reads the column.
+    Returns None if only plain code can read the column.
     """
     kind = column.type.kind
     if wire.type in _COMPRESSED:
@@ -119,8 +119,8 @@ def _decimal(wire: Wire) -> Instruction:
 def _temporal(column: Column, wire: Wire) -> Instruction:
     """Returns the instruction for a date or a time. In newer forms, two parameters describe the fraction of a second.
 
-    They are the number of the fraction's bytes, and how many microseconds its unit has. MariaDB's own forms have other
-    parameters.
+    These two parameters are the number of the fraction's bytes, and how many microseconds its unit has. MariaDB's own
+    forms have other parameters.
     """
     digits = column.type.fsp
     size = (digits + 1) // 2

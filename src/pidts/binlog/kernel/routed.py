@@ -75,8 +75,8 @@ class RoutedDecoder(decode.RowDecoder):
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
         """Returns all rows so far; tables are in the order in which they first appeared.
 
-        If the decoder has begun again, some tables appeared in an earlier slice. So all tables are in the order of
-        their first rows.
+        A decoder that has decoded an earlier slice knows the tables of that slice already, so their first appearance
+        shows no order in this slice. Then all tables are in the order of their first rows in this slice.
         """
         taken = super().take(times)
         self._pieces.clear()
@@ -85,7 +85,7 @@ class RoutedDecoder(decode.RowDecoder):
         return taken
 
     def can_begin_again(self) -> bool:
-        """Whether another slice can be decoded with what is known about tables. All rows of this slice were taken."""
+        """Whether this decoder can decode another slice with the tables that it knows. All rows were taken before."""
         if self._early_filters or self._open_full or len(self._known) > _MOST_KEPT:
             return False
         self._begin()

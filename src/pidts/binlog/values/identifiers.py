@@ -53,7 +53,7 @@ def _longest_zeros(groups: list[int]) -> tuple[int, int]:
 
 
 _TEXTS: dict[Kind, Callable[[bytes], str]] = {
-    Kind.UUID: lambda value: str(uuid.UUID(bytes=value)),  # its digits are in the order of the text
+    Kind.UUID: lambda value: str(uuid.UUID(bytes=value)),  # the log has the digits in the order of the text
     Kind.INET6: inet6_text,
     Kind.INET4: lambda value: str(ipaddress.IPv4Address(value)),
 }

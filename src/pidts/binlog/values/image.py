@@ -30,7 +30,7 @@ Build = Callable[[list[Any]], pa.Array]
 def fixed(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
     """Returns a function that makes readers for values of fixed size.
 
-    `convert` makes the value for the list from the bytes.
+    `convert` makes, from the bytes of a value, the item that the reader appends to the column's list.
     """
 
     def make(append: Append) -> Read:

@@ -51,7 +51,7 @@ def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Doc
 def after_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]) -> int:
     """Appends an after image, in which changes of documents are replaced by whole documents.
 
-    Returns the place after it.
+    Returns the place after the after image.
     """
     changed, at = _changed(data, at, columns)
     nulls, at = _nulls(data, at, len(held))

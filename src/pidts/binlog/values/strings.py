@@ -43,7 +43,7 @@ def reader(column: Column, wire: Wire) -> MakeReader | None:
         if kind is Kind.CHAR:
             return _prefixed(_prefix(wire))
         length = 1 if column.type.length is None else column.type.length
-        return converted(_prefix(wire), lambda value: value.ljust(length, b"\0"))  # the log omits trailing zeros
+        return converted(_prefix(wire), lambda value: value.ljust(length, b"\0"))  # the log omits zeros at the end
     if kind in (Kind.VARCHAR, Kind.VARBINARY):
         if wire.type in _VARYING:
             return _prefixed(_prefix(wire))
@@ -153,11 +153,11 @@ def _short(append: Append) -> Read:
 
 
 def converted(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
-    """Returns a function that makes readers for a value after its length.
+    """Returns a function that makes readers for values that are stored after their lengths.
 
-    `convert` makes the value for the list from the bytes.
+    `convert` makes, from the bytes of a value, the item that the reader appends to the column's list.
 
-    If the bytes end within the value, it is not converted. The caller notices the end by the returned place.
+    If the row image ends within a value, this value is not converted. The caller notices this by the returned place.
     """
 
     def make(append: Append) -> Read:

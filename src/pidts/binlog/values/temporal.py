@@ -1,8 +1,8 @@
 """Reads dates and times in the forms of MySQL 5.6 and later, of earlier MySQL, and in MariaDB's own forms.
 
-The value in the list is `year * 512 + month * 32 + day` for a date, and the same with the microseconds of the day for a
-datetime. Dates that are in no calendar (`0000-00-00`, `2024-00-15`) are ordinary numbers here, and every distinct day
-is converted only once.
+The value that a reader appends to the column's list is `year * 512 + month * 32 + day` for a date. For a datetime, it
+is this number times 2**37, plus the microseconds of the day. Dates that are in no calendar (`0000-00-00`, `2024-00-15`)
+are ordinary numbers here, and every distinct day is converted only once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def build_datetime(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def build_microseconds(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Returns durations and timestamps, which already are microseconds in the list."""
+    """Returns durations and timestamps; the values are microseconds already."""
     return pa.array(values, pa.int64()).cast(kind)
 
 
