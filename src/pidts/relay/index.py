@@ -237,7 +237,7 @@ def decode(payload: bytes) -> Header | GtidsLearned:
     if kind == _GTIDS:
         return GtidsLearned(_take(payload, 1, _LONG)[0])
     if kind == _HEADER and payload[1] != _VERSION:
-        raise OtherVersionError(f"version {payload[1]}, here {_VERSION}")
+        raise OtherVersionError(f"version {payload[1]}, this PiDTS reads version {_VERSION}")
     if kind != _HEADER:
         raise ValueError(f"unknown record {payload[:2].hex()}")
     _, _, number, *start, known, change_no = _HEAD.unpack_from(payload)

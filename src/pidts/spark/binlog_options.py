@@ -126,7 +126,7 @@ def _paths(text: str) -> tuple[Path, ...]:
                 "unreadable-file",
                 "no log file has this name",
                 where=Where(file=str(path)),
-                todo="Look at the path, which may have the patterns * and ?",
+                todo="Check the path, which may contain the patterns * and ?",
             )
     return found
 

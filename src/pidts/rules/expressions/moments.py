@@ -71,7 +71,7 @@ def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
     minutes = int(found[3]) * 60 + int(found[4])
     allowed = minutes <= 14 * 60 if found[2] == "+" else 0 < minutes < 14 * 60
     if written < calendar.FIRST_REAL_MICROSECOND or not allowed:
-        raise NotSupportedError(f"{text!r} as a date: no server takes it")
+        raise NotSupportedError(f"{text!r} as a date: no server accepts it")
     offset = minutes * 60_000_000
     utc = written - offset if found[2] == "+" else written + offset
     return int(local(pa.array([utc], pa.int64()))[0].as_py())
@@ -210,11 +210,11 @@ def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
     if isinstance(given, str) and _WHOLE.match(given):
         given = int(given)
     if name not in units:
-        raise NotSupportedError(f"an INTERVAL in {name or 'no unit'}: only in {', '.join(units)}")
+        raise NotSupportedError(f"an INTERVAL in {name or 'no unit'}: the possible units are {', '.join(units)}")
     if not isinstance(given, int):
         raise NotSupportedError("an INTERVAL of anything but a constant whole number")
     if abs(given) * units[name] > _MOST_DAYS * DAY:
-        raise NotSupportedError(f"an INTERVAL of {given} {name}: the most are 100 years")
+        raise NotSupportedError(f"an INTERVAL of {given} {name}: at most 100 years are possible")
     count, run = direction * given, expr.run
 
     def shift(rows: Rows) -> Any:

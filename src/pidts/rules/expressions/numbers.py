@@ -191,7 +191,7 @@ def inverted_bits(expr: Expr) -> Expr:
 
 def _as_bits(sign: str, expr: Expr) -> Callable[[Rows], Any]:
     if expr.family not in INTEGERS:
-        raise NotSupportedError(f"{expr.nature} with {sign}: only whole numbers")
+        raise NotSupportedError(f"{expr.nature} with {sign}: only whole numbers are possible")
     inner = as_integer(expr)
     if inner.family is Family.UINT:
         return inner.run

@@ -303,7 +303,7 @@ class _Reader:
     def _shifted(self, name: str, node: Node) -> Node:
         """Parses `DATE_ADD(NOW(), INTERVAL 1 DAY)`, or `NOW() + INTERVAL 1 DAY`, from INTERVAL on."""
         if name not in _SHIFTS or not _is_of_clock(node):
-            raise NotSupportedError("arithmetic with INTERVAL of anything but NOW() and its like")
+            raise NotSupportedError("arithmetic with INTERVAL of anything but NOW() and similar functions")
         self._must("INTERVAL")
         amount = self.expression()
         return FunctionCall(name, (node, amount, Literal(self._next().word)))

@@ -148,7 +148,7 @@ def _fixed_offset(zone: str) -> int | None:
 def _logical(name: str, *exprs: Expr) -> Expr:
     function = {"AND": pc.and_kleene, "OR": pc.or_kleene, "XOR": pc.xor}[name]
     if name == "XOR" and not {expr.family for expr in exprs} <= INTEGERS | {Family.NULL}:
-        raise NotSupportedError("XOR of anything but truth values and integers: older servers round the rest")
+        raise NotSupportedError("XOR of anything but truth values and integers: older servers round other values")
     runs = [truth(expr) for expr in exprs]
     return Expr(Family.TRUTH, lambda rows: reduce(function, (run(rows) for run in runs)), nature="a truth value")
 

@@ -268,7 +268,7 @@ def _unexpected(table: Table, error: Refused) -> PidtsError | None:
         "row-diverged",
         "the target does not have the rows as the source had them",
         where=Where(table=str(table.name)),
-        todo="Nothing: the rows are read and compared one by one",
+        todo="Nothing has to be done: the rows are read and compared one by one",
     )
 
 

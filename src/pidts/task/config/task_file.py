@@ -258,7 +258,7 @@ def _root(path: Path) -> Item:
             "unreadable-file",
             f"the task file cannot be read: {reason}",
             where=Where(file=str(path)),
-            todo="Look at the path, and who may read it",
+            todo="Check the path, and who may read the file",
         ) from None
     return read_yaml(text, path)
 
