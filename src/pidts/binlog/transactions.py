@@ -23,7 +23,7 @@ class Completed:
     """The transactions that a part of a block completes."""
 
     what: OrdinaryEvents | Transaction
-    """One transaction, or ordinary events with at least one. These are valid until the next block is read."""
+    """One transaction, or ordinary events with at least one. Such events are valid until the next item is read."""
     base: int
     """The place of the block's first byte among all bytes read."""
     begin: int

@@ -99,7 +99,7 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
         if isinstance(decision, RunDecision):
-            groups.failed(decision)  # otherwise all other members would wait for it
+            groups.failed(decision)  # so that the other members do not wait for its end
         raise
 
 
@@ -114,7 +114,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
         groups.failed(step.run)
         raise
     except BaseException:
-        groups.failed(step.run, in_doubt_since=epoch)  # the commit may have succeeded without an answer
+        groups.failed(step.run, in_doubt_since=epoch)  # the last commit may have succeeded without an answer
         raise
     match ended:
         case OpenJournal():
@@ -145,10 +145,11 @@ def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> froze
 
 
 def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, moved: Mapping[str, str | None]) -> None:
-    """Halts if one shard's values would be lost or moved while other shards' rows have values in that column.
+    """Halts if a change rewrites a column's values on one shard only, while the target has rows of other shards.
 
-    Comparing structures does not show this. If the statement is run for one shard, it removes the values of the other
-    shards. If it is skipped, the shard's own values stay in the old column.
+    The change drops the column and adds another one with its name, or renames a column to its name. A comparison of
+    structures does not show this. If the target ran the statement for one shard, the other shards' values would be
+    lost. If the statement is skipped, the shard's own values stay in the old column.
     """
     if arrival.order not in {None, OrderKind.REVERT}:
         return
@@ -175,7 +176,7 @@ def _decided(
     groups: ShardGroups, due: DueChange, change: SchemaChange, arrival: Arrival, decision: Decision | RunByLeader
 ) -> Admission | RunByLeader | Waits:
     member, target = arrival.member, arrival.after.name
-    agreed = groups.agreed(target)  # while one member runs a statement, no other member changes the table
+    agreed = groups.agreed(target)  # no other member changes the table while one runs a statement
     if isinstance(decision, Wait):
         return Waits(wait=decision, arrival=arrival, agreed=agreed)
     if isinstance(decision, RunByLeader):

@@ -166,7 +166,7 @@ class DdlThreads:
     def start(self, context: JobContext, state: PlanState) -> None:
         """Begins those due changes of a state that have not begun.
 
-        The target has the whole log before these changes.
+        When this is called, the target has the whole log before the due changes.
         """
         self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
@@ -201,7 +201,7 @@ class DdlThreads:
 
     def close(self, seconds: float) -> None:
         """Waits this long for running changes, then leaves them to the next run."""
-        with suppress(Exception):  # the caller already has the error, or does not need it
+        with suppress(Exception):  # the caller already has a change's error, or does not need it
             self.wait(self._begun, seconds, lambda: False)
         self._closed.set()
         with self._moved:
@@ -236,7 +236,7 @@ class DdlThreads:
     def _made(self, due: DueChange) -> Changed:
         """Makes the change, however long this takes, with all waits for other shards and for an operator.
 
-        Only this method acts on the result of an attempt.
+        No other method acts on the result of an attempt.
         """
         again, since = False, self._halted_since(due.lsn)
         orders = Orders(due.context, due.lsn, self._pause, _ORDER_SECONDS, self._orders)
@@ -321,7 +321,7 @@ class DdlThreads:
     def _report_wait(self, due: DueChange, waits: Waits) -> None:
         """Reports a waiting change.
 
-        Reports it again only if its halt has changed, and not each time that another shard arrives.
+        A change is reported again only if its halt has changed, and not each time that another shard arrives.
         """
         lsn, now = due.lsn, time.monotonic()
         if self._is_reported(due, waits, now):
@@ -348,8 +348,8 @@ class DdlThreads:
     def _is_reported(self, due: DueChange, waits: Waits, now: float) -> bool:
         """Whether the change was reported with the same code a short time ago.
 
-        The list of the awaited shards may have become shorter since then. With many waiting changes, each list is long,
-        and the time between two reports of one change is longer.
+        Since that report, the list of the awaited shards may have become shorter. With many waiting changes, each list
+        is long, and the time between two reports of one change is longer.
         """
         with self._moved:
             known, apart = self._halted.get(due.lsn), _REPORT_APART_SECONDS * len(self._halted)

@@ -77,7 +77,7 @@ class Interpreter:
         """Returns the change that the statement means for the task; None if it does not concern the task."""
         try:
             return self._found()
-        except ConfigError as error:  # a rule cannot be applied to a name or a type from the log
+        except ConfigError as error:  # a name or a type in the log does not fit a rule
             named = error.where.table or ", ".join(map(str, self.due.statement.tables))
             raise Halted(error.code, error.what, where=replace(self.due.where, table=named), todo=error.todo) from None
 
@@ -179,8 +179,8 @@ class Interpreter:
     def _as_ordered(self, order: DdlOrder) -> SchemaChange:
         """Returns the change that a ddl command defines, in place of a statement that cannot be followed.
 
-        Later rows have the structure that the command's statements define, if these are in the source's SQL. Otherwise
-        the structure stays as it was.
+        Rows after the change have the structure that the command's statements define, if these are in the source's SQL.
+        Otherwise the structure stays as it was.
         """
         context, due, text = self._context, self.due, self.due.query.sql
         with closing(context.target.connect()) as session:
@@ -198,7 +198,7 @@ class Interpreter:
             if isinstance(statement, Ignored | StatementDml | Unknown):
                 continue
             known = {name: table for name, table in {**context.structures, **changed}.items() if table is not None}
-            with suppress(Halted):  # the statement concerns the target's own tables
+            with suppress(Halted):  # it may concern the target's own tables, which are not known here
                 after = apply(statement, known, context.charsets, dialect=due.dialect)
                 changed |= {name: table for name, table in after.items() if due.is_ours(name)}
         return changed
@@ -233,8 +233,8 @@ class Interpreter:
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
         """Returns the new structures on the target.
 
-        With several sources, these are without expressions of columns: each source may compute a column of the same
-        target table by a different expression.
+        With several sources, the structures lack the expressions of computed columns, since each source may compute a
+        column of the same target table by a different expression.
         """
         found = _target_tables(tables, rules)
         if len(self.sharing.groups.known.sources) > 1:
@@ -244,7 +244,7 @@ class Interpreter:
     def _needs_zone(self, statement: Statement) -> bool:
         """Whether existing rows get the present time in a time zone that is not known.
 
-        This happens when a DATETIME column is added whose default is the current time.
+        They do when a DATETIME column is added whose default is the current time.
         """
         return (
             not self.due.dialect.is_in_utc

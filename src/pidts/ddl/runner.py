@@ -65,8 +65,8 @@ def run_ddl(
     began to wait for them. `again`: this run has tried the change before. Then "done" in the journal may come from
     another member, and the structures in the context may be older than the change.
 
-    The rows of a CREATE TABLE ... SELECT are in the same entry of the log as the statement. A batch writes them like
-    other rows.
+    The rows of a CREATE TABLE ... SELECT are in the same entry of the log as the statement. A batch writes these rows
+    like other rows.
     """
     context, source = due.context, due.source
     runner = DdlRunner(
@@ -137,7 +137,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
     if not context.writing.looks_for_locks:
         return
     statement, there, then = change.statement, change.before, change.after
-    if statement is None and not there:  # Nothing is run, but later rows may have another structure.
+    if statement is None and not there:  # The target runs nothing, but later rows may have another structure.
         rules, known = context.rules, context.structures
         there = {
             rules.target_name(name): rules.target_table(known[name]) for name in change.structures if name in known
@@ -176,12 +176,12 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     """Returns the result if the change is made already, with structures that this run does not have yet; else None."""
     is_done = runner.is_done(due.lsn)
     if not again:
-        return Changed() if is_done else None  # this run has read the structures after the change was made
+        return Changed() if is_done else None  # this run has the structures after the change
     if (change := groups.made(due.source, due.lsn)) is not None:
         return _made_for(due, change)
     if not is_done:
         return None
-    # Another member has made the change, and this member was not informed.
+    # Another member has made the change, and this member does not know it yet.
     _log.info("another shard has already made the schema change", statement=due.entry.transaction.ddl, at=str(due.lsn))
     context = due.context
     with closing(context.target.connect()) as session:

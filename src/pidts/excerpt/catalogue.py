@@ -76,7 +76,7 @@ class Catalogue:
     def blocks_from(self, last: FileMark) -> Iterator[LogBlock]:
         """Yields the server's log from the beginning of a file on.
 
-        Yields nothing if the file is purged, or is another server's.
+        Yields nothing if the file is purged, or if the file with this name comes from another server.
         """
         if last.file not in self.files:
             return

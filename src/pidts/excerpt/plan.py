@@ -32,7 +32,7 @@ _IDLE_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A place in a Spark stream: what the stream has read is before it."""
+    """A place in a Spark stream. The stream has read everything before this place."""
 
     lsn: Lsn
     server: str

@@ -76,7 +76,8 @@ class LogRange:
     def holds(self, lsn: Lsn) -> bool:
         """Whether the change at `lsn` is in the range, given that its transaction is.
 
-        The start or the end of the range may be the Lsn of one row, inside a transaction.
+        A change may be outside, since the start or the end of the range may be the Lsn of one row, inside a
+        transaction.
         """
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
@@ -151,7 +152,7 @@ def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
 def _goals(end: Point | None) -> frozenset[Gtid]:
     """Returns the last transaction of each server UUID or domain, if the end is a GTID or a GTID set.
 
-    When all of these transactions have been read, the range has ended.
+    When all transactions in the result have been read, the range has ended.
     """
     if isinstance(end, MySqlGtid):
         return frozenset({end})

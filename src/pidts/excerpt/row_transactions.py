@@ -90,7 +90,7 @@ class Around:
     def xids(self) -> list[int | None]:
         """Returns the number in the XID event that ends each transaction.
 
-        The event may be inside a compressed event.
+        The XID event may be inside a compressed event.
         """
         if self._stretch.commit is not None:
             return [None]
@@ -140,8 +140,8 @@ def _queries(event: Event) -> Iterator[tuple[int, Query]]:
 class EventPlaces:
     """The times of a stretch's events, and the place of each event in the stretch's bytes and in the log.
 
-    The difference between the two places varies, since a log file has events that the server does not send to replicas.
-    All arrays have one element more than there are events: the last place is the one after the last event.
+    The difference between an event's two places varies, since a log file has events that the server does not send to
+    replicas. All arrays have one element more than there are events: the last place is the one after the last event.
     """
 
     def __init__(self, raw: memoryview, begin: int) -> None:

@@ -30,7 +30,7 @@ _WRAP = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of bytes with whole, consecutive events: in a relay segment, a file, or a log file on the server."""
+    """A range of bytes with whole, consecutive events, in a *container*: a relay segment or a log file."""
 
     container: str
     offset: int
@@ -55,7 +55,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RelayStore:
-    """A relay's folder; a container is a segment."""
+    """A relay's folder. A span's container is the number of a segment."""
 
     relay: Path
     source_id: str
@@ -74,7 +74,7 @@ def came_again(store: Store) -> tuple[Refetch, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FileStore:
-    """Binary log files, plain or compressed; a container is a path."""
+    """Binary log files, plain or compressed. A span's container is the path of a file."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """Reads the span from the file."""
@@ -91,12 +91,12 @@ class FileStore:
 
 @dataclass(frozen=True, slots=True)
 class ServerStore:
-    """A server that sends its log again; a container is a log file's name, and offsets are places in this file."""
+    """A server, which can send any part of its log once more. A span's container is the name of a log file."""
 
     config: SourceConfig
 
     def read(self, span: Span) -> tuple[Format, bytes]:
-        """Reads the span from a new binlog dump connection that begins at its offset."""
+        """Reads the span from a new binlog dump connection, which begins at the offset of the span."""
         log_format: Format | None = None
         parts: list[bytes] = []
         reached = span.offset

@@ -1,4 +1,4 @@
-"""Finds the server and the tables that a user names. The password can be given where other users cannot read it."""
+"""Finds the server and the tables that a user names. Passwords can be given where other users cannot read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 def is_url(text: str) -> bool:
     """Whether the text means a server, even if it is misspelt.
 
-    If it were used as a file name, messages would show its password.
+    If such a text were used as a file name, messages would show its password.
     """
     return "://" in text or text.startswith(("mysql:", "mariadb:"))
 

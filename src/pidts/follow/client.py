@@ -173,7 +173,7 @@ class RelayClient:
         if scheme == "https":
             try:
                 context = self._address.context()
-            except ConfigError as error:  # somebody may be replacing the file, as with the token
+            except ConfigError as error:  # somebody may be replacing the certificate's file
                 raise Transient("relay-server-untrusted", error.what, where=error.where, todo=error.todo) from error
             return HTTPSConnection(host, port, timeout=self._seconds, context=context)
         self._address.demand_encrypted()

@@ -200,7 +200,7 @@ class Follower:
         except (ValueError, KeyError, TypeError) as error:
             self._log.warning("structures of the relay server are not readable", at=str(lsn), what=str(error))
             return
-        with suppress(OSError):  # a full disk; the structures are fetched again with a later piece
+        with suppress(OSError):  # the disk may be full; a later piece brings the structures again
             store_catalogue(self._folder, catalogue)
 
     def _say(self, answer: LogResponse, writer: CopyWriter) -> None:
@@ -232,7 +232,7 @@ class Follower:
     def _report(self, client: RelayClient) -> None:
         """Reports every few seconds which log the copy's tasks need.
 
-        If a follower's last report is old, the server can see that the follower is gone.
+        From the age of a follower's last report, the server can see whether the follower is gone.
         """
         if monotonic() < self._report_at:
             return

@@ -106,12 +106,12 @@ class ServedRelay:
         with self._bell:
             self._bell.notify_all()
 
-    # The requests of followers.
+    # The answers to requests of followers.
 
     def more(self, has: IndexPrefix, seconds: float) -> LogResponse:
         """Returns the piece after a copy's end as soon as there is one.
 
-        After `seconds`, returns an answer without a piece.
+        If there is none within `seconds`, returns an answer without a piece.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -180,7 +180,8 @@ class ServedRelay:
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
         """Records the places from which a follower's tasks need the log. If the disk is full, first purges other log.
 
-        Otherwise the follower would wait for room on this disk, and only the follower's report can make this room.
+        If nothing were purged, the follower would wait for room on this disk, and only the follower's report can make
+        room.
         """
         for name in needs:
             if not _NAME.fullmatch(name):
@@ -209,7 +210,7 @@ class ServedRelay:
             release(self._served.relay, self._id, limits)
 
     def _is_kept(self, needs: Mapping[str, Lsn | None]) -> bool:
-        """Returns whether the existing marks already keep all log that these tasks need; the marks may be older."""
+        """Returns whether the existing marks, perhaps at earlier places, already keep all log that these tasks need."""
         marks = {one.task: one.lsn for one in read_needs(self._folder)}
         return all(
             name in marks and ((mark := marks[name]) is None or (lsn is not None and mark <= lsn))
@@ -271,7 +272,7 @@ class ServedRelay:
             if refetch_signature(self._folder) != signature:
                 return None
             raise
-        except FileNotFoundError:  # purged at this moment; the next attempt finds out whether the copy needs it
+        except FileNotFoundError:  # the segment was just purged; the next attempt finds out if the copy needs it
             return None
         return piece if refetch_signature(self._folder) == signature else None
 
@@ -340,7 +341,7 @@ class ServedRelay:
         for after, payload in payloads(data):
             end = entry_end(payload) if entry_key(payload) is not None else log_end
             if end - has.log_bytes > _LOG_BYTES and (taken or end > log_end):
-                if not taken:  # a transaction that is longer than one piece
+                if not taken:  # one transaction is longer than a piece
                     return self._events(has, has.log_bytes + _LOG_BYTES, b"")
                 break
             taken, log_end = after, max(log_end, end)
@@ -382,7 +383,7 @@ class ServedRelay:
             raise self._folder.corrupt(segment, "the events file has no head")
         return event
 
-    # Work without a request.
+    # The work that no request asks for.
 
     def _watch(self) -> None:
         watch = FolderWatch(self._folder.path)

@@ -157,7 +157,7 @@ def _bound(host: str, port: int, address: str) -> socket.socket:
         found = socket.socket(*family[:3])
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(family[4])
-        found.listen(128)  # connections that are made before the server's loop runs wait for it
+        found.listen(128)  # connections can be made before the server's loop runs, and wait for it
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(

@@ -6,7 +6,7 @@ written by several connections at once. Each of them commits parts of the stretc
 at or before `transfer_checkpoint`. When all pieces are committed, a last transaction moves `transfer_checkpoint`
 together with the task's checkpoint.
 
-These cases cover a crash at each point:
+A crash can come at these points:
 
 1. Before anything is written: nothing has happened.
 2. Some pieces are committed, the last transaction is not: their rows are after `transfer_checkpoint`, and programs do

@@ -44,7 +44,8 @@ def image(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.A
 def _escaped(texts: pa.Array) -> pa.Array:
     """Escapes characters that JSON does not allow in a string.
 
-    It first searches for each character: a search is far faster than a replacement that finds nothing.
+    The function first searches for each of these characters, since a search is far faster than a replacement that finds
+    nothing.
     """
     texts = texts.cast(TEXT)
     data = np.frombuffer(text_of(texts), np.uint8)
@@ -52,7 +53,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
     if not special.any():
         return texts
     there = set(np.unique(data[special]).tolist())
-    if _BACKSLASH in there:  # first, since the other escapes contain backslashes
+    if _BACKSLASH in there:  # backslashes come first, since the other escapes contain some
         texts = pc.replace_substring(texts, pattern="\\", replacement="\\\\")
     for byte in sorted(there - {_BACKSLASH}):
         written = '\\"' if byte == _QUOTE else _SHORT.get(byte, f"\\u{byte:04x}")

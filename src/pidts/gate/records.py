@@ -56,7 +56,7 @@ def of_rows(batches: Iterable[ChangeBatch], times: TimesOf, zone: str) -> pa.Tab
 def of_schema_change(records: Sequence[SchemaRecord], lsn: Lsn, time: int) -> pa.Table | None:
     """Returns the records of one statement; None if it has none.
 
-    The records' Lsn is the statement's beginning. `time` is in seconds since 1970.
+    The Lsn of the records is the place where the statement begins. `time` is in seconds since 1970.
     """
     if not records:
         return None

@@ -195,7 +195,7 @@ class ChannelStream:
     def close(self) -> None:
         """Lets the current commit finish.
 
-        If the process is going to end and the commit takes long, leaves it to the server and the next run.
+        If the process is going to end and the commit takes long, leaves the commit to the server and the next run.
         """
         self._closed.set()
         patience = EndPatience(self._leaves, _LEAVE_SECONDS)

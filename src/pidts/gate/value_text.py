@@ -72,7 +72,8 @@ def _in_zone(moments: pa.Array, zone: str) -> pa.Array:
 def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
     """Prints floats.
 
-    Arrow's shortest text of a number is the server's text, unless it has an exponent, or too many digits for a FLOAT.
+    Arrow and the server print a number in the same way, unless Arrow's text has an exponent or too many digits for a
+    FLOAT.
     """
     if kind.scale is not None:
         return _mapped(data, np.ones(len(data), bool), lambda value: f"{value:.{kind.scale}f}")

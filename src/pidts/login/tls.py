@@ -49,7 +49,7 @@ _POSTGRES = {
 class Tls:
     """The TLS settings of one connection.
 
-    The settings can be pickled, since the files are read only when a connection is made.
+    The settings can be pickled, since their files are read only when a connection is made.
     """
 
     mode: Mode = Mode.PREFERRED

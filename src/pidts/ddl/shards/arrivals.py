@@ -36,8 +36,9 @@ class GroupState:
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     member_changes: tuple[MemberChange, ...] = ()
-    """The changes of the other members that had arrived when the statement began. The statement is recorded for them,
-    even if members join or leave meanwhile.
+    """The changes of the members that had arrived when the statement began, without the leader's change.
+
+    The target records the statement for these members, even if members join or leave meanwhile.
     """
     in_doubt: set[str] = field(default_factory=set)
     """Sources whose attempt ended while it was not known whether the change was made."""
@@ -55,7 +56,7 @@ class GroupState:
     def end(self, run: RunDecision) -> None:
         """Notes that the statement has run, and that the target has recorded it for the arrived members.
 
-        If one of these members arrives again, it gets `RunByLeader`.
+        If one of the arrived members arrives again, it gets `RunByLeader`.
         """
         self.running = None
         made = {(change.source, change.epoch, change.lsn) for change in self.member_changes}

@@ -125,9 +125,9 @@ class ShardGroups:
             return self.known.next_read()
 
     def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> None:
-        """Takes, from the target's record, the members of a part that has not begun.
+        """Adds, from the target's record, the members of a part that has not begun.
 
-        Other members wait only for those tables of the part that have rows on the target.
+        Other members wait only for those of the part's tables that have rows on the target.
         """
         with self._changing():
             if self.known.take_recorded(source, target_table):
@@ -149,10 +149,10 @@ class ShardGroups:
         dropped: Mapping[TableName, Collection[str]],
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes the target's record of groups and members, which was read after a source has claimed the task.
+        """Stores the target's record of groups and members, which was read after a source had claimed the task.
 
-        The record contains no later events of this process. As long as some parts have not claimed the task, an earlier
-        process may still run these parts and change the record.
+        The record lacks the events of this process since it was read. As long as some parts have not claimed the task,
+        an earlier process may still run these parts and change the record.
         """
         with self._changing():
             for target, table in agreed.items():
@@ -175,9 +175,9 @@ class ShardGroups:
     def arrive(self, arrival: Arrival, change: MemberChange, effect: Effect) -> Decision | RunByLeader:
         """Returns the decision about a member that arrives.
 
-        A member that gets a `RunDecision` reports how it ended. All other members ask again after each event. An
-        arrival from a closed attempt does not count. If it did, the next attempt, which also arrives, would not be
-        informed that the change is done.
+        A member that gets a `RunDecision` carries it out and reports how this ended. All other members ask again after
+        each event. An arrival from a closed attempt does not count. If it did, the next attempt, which also arrives,
+        would not be informed that the change is done.
         """
         with self._changing():
             if change.epoch < self._epochs.get(change.source, change.epoch):
@@ -229,7 +229,7 @@ class ShardGroups:
             return replace(halt, unfit=found.unfit, lacks=found.lacks, stays=found.stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
-        """Returns the changes of the other members that had arrived when the leader began to run the statement."""
+        """Returns the changes of the members, besides the leader, that had arrived when the statement began."""
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 
@@ -247,7 +247,7 @@ class ShardGroups:
     def writers(self, run: RunDecision) -> dict[str, frozenset[TableName]]:
         """Returns the group's tables that have not arrived, by source.
 
-        The member that runs a statement makes these tables wait.
+        The member that runs a statement makes the tables that have not arrived wait.
         """
         target = run.leader.after.name
         with self._moved:
@@ -326,7 +326,7 @@ class ShardGroups:
         epoch: int | None = None,
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes the result of a part's change: the changed tables, with the names that the target uses.
+        """Stores the result of a part's change: the changed tables, with the names that the target uses.
 
         A table whose structure is None has left its group.
 
@@ -426,7 +426,7 @@ class ShardGroups:
             return Wait(absent=absent)
         target = arrival.after.name
         agreed = self._agreed(target, state)
-        if agreed is None:  # the first member that arrives creates the table
+        if agreed is None:  # no member has the table yet: this one creates it
             return RunDecision(arrival, (arrival,), arrival.after)
         kind = self._kind(arrival)
         known = self._waits.get(kind) if kind is not None else None
@@ -443,7 +443,7 @@ class ShardGroups:
     def _kind(self, arrival: Arrival) -> _Kind | None:
         """Returns a key that is equal for all arrivals that wait for the same reasons.
 
-        The result is None if the arrival's member may have reasons of its own.
+        The result is None if the arrival's member may wait for a reason that concerns no other member.
 
         A thousand shards that arrive at the same change wait for the same reasons. If each of them examined the whole
         group after each arrival, the time would grow with the third power of the number of shards.
@@ -466,14 +466,14 @@ class ShardGroups:
         if state.agreed is not None:
             return state.agreed
         found = self.known.agreed(target)
-        if not self.known.absent_for([target]):  # the tables of absent parts may differ from `found`
+        if not self.known.absent_for([target]):  # the tables of parts that have not begun may differ from `found`
             state.agreed = found
         return found
 
     def _agree(self, target: TableName) -> None:
         """Records the structure that all members have as the structure that the group has agreed on.
 
-        If an operator has skipped a change for every member, no decision of the group has led to this structure.
+        No decision of the group has led to this structure if an operator has skipped a change for every member.
         """
         state, first = self._state(target), next(table for _, table in self.known.of(target))
         if state.agreed is not None and self.known.is_uniform(target):

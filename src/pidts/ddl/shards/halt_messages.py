@@ -126,7 +126,8 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
 def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
     """Returns the error for columns that the target already has.
 
-    If the defaults of these columns differ, the shards disagree, and no further arrival changes this.
+    If the columns have other defaults on the target than in the shard's statement, the shards disagree, and no further
+    arrival changes this.
     """
     columns = [f"column {name}" for name in wait.met]
     unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""

@@ -49,7 +49,7 @@ class Members:
         return was_presumed
 
     def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Takes a source's members from the record. Returns False if the source has registered its members itself."""
+        """Adds a source's members from the record. Returns False if the source has registered its members itself."""
         if source in self._known:
             return False
         self._known.add(source)
@@ -70,7 +70,7 @@ class Members:
         return self._reads
 
     def take_record(self, target: TableName, agreed: Table, read: int, missed: MissedChanges | None = None) -> None:
-        """Takes the target's record of a group. `missed` has all changes that its members miss."""
+        """Stores the target's record of a group. `missed` has all changes that the group's members miss."""
         if read > self._last_read.get(target, 0):
             self._last_read[target], self.recorded[target] = read, agreed
             if missed is not None:
@@ -108,9 +108,9 @@ class Members:
         return not (has_missed or more) and all(same_version(tables[0], other) for other in tables)
 
     def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
-        """Takes the recorded dropped columns of a source that has not begun.
+        """Stores the recorded dropped columns of a source that has not begun.
 
-        Sources that have begun report their own.
+        Sources that have begun report their dropped columns themselves.
         """
         if source not in self._known or source in self._presumed:
             self.note_dropped({Member(source, name): names for name, names in dropped.items()})
@@ -133,7 +133,7 @@ class Members:
     ) -> dict[Member, frozenset[str]]:
         """Returns the new entries of `dropped` after the arrival's change, if the structure is then `agreed`.
 
-        Only members whose entry changes have a new entry.
+        The result has only members whose entry in `dropped` changes.
 
         `origins` has the earlier names of columns that keep their values under new names. `was` is the earlier
         structure: if a default is not as in `was`, members that lack the column have older values in it, too.
@@ -145,7 +145,7 @@ class Members:
             for member, _ in self.of(arrival.after.name)
             if member in self.dropped
         }
-        if not arrival.runs:  # a new table has no older rows, and its rows replace those of a former table
+        if not arrival.runs:  # the rows of a new table replace the rows that a former table with its name has left
             after[arrival.member] = frozenset()
         if arrival.runs:
             had = names_of(arrival.before) | self.dropped.get(arrival.member, frozenset())
@@ -160,7 +160,7 @@ class Members:
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> bool:
         """Sets all tables of a source that wait before a statement that removes them.
 
-        Returns whether they have changed.
+        Returns whether the set of these tables has changed.
         """
         if self._leaving.get(source, frozenset()) == tables:
             return False
@@ -202,7 +202,8 @@ class Members:
     def agreed(self, target: TableName) -> Table | None:
         """Returns the structure of all members.
 
-        If they differ: the recorded structure, or the one that most members have.
+        If the members' structures differ, it returns the recorded structure. If there is none, it returns the structure
+        that fits most members, in optimistic mode one with the columns of all members.
         """
         tables = [table for _, table in self.of(target)]
         if not tables:

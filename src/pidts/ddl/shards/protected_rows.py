@@ -44,7 +44,7 @@ class Sharing:
     def shared(self, table: TableName) -> bool:
         """Whether other tables map to the same target table.
 
-        In a sharding task, True even if there are no others so far.
+        In a sharding task, the result is True even if no other table maps to it so far.
         """
         routes = self.rules.routes
         is_declared = self.groups.is_declared and routes.may_merge(table)
@@ -68,7 +68,8 @@ class Sharing:
     ) -> dict[TableName, Table]:
         """Returns tables that the statement drops or empties, if their rows stay on the target, or may stay there.
 
-        They may stay after a ddl command that replaced the statement, since the command need not have removed any row.
+        The rows may stay after a ddl command that replaced the statement, since the command need not have removed any
+        row.
         """
         emptied = statement.tables if isinstance(statement, TruncateTable) else ()
         gone = [name for name, table in structures.items() if table is None]

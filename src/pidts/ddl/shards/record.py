@@ -51,7 +51,7 @@ def join(groups: ShardGroups, context: JobContext) -> None:
 def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
     """Reads the tables of unreachable sources from the record.
 
-    So only changes of these tables wait for these sources.
+    So only changes of the recorded tables wait for the unreachable sources.
     """
     with closing(context.target.connect()) as session:
         for source in absent:
@@ -89,7 +89,8 @@ def dropped_under(
 def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
     """Returns records that clear the dropped columns of former members.
 
-    Otherwise they would also apply to a new table with the same name, which has only its own rows.
+    Without these records, the dropped columns would also apply to a new table with a former member's name, which has
+    only its own rows.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
     return {DroppedColumnsKey(source): {name: None for name in gone if known.get(Member(source, name))}}
