@@ -113,7 +113,7 @@ def main() -> None:
 def run_command(arguments: Sequence[str]) -> int:
     """Runs one command line and returns its exit code.
 
-    Errors of all commands are printed here, so that they look the same.
+    This function prints the errors of all commands, so that they look the same.
     """
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
@@ -565,7 +565,7 @@ _ALL = "*"
 def with_tables(arguments: Sequence[str]) -> list[str]:
     """Returns the command line with `*` inserted where the value of `--resync` is missing.
 
-    The value is missing if no argument follows, or if the next argument is an option or a task file.
+    The value of `--resync` is missing if no argument follows, or if the next argument is an option or a task file.
     """
     words: list[str] = []
     for at, word in enumerate(arguments):

@@ -23,8 +23,8 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all lo
 def opened(task: Path, *, debug: bool, quiet: bool = False, notes: bool = False) -> tuple[TaskConfig, ...]:
     """Reads the task file before loading modules that take long, so that a mistake in the file is reported at once.
 
-    `quiet`: on a terminal, log lines about the progress are left out, since the command shows it itself. `notes`: print
-    notes about keys of the task file that have no effect.
+    `quiet`: on a terminal, log lines about the progress are left out, since the command itself shows the progress.
+    `notes`: print notes about keys of the task file that have no effect.
     """
     from pidts.task.config.task_file import load_parts
 

@@ -1,7 +1,7 @@
 """The demo with a page: the demo starts a service, which runs the task. The service ends with the demo.
 
-A service's task outlives the service on purpose. The demo's task must not: its servers and its folder are removed with
-the demo. So if the demo is killed, the kernel also kills the task, as it kills the demo's servers.
+A service's task outlives the service on purpose. The demo's task must not outlive it: the task's servers and its folder
+are removed with the demo. So if the demo is killed, the kernel also kills the task, as it kills the demo's servers.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def progress_of(found: dict[str, Any]) -> Progress:
 
 def _source(one: dict[str, Any], of_task: str) -> SourceProgress:
     applied = one["applied"]
-    # If the run was paused or stopped on the page, its report may be older than the pause or stop.
+    # If the run was paused or stopped on the page, the run's last report may be older than the pause or stop.
     stage: Stage = of_task if of_task in get_args(Stage) else "starting"  # type: ignore[assignment]
     return SourceProgress(
         source=one["source"],

@@ -16,7 +16,7 @@ from typing import TextIO
 from pidts.source.connection import SourceConfig, connect, query
 
 Answer = dict[str, tuple[int, Decimal]]
-"""For each state of an order, the number of orders and the sum of their totals."""
+"""For each state of an order, the number of orders in this state and the sum of their totals."""
 
 
 @dataclass(frozen=True, slots=True)

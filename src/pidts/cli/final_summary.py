@@ -1,8 +1,8 @@
 """Prints the summary of a run to a place where it can be read, even if the reader of stdout is gone.
 
-Ctrl-C is sent to all programs of a pipeline. In `pidts run shop.yaml | tee run.log` it ends `tee` at once, while the
-task stops at the end of a transaction. Without this module, the summary would be lost, and the program would end with
-an error.
+Ctrl-C is sent to all programs of a pipeline. In `pidts run shop.yaml | tee run.log`, Ctrl-C ends `tee` at once, while
+the task stops at the end of a transaction. Without this module, the summary would be lost, and the program would end
+with an error.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class LagHistory:
         self._until = 0.0
 
     def take(self, lag: float | None, now: float) -> None:
-        """Takes the lag that is shown now; `now` is a time of the monotonic clock."""
+        """Adds the lag that is shown now; `now` is a time of the monotonic clock."""
         if now >= self._until or not self._lags:
             self._lags.append(lag)
             self._until = now + _EVERY_SECONDS

@@ -134,7 +134,7 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
 
 def _with_task(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Puts the task file of the present command into the commands of a log line's advice."""
-    from pidts.cli.errors import for_this_task  # it imports this module
+    from pidts.cli.errors import for_this_task  # that module imports this one
 
     if isinstance(todo := line.get("todo"), str):
         line["todo"] = for_this_task(todo)
@@ -153,7 +153,7 @@ class _Lines:
     """Writes to a file, or to the current `sys.stderr`, which a live view replaces so that log lines stay above it.
 
     Neither a reader that is gone (`2>&1 | tee`, ended by the same Ctrl-C) nor a full disk may end a healthy run. The
-    file is opened for each line, so that another program may move it away.
+    file is opened anew for each line, so that another program may move the file away.
     """
 
     def __init__(self, path: Path | None) -> None:

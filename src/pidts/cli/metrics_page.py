@@ -24,7 +24,7 @@ class Latest(Collector):
         self._snapshot: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Takes a new snapshot, from any thread."""
+        """Stores a new snapshot; any thread may call this."""
         self._snapshot = progress
 
     def collect(self) -> Iterator[Metric]:

@@ -147,7 +147,7 @@ def _show_table(
         console.print(Text.assemble(f"  {rule.map} ", (rule.name, "bold"), f": {rule.says}"))
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
     for _ in range(4):
-        grid.add_column(overflow="fold")  # labels have to be comparable, so none is cut
+        grid.add_column(overflow="fold")  # the user compares labels, so none is cut
     for number, column in enumerate(table.columns):
         values = dict.fromkeys(f"{one.columns[number].value!r}" for _, one in alike.shards)
         origin = column.source_type if column.value is None else f"extracted {listed(values, _VALUES)}"

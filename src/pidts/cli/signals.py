@@ -60,7 +60,7 @@ def run_until_stopped(
             end_within(ends_within)
         stop.set()
         said = f"{says}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
-        with suppress(OSError):  # in `2>&1 | tee`, the same Ctrl-C has ended the reader
+        with suppress(OSError):  # in `pidts run ... 2>&1 | tee`, the same Ctrl-C has ended `tee`
             os.write(2, f"\n{said}\n".encode())
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}

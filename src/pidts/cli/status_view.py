@@ -31,8 +31,8 @@ _SHOWN = 12
 def show_status(found: TaskStatus, task: Path, *, as_json: bool, process: int = 0) -> int:
     """Prints the status.
 
-    The exit code shows whether an operator is needed. `process` is the number of the process that runs the task on this
-    machine; 0 if none is known.
+    Returns the exit code, which shows whether an operator is needed. `process` is the number of the process that runs
+    the task on this machine; 0 if none is known.
     """
     if as_json:
         print(json.dumps(status_json(found, task), ensure_ascii=False))
@@ -231,7 +231,7 @@ def _rows(table: TableProgress) -> str:
 
 
 def _place(source: SourceStatus, lsn: Lsn) -> str:
-    """Returns the Lsn as text. If no failover lies between it and the checkpoint, adds its log file and byte."""
+    """Returns the Lsn as text. Adds the log file and byte if no failover lies between the Lsn and the checkpoint."""
     position, applied = source.position, source.applied_lsn
     if lsn == applied:
         return f"{position or '-'}, Lsn {lsn}"

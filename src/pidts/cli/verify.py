@@ -167,7 +167,7 @@ def with_retries(attempt: Callable[[], Report], callbacks: Callbacks) -> Report:
             if not left or callbacks.stop.wait(pause):
                 raise
             pause *= 2
-    raise AssertionError  # the loop returns or raises
+    raise AssertionError  # never reached: the loop returns or raises
 
 
 class ProgressLine:

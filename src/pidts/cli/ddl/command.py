@@ -105,7 +105,7 @@ def unlock(
 
     When a later shard reaches its own change, the target does not run it again.
     """
-    if "`" in task.name and not task.exists():  # a lock's name in dmctl
+    if "`" in task.name and not task.exists():  # this is a lock's name in dmctl
         raise _no_task(f"{task} is the name of a lock; the task file must come before it", str(task))
     parts = opened(task, debug=debug)
     from pidts.cli.ddl.view import show_order

@@ -60,7 +60,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)
     choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {task} {which}"]
-    if not (joins or (mine and mine.stays)):  # unlocking would end neither of these waits
+    if not (joins or (mine and mine.stays)):  # in these two cases, unlocking does not end the wait
         choices.insert(0, f"do not wait for the others: pidts ddl unlock {task} --table {lock.target}{of}")
     for heading, choice in zip(("or", ""), choices, strict=False):
         print(f"  {heading:<10} {choice}")
@@ -69,7 +69,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
     """Returns lines that say what happens to the other shards of the lock if the target runs this change.
 
-    Some of them continue then. Others wait at a different change, which the target does not run.
+    Some of the other shards then continue. The rest wait at a different change, which the target does not run.
     """
     alike, apart = split_by_agreement(lock, at)
     lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []

@@ -42,7 +42,7 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Codes of halts at rows that another program has written on the target, so the source needs no correction."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
-"""Codes of halts after which an operator can change the target's table, but only the source has the new values."""
+"""Codes of halts at statements that an operator can run on the target, although only the source has the new values."""
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:

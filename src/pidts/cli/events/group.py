@@ -87,7 +87,7 @@ class TransactionEvents:
         return f"{self.file}:{self._begin}"
 
     def chunks(self, *, whole: bool) -> Iterator[EventChunk]:
-        """Returns all events that were not rolled back.
+        """Returns the transaction's events, except those that the source rolled back.
 
         With `whole`, each chunk begins with a copy of the transaction's first event.
 

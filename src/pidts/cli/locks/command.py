@@ -179,7 +179,7 @@ def _directions(task: Path) -> Sequence[Direction]:
 def _begun_here(task: Path, directions: Sequence[Direction], take: ResolveWith, *, sets: bool) -> UnfinishedResolves:
     """Returns which killed commands this command may complete.
 
-    A killed command was to resolve locks in all zones; this command resolves locks of one task only.
+    The killed commands were resolving locks in all zones; this command resolves locks of one task only.
     """
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here

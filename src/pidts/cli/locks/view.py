@@ -108,14 +108,14 @@ def show_outlooks(found: Sequence[tuple[LockedRow, ResolvePreview]], *, as_json:
 class Resolved:
     """The rows that a command resolves.
 
-    They are printed after all of them are resolved, so a lost reader of stdout cannot stop the command halfway.
-    The text of a million rows is in a file, not in memory.
+    The rows are printed after all of them are resolved, so a lost reader of stdout cannot stop the command halfway. The
+    text of a million rows is in a file, not in memory.
     """
 
     def __init__(
         self, found: Iterable[ResolvePreview], *, as_json: bool, places: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Takes all rows; `places` has, for each row, its zone and the zone from which its held changes come."""
+        """Reads all rows; `places` has, for each row, its zone and the zone from which its held changes come."""
         self.count, self.winners, self._as_json = 0, set[str](), as_json
         self._text = SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8")  # noqa: SIM115 - lives as long as this
         try:

@@ -1,8 +1,8 @@
 """The program of one task of a service: `python -m pidts.cli.service.task_process FOLDER`.
 
-It takes the task's lock, records its process number, runs the task until a signal stops it, and records how the task
-has ended. It does not need the service meanwhile: if the service is killed, the next service finds the process by the
-lock.
+The program takes the task's lock, records its process number, runs the task until a signal stops it, and records how
+the task has ended. It does not need the service meanwhile: if the service is killed, the next service finds the process
+by the lock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
     """
     folder, resync = TaskFolder(Path(arguments[0])), arguments[1:]
     if not take_lock(folder.lock):
-        return 0  # another process runs the task, and the service sees its lock
+        return 0  # another process runs the task, and the service finds that process by the lock
     run = secrets.token_hex(8)
     folder.write("process", {"run": run, **_identity()})
     choose("", "json", folder.log)

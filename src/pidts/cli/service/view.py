@@ -103,7 +103,7 @@ def _print_json(value: dict[str, Any]) -> None:
 
 def _print_text(text: str) -> None:
     if not write_line(text, sys.stdout):
-        raise SystemExit(0)  # the reader is gone
+        raise SystemExit(0)  # no program reads the output any more
 
 
 def _console() -> Console:

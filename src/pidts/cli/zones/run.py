@@ -73,7 +73,7 @@ def run_zones(
             for run in runs:
                 _look(run)
             if waiting and any(run.code for run in runs):
-                break  # directions that wait for this direction's rows would wait for ever
+                break  # a direction has failed, so those that wait for its rows would wait for ever
             stop.wait(_LOOK_SECONDS)
     finally:
         _end(runs)
@@ -95,7 +95,7 @@ def _end(runs: Sequence[DirectionRun]) -> None:
             run.process.kill()
         _ended(run, run.process)
         if run.code == -signal.SIGTERM:
-            run.code = 0  # the process had only just started, and did not handle signals yet
+            run.code = 0  # the process had just started, and did not handle signals yet
 
 
 def _start_next(
@@ -126,7 +126,7 @@ def _has_copied(path: Path) -> bool:
     try:
         return has_copied(load_task(path))
     except PidtsError:
-        return False  # the target has no records yet, or does not answer now
+        return False  # so far, the target has no records, or does not answer
 
 
 def _begun(run: DirectionRun) -> subprocess.Popen[bytes]:
