@@ -454,7 +454,8 @@ def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | Non
 def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
     """Returns the member's new columns in which its existing rows have other values on the target than on the source.
 
-    A ddl command may accept earlier values, or the values of a clock. But no ddl command can make two defaults equal.
+    After an unlock, a column is not returned if it only has earlier values, or the values of a clock: the operator has
+    accepted these. A column with two different defaults is returned even then.
     """
     if not mine.runs:
         return frozenset()  # The new table has no rows yet.
