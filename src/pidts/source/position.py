@@ -28,8 +28,8 @@ _EXACT_SECONDS = 1.0
 def position(connection: Session) -> tuple[Position, str]:
     """Returns the end of the log and the GTID set up to there, as text.
 
-    On a MySQL that is never idle, the set may lack the last few transactions before the position. But it never has a
-    transaction after the position.
+    On a MySQL server that is never idle, the set may lack the last few transactions before the position. But it never
+    has a transaction after the position.
     """
     place, gtids = _status(connection)
     mariadb = server_info(connection).is_mariadb
