@@ -252,7 +252,7 @@ def _replace(client: _Client, table: Table, move: CatalogUpdate) -> str:
 
 
 def _updates(before: TableMetadata, goal: TableMetadata) -> list[TableUpdate] | None:
-    """Returns the changes that turn `before` into `goal`; None if the server has no changes for that."""
+    """Returns the changes that turn `before` into `goal`; None if a server cannot make these changes."""
     if (before.table_uuid, before.location) != (goal.table_uuid, goal.location):
         return None
     known, last = {each.schema_id: each for each in before.schemas}, max(each.schema_id for each in before.schemas)
