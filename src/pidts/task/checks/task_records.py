@@ -304,7 +304,7 @@ def server_identity(config: TaskConfig, target: TargetSession) -> str:
 def is_same_server(one: str, other: str) -> bool:
     """Whether two identities are those of one server.
 
-    The server id of a MariaDB alone proves nothing: it is often 1.
+    The server id of a MariaDB server alone proves nothing: it is often 1.
     """
     is_proof = PLACE_OF_MARIADB in one or " server-id " not in one
     return is_proof and bool(one) and one == other

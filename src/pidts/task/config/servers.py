@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
-"""A datacenter is a database of a MySQL that gets records of the changes instead of the rows, in Inception Gate's form.
-Iceberg is a warehouse of Iceberg tables in a directory of this machine. Hive is a warehouse whose tables are published
-to a Hive metastore.
+"""A datacenter is a database of a MySQL server that gets records of the changes instead of the rows, in Inception
+Gate's form. Iceberg is a warehouse of Iceberg tables in a directory of this machine. Hive is a warehouse whose tables
+are published to a Hive metastore.
 """
 
 USUAL_META_SCHEMA = "pidts_meta"
@@ -125,9 +125,9 @@ class TargetSpec:
     meta_schema: str = USUAL_META_SCHEMA
     """The schema of the product's own tables."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Variables that are set in each session of a MySQL."""
+    """Variables that are set in each session with a MySQL target."""
     max_packet: int = 0
-    """The largest statement in bytes, if a MySQL allows larger ones; 0: as large as the server allows."""
+    """The largest statement in bytes, if a MySQL target allows larger ones; 0: as large as the server allows."""
     zone: str = ""
     """The zone from which the rows come; empty if there are no zones."""
     forwards: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ class ExecutedGtids:
 
     executed: GtidSet
     written: Written | None
-    """The `gtid_binlog_state` of a MariaDB; None for a MySQL, whose GTID set is complete."""
+    """The `gtid_binlog_state` of a MariaDB server; None for a MySQL server, whose GTID set is complete."""
     gtid_mode: bool = True
 
     def has(self, received: GtidSet) -> bool:
