@@ -155,7 +155,7 @@ class OrderRecord(Protocol):
     def take(self, task: str, source: str, order: DdlOrder) -> bool:
         """Marks the ddl command as taken; nobody changes it before the transaction ends.
 
-        Returns False if another command has replaced it.
+        Returns False if another ddl command has replaced `order`.
         """
 
 

@@ -1,7 +1,7 @@
 """Turns the changes of a batch into net changes to write: completes images, guards versions, reduces, adds safe mode.
 
-All of this happens inside the open transaction, after the worker's checkpoint is locked. Rows that the target has at
-this time do not change before the batch is written. A row that another writer inserts in between is overwritten. The
+The changes are prepared inside the open transaction, after the worker's checkpoint is locked. Rows that the target has
+at this time do not change before the batch is written. A row that another writer inserts in between is overwritten. The
 target's rows are read only if images are partial, if there is a version column, if a filter may have dropped a row, or
 if rows are compared.
 
@@ -127,8 +127,8 @@ class ApplyRules:
     def is_plain(self, batch: ChangeBatch) -> bool:
         """Whether the reduced changes of a table, if they have whole images, can be written as they are.
 
-        They can if nothing has to be read from the target first, no row is set aside, and no other table has rows in
-        the same target table.
+        The changes can be written as they are if nothing has to be read from the target first, no row is set aside, and
+        no other table has rows in the same target table.
         """
         known = self._plain.get(batch.origin)
         if known is None or known[0] is not batch.table:
@@ -162,8 +162,8 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        The target may not compare them if versions decide about a table (`guards`): then more rows may be removed than
-        the changes say.
+        The target may not compare rows itself if versions decide about a table (`guards`): then more rows may be
+        removed than the changes say.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)
@@ -171,7 +171,7 @@ class ApplyRules:
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may refuse new rows of these changes if it already has them.
 
-        The target may not refuse them if versions decide about a table (`guards`).
+        The target may not refuse new rows if versions decide about a table (`guards`).
         """
         return self.inserts and not self._guards_any(batches)
 
@@ -188,7 +188,7 @@ class ApplyRules:
         """Returns the rules under which refused changes are prepared again; None if the rules would be the same.
 
         Between zones, a program in the target's zone may have given a unique value to another row: the next attempt
-        looks for such rows.
+        looks for other rows that have the new unique values.
         """
         is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
         if not self.zone or not is_locking or refusal.code != "target-refused":

@@ -158,7 +158,7 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
 def _with_room(change: NetChange) -> NetChange:
     """Returns the change with deletes of rows that a collation may treat as equal.
 
-    Without these deletes, the target's row `A` could make the target refuse the source's row `a`.
+    Without the added deletes, the target's row `A` could make the target refuse the source's row `a`.
     """
     names = list(change.table.identity)
     if not any(change.table.column(name).type.is_text for name in names):

@@ -18,7 +18,7 @@ the record:
 4. A run that was replaced comes to the removal late: it checks the epoch under a checkpoint's lock and is refused. The
    next run's claim waited for that lock.
 
-None of this is needed if the target's key separates the members' rows, or if no table is routed.
+The record of moved keys is not needed if the target's key separates the members' rows, or if no table is routed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Translates the statements of online schema change tools into their effect on the task's own tables.
 
-These tools work on additional tables: shadow tables.
+Online schema change tools work on additional tables: shadow tables.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class SequencesOfRelay:
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
         """Whether rows with this table name between two places are the state of a sequence.
 
-        They are not if the record has a table of this name at the first place, or after a schema change between the two
-        places.
+        Rows with the name are rows of a table if the record has a table of this name at the first place, or after a
+        schema change between the two places.
         """
         history, dialect = self._at(after)
         found = history.is_sequence(name)
@@ -89,7 +89,7 @@ def _names_other_tables(statement: Statement, known: Collection[TableName]) -> b
 def _new_names(statement: Statement, known: Collection[TableName]) -> set[TableName]:
     """Returns names that the statement gives to tables of the task.
 
-    Before the statement, a sequence may have had one of these names.
+    Before the statement, a sequence may have had a name that the statement gives to a table of the task.
     """
     if not isinstance(statement, RenameTable):
         return set()

@@ -51,7 +51,7 @@ def inflate_value(data: bytes) -> bytes:
 def payload_events(event: Event) -> Iterator[tuple[int, Event]]:
     """Yields the events in a TRANSACTION_PAYLOAD event, each with its first byte in the uncompressed payload.
 
-    These events have neither checksums nor positions; each gets the position of the TRANSACTION_PAYLOAD event.
+    The events inside have neither checksums nor positions; each gets the position of the TRANSACTION_PAYLOAD event.
     """
     at = 0
     for piece in payload_pieces(event.body):

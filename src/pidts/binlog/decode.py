@@ -115,7 +115,7 @@ def walker_of(facts: LogFacts) -> LogWalker:
 def times_of(facts: LogFacts) -> EventTimes:
     """Returns an object that collects the times of the changes.
 
-    The caller adds the events to this object, unless one event commits all changes.
+    The caller adds the events to the `EventTimes`, unless one event commits all changes.
     """
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 

@@ -45,7 +45,7 @@ def inline(function: F) -> F:
 
 
 def entry(function: Callable[..., int]) -> Any:
-    """Compiles a function from numbers to a number, only once.
+    """Compiles a function that takes and returns numbers, once for all callers.
 
     A caller of a `jit` function is compiled together with this function, and so are the caller's own callers. Each
     further caller makes the compilation longer. Compiled callers of an `entry` only need its `address`, for `invoke`;

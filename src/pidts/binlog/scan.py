@@ -89,7 +89,7 @@ class TransactionScanner:
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
         """Continues after transactions that other code has found.
 
-        `lsn` and `timestamp` are the Lsn and the time of the last of these transactions.
+        `lsn` and `timestamp` are the Lsn and the time of the last transaction that other code has found.
         """
         self.previous = self._reached = lsn
         self._gap = self._open = None

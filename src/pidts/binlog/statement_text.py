@@ -51,8 +51,8 @@ def statement_text(sql: bytes, client: str | None, connection: str | None, sql_m
 def _with_literals(sql: bytes, sql_mode: int, charset: str, *, is_one: bool) -> bytes:
     """Returns the statement with hexadecimal literals in place of literals that are no text in their charset.
 
-    An ASCII literal stays as it is, since it means the same in both forms. `is_one` says that the whole statement is in
-    this charset. If it is not, a literal that is text is written in UTF-8, as names are.
+    An ASCII literal stays as it is, since it means the same as text and as bytes. `is_one` says that the whole
+    statement is in this charset. If it is not, a literal that is text is written in UTF-8, as names are.
     """
     escapes = not sql_mode & _NO_BACKSLASH_ESCAPES
 

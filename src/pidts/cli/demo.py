@@ -1,7 +1,7 @@
 """Runs the demo: a MariaDB, to which a small shop writes all the time, and a task to a PostgreSQL or a warehouse.
 
-It connects only to servers that it has started on free ports and in a temporary folder. At its end it removes them all.
-The warehouse of Iceberg tables is a directory in that folder.
+The demo connects only to servers that it has started itself, on free ports and in a temporary folder. At its end it
+removes all of them. The warehouse of Iceberg tables is a directory in that folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ends a process that does not stop by itself after a signal, so that a signal always ends a run within a known time.
 
-Without this, a run could wait for ever. A statement may wait for a server that has stopped answering, and statements
-have no time limit, since some of them take hours. Ending a process here leaves the same state as `kill -9` does, and
-every run can start from that state.
+Without this module, a run could wait for ever. A statement may wait for a server that has stopped answering, and
+statements have no time limit, since some of them take hours. Ending a process here leaves the same state as `kill -9`
+does, and every run can start from that state.
 """
 
 from __future__ import annotations

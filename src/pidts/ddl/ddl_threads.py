@@ -25,7 +25,7 @@ change's error. These cases are covered:
 5. The command's statement fails, too: whether or not the command is recorded as begun, the thread waits for another
    command.
 
-A change that **waits for other shards** halts in the same way, but at once: other changes have three seconds to finish.
+A change that **waits for other shards** also halts its tables, but at once: other changes have three seconds to finish.
 It continues by itself when its shard group allows it (`pidts.ddl.shards.coordinator`, `pidts.shards.decide`), or by a
 ddl command.
 
@@ -348,8 +348,8 @@ class DdlThreads:
     def _is_reported(self, due: DueChange, waits: Waits, now: float) -> bool:
         """Whether the change was reported with the same code a short time ago.
 
-        Since that report, the list of the awaited shards may have become shorter. With many waiting changes, each list
-        is long, and the time between two reports of one change is longer.
+        Since the last report, the list of the awaited shards may have become shorter. With many waiting changes, each
+        list is long, and the time between two reports of one change is longer.
         """
         with self._moved:
             known, apart = self._halted.get(due.lsn), _REPORT_APART_SECONDS * len(self._halted)

@@ -244,7 +244,7 @@ class Interpreter:
     def _needs_zone(self, statement: Statement) -> bool:
         """Whether existing rows get the present time in a time zone that is not known.
 
-        They do when a DATETIME column is added whose default is the current time.
+        Existing rows get the time when a DATETIME column is added whose default is the current time.
         """
         return (
             not self.due.dialect.is_in_utc

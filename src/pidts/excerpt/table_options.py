@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 def is_url(text: str) -> bool:
     """Whether the text means a server, even if it is misspelt.
 
-    If such a text were used as a file name, messages would show its password.
+    If a server's URL were used as a file name, messages would show its password.
     """
     return "://" in text or text.startswith(("mysql:", "mariadb:"))
 

@@ -1,9 +1,9 @@
 """Keeps a copy of a relay that another machine serves. This replaces the replicator on the machine that applies.
 
-It requests the log after its copy, writes it (`relay.copy_writer` has the crash points), and requests the next part. It
-reconnects after transient errors, and ends with an error if continuing would join two different logs. Before it reads
-anything, and every few seconds, it tells the relay server which log is still needed by the tasks that use its copy of
-the relay. So the relay server keeps this log.
+The follower requests the log after its copy, writes it (`relay.copy_writer` has the crash points), and requests the
+next part. It reconnects after transient errors, and ends with an error if continuing would join two different logs.
+Before it reads anything, and every few seconds, it tells the relay server which log is still needed by the tasks that
+use its copy of the relay. So the relay server keeps this log.
 
 If the copy and the serving relay differ, there are three cases:
 

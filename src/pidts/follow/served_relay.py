@@ -111,7 +111,7 @@ class ServedRelay:
     def more(self, has: IndexPrefix, seconds: float) -> LogResponse:
         """Returns the piece after a copy's end as soon as there is one.
 
-        If there is none within `seconds`, returns an answer without a piece.
+        If there is no piece within `seconds`, returns an answer without one.
         """
         deadline = time.monotonic() + seconds
         while True:

@@ -9,8 +9,8 @@ find a changed table, and take another member's change for its own. If the refus
 member has begun, its journal is continued. Changes that somebody has made to the table by hand then count as made by
 the change.
 
-Crash before the note: the statement is run again, and refused again. Crash after it: other members go on, or the member
-of the refused journal arrives again and removes the note before it runs anything.
+Crash before the note of a refusal: the statement is run again, and refused again. Crash after it: other members go on,
+or the member of the refused journal arrives again and removes the note before it runs anything.
 """
 
 from __future__ import annotations

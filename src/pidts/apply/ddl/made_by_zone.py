@@ -88,7 +88,7 @@ def _makes_anew(statement: AlterTable, before: Table | None) -> bool:
 
 
 def _is_after(session: TargetSession, old: Table | None, new: Table | None, there: Table | None) -> bool:
-    """Whether the target has everything that the change alters in a table as the change leaves it."""
+    """Whether each column and key that the change alters is on the target as the change leaves it."""
     if new is None or there is None:
         return new is there
     if session.schema.misfits(new):

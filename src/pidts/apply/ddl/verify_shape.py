@@ -52,8 +52,8 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:
     """Returns statements that drop columns which were kept when the change began, since other members still had them.
 
-    The members that have arrived since the change began have dropped these columns, too, but the continued journal has
-    no statements that drop them.
+    Members that have arrived since the change began have dropped columns that the target still has, but the continued
+    journal has no statements that drop them.
     """
     statement = change.statement
     if not isinstance(statement, AlterTable):
@@ -86,7 +86,7 @@ def must_fit(session: TargetSession, change: SchemaChange) -> None:
 def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
     """Halts if the target would compute a column in another way than the source does after the change.
 
-    The target may do so after a ddl command that kept the column's old expression, or gave it another one.
+    The two may differ after a ddl command that kept the column's old expression on the target, or gave it another one.
     """
     for name, table in change.after.items():
         if table is not None and (problems := session.schema.computed_otherwise(table)):

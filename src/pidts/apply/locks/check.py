@@ -6,8 +6,8 @@ the rows that the target must have. Other targets refuse a new row if they have 
 transaction is rolled back and repeated with all rows read. So only the comparison of read rows decides what differs,
 and locks rows.
 
-Even if all rows were read, such a target refuses to overwrite a row that another program has inserted since then
-(`Check.inserts`).
+Even if all rows were read, a target that refuses known keys does not overwrite a row that another program has inserted
+since then (`Check.inserts`).
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ class _Unread(Enum):
 def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> _Unread:
     """Returns the keys whose rows are not read.
 
-    To decide this, the rows that the batch changes or deletes are read: NEW is returned only if all of these rows equal
-    the source's rows.
+    The rows that the batch changes or deletes are read to decide whether other rows need not be read: NEW is returned
+    only if all of these rows equal the source's rows.
     """
     if not _may_expect(batch, check):
         return _Unread.NONE
@@ -208,8 +208,8 @@ def _may_insert(
 ) -> bool:
     """Whether the batch may insert its new rows: as far as is known, the target has none of their keys.
 
-    Keys that are set aside (`found`) do not count. But if only a later event of such a key differs, the key's first
-    events are written, so the key counts.
+    Keys that are set aside (`found`) may have a row. But if only a later event of such a key differs, the key's first
+    events are written, so the key must have no row.
     """
     batch = met.events.batch
     if not check.inserts or not check.compares(batch) or check.may_share(batch):

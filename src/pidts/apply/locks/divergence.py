@@ -11,9 +11,9 @@ depend on where batches are cut. It is as if the events were applied one by one 
     arrives, leaves      no row                             goes on
     anything else                                           the row has diverged
 
-If a table has unique keys besides its identity, and a row differs at such a later event, all events of its key in the
-batch are held, from the first one on: only for the first event is it known which unique values the row has on the
-target.
+If a table has unique keys besides its identity, and a row differs only at a later event of its key, all events of the
+key in the batch are held, from the first one on: only for the first event is it known which unique values the row has
+on the target.
 
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
@@ -251,8 +251,8 @@ def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
     """Returns later events of some keys, whose before images have columns that no earlier image of the row has.
 
-    The result also has a mask of these columns for each event. Events after the one by which the row leaves its key do
-    not count.
+    The second item of the result has, for each event, a mask of the columns that no earlier image has. Events after the
+    one by which the row leaves its key do not count.
     """
     before, after = known.before, known.after
     first = events.first[events.key]

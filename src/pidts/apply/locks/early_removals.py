@@ -40,9 +40,9 @@ then looks for the row once more. Either the INSERT was committed before that, o
     after COMMIT                            both
     deadlock or time-out at a checkpoint    the target ends one of the two transactions, which is repeated
 
-A record counts for INSERTs that were made on a source up to an hour after the removal, by the clocks of the servers and
-of the task's machine: later, the key may be used for a new row. A record is kept for seven days: no task may lag by
-more.
+The record of a DELETE counts for INSERTs that were made on a source up to an hour after the removal, by the clocks of
+the servers and of the task's machine: later, the key may be used for a new row. A record is kept for seven days: no
+task may lag by more.
 """
 
 from __future__ import annotations

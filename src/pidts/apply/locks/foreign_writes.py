@@ -8,11 +8,11 @@ after.
     UPDATE 5 -> 6      the row that leaves 5 and, separately, the row that arrives at 6
     DELETE 6           the row that leaves
 
-So each key is judged separately, as everywhere in this folder. If a zone deletes another zone's row and inserts a row
-of its own with the same key, the DELETE is found, and the INSERT is held after it.
+Each key is judged separately, as everywhere in this folder. If a zone deletes another zone's row and inserts a row of
+its own with the same key, the DELETE is found, and the INSERT is held after it.
 
-The owner of a row may depend on columns. These have to be in the log: values completed from the target would say who
-owns the *target's* row. If the log leaves them out, the table halts.
+The owner of a row may depend on columns. These columns have to be in the log: values completed from the target would
+say who owns the *target's* row. If the log leaves them out, the table halts.
 """
 
 from __future__ import annotations

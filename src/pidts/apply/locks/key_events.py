@@ -8,8 +8,8 @@ new one.
     UPDATE 5 -> 6      5 leaves, 6 arrives
     DELETE 6           6 leaves
 
-The two halves of such an UPDATE may belong to two workers, and are judged separately everywhere. So a worker decides
-about its keys independently of what another worker has found.
+The two halves of an UPDATE that changes the key may belong to two workers, and are judged separately everywhere. So a
+worker decides about its keys independently of what another worker has found.
 """
 
 from __future__ import annotations

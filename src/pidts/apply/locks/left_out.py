@@ -1,17 +1,18 @@
 """Notes, in a zone's log, about changes that a task into the zone has left out because they were made already.
 
-`pidts.apply.locks.made_already` sets aside the next change of such a row if another zone made it. With three zones or
-more, the next change may also come from the zone's own programs; no task into the zone sees such a change:
+After a change that was made already, `pidts.apply.locks.made_already` sets aside the next change of the row if another
+zone made it. With three zones or more, the next change may also come from the zone's own programs; no task into the
+zone sees such a change:
 
     a    UPDATE 1 -> 2                                 b    the same UPDATE
     c    has both: a's change arrived first, and b's was left out. A program of c: UPDATE 2 -> 1
     c's change reaches a and b before they have each other's change.
     Then b's 1 -> 2 finds 1 at a, and a's 1 -> 2 finds 1 at b. In the end a and b have 2, and c has 1
 
-So the tasks out of c set c's own next change of the row aside in all other zones. For this the task that leaves a
-change out inserts a note into the table `left_out` of c's meta schema, and deletes it again: the log of c has the note,
-in the transaction of the record, before the program's change. A task out of c reads the notes in a batch without rows,
-and records them in its target: each later batch of any worker finds the record.
+So if zone c has left out a change, the tasks out of c set c's own next change of the row aside in all other zones. For
+this the task that leaves a change out inserts a note into the table `left_out` of c's meta schema, and deletes it
+again: the log of c has the note, in the transaction of the record, before the program's change. A task out of c reads
+the notes in a batch without rows, and records them in its target: each later batch of any worker finds the record.
 
 **The argument**, as in `made_already`, but for any number of zones. If a zone has left out a change x -> y, and no zone
 has a lock of the row, then the zone has no later change of the row, neither of its own programs nor of other zones. So
@@ -26,9 +27,9 @@ notes are written. A task that forwards changes of other zones does not read not
 any case. Where versions decide, tables without a version have notes, too, except in transactions whose removals return
 (`pidts.apply.rows.convergence`).
 
-The transaction that writes the note has locked the row. So a program of c that changes the row waits for this
-transaction. If there is no row, nothing is locked: an INSERT of the deleted row that commits at this moment may be
-before the note in c's log.
+The transaction that writes a note into the log of zone c has locked the row. So a program of c that changes the row
+waits for this transaction. If there is no row, nothing is locked: an INSERT of the deleted row that commits at this
+moment may be before the note in c's log.
 
     break                                    then
     c, before COMMIT of the change left out  neither the note nor the record nor the checkpoint

@@ -7,14 +7,14 @@ change would be applied to whatever row has the key:
     a    UPDATE 1: v = 5, logged as (id 1) -> (v 5)        b has it: v = 5
     b    UPDATE 1: v = 6, logged as (id 1) -> (v 6)        a has it: v = 6, and no zone has a lock
 
-It would not be enough to set such a change aside if the target shows that another zone has changed the row meanwhile.
-In this example zone b logs whole rows and zone a logs parts, and the row has its earlier value again when b's change
-arrives:
+It would not be enough to set a partial change aside only if the target shows that another zone has changed the row
+meanwhile. In this example zone b logs whole rows and zone a logs parts, and the row has its earlier value again when
+b's change arrives:
 
     a    UPDATE 1: v = 5, UPDATE 1: v = 4                  b applies both after its own: v = 4
     b    UPDATE 1: v = 4 -> 7                              a finds v = 4, and has v = 7
 
-So each such change is set aside, with all later changes of its key. A change is not set aside if the log has this:
+So each partial change is set aside, with all later changes of its key. A change is not set aside if the log has this:
 
     INSERT             the row, with the defaults of columns that no value was given for
     UPDATE             the row before
@@ -27,8 +27,8 @@ several workers, the half of an UPDATE at the new key then lacks the values that
 Elsewhere, missing values of a row at its new key are taken from the target's row at the old key. Between zones, the row
 there may be a different one. So both keys are held, with the values that the log has (`KnownColumns.partial`).
 
-If versions decide (`pidts.conflict: version`), such a change halts its table (`pidts.apply.prepare`). If owners decide,
-it is compared and applied with the columns that the log has, since only one zone writes a row.
+If versions decide (`pidts.conflict: version`), a partial change halts its table (`pidts.apply.prepare`). If owners
+decide, it is compared and applied with the columns that the log has, since only one zone writes a row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The columns that the log has of changes with partial images (`binlog_row_image` MINIMAL and NOBLOB).
 
-Such images were completed from the target's row (`pidts.apply.rows.partial_images`). If that row differs from the
+Partial images were completed from the target's row (`pidts.apply.rows.partial_images`). If that row differs from the
 source's, the completed values are not the source's: they are neither compared nor held.
 """
 

@@ -5,13 +5,13 @@ row moves from the first to the second:
 
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
-On the source c is NULL then. An INSERT that overwrites the existing row would leave the 5 there for good. So would an
-UPDATE, and a DELETE in t_1 followed by this INSERT becomes an UPDATE within one part. So the existing row is removed
-before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the defaults that every inserted
-row of t_2 gets.
+On the source, row 7 then has c = NULL. An INSERT that overwrites the target's row would leave c = 5 there for good. So
+would an UPDATE, and a DELETE in t_1 followed by this INSERT becomes an UPDATE within one part. So the existing row is
+removed before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the defaults that every
+inserted row of t_2 gets.
 
-The same applies to rows that a table has left behind on the target: the table was dropped or created again, or its
-column was dropped in a part of the log that was not read. This can happen even if no other table of the same source
+The existing row is also removed if a table has left it behind on the target: the table was dropped or created again, or
+its column was dropped in a part of the log that was not read. This can happen even if no other table of the same source
 maps to the target table, and even if the target's key distinguishes the tables' rows.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
@@ -20,9 +20,9 @@ maps to the target table, and even if the target's key distinguishes the tables'
 in the whole part of the batch that inserts it, whatever else the part does to it. An UPDATE of an existing row finds a
 row of its own table: these columns were set when that row was new.
 
-**This applies only where tables share the target table**; the structures recorded on the target say which tables do. If
-only one table maps there, all rows are its own, and columns that somebody has added on the target keep their values
-when the rows are read again.
+**Existing rows are removed only where tables share the target table**; the structures recorded on the target say which
+tables do. If only one table maps there, all rows are its own, and columns that somebody has added on the target keep
+their values when the rows are read again.
 
 Each commit reads the target's structure again, because a table of another source may have added a column since. A
 column that is added between this query and the write has no values yet, so no old value can stay.

@@ -147,7 +147,7 @@ class _Places:
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
         """Returns the table that has the row before these changes, and the index of the row's image.
 
-        The first of these changes that finds the row shows its table and its image.
+        The first of the `events` that finds the row shows the row's table and image.
         """
         met: set[int] = set()
         for event in map(int, events):

@@ -7,9 +7,9 @@ of the source may reach the target in two commits, the transaction's later half 
     now          the INSERT of t_2: the target has row 5 as t_2's row
     later        the DELETE of t_1: row 5 is gone for good
 
-Within one part of a batch `pidts.reduce.net_changes` sees both. Between parts and batches the target remembers which
-member has got which key. A target table is *lagging* as long as one of its members (the source's tables that map to it)
-lags on any worker, before or after the commit. Each commit during this time does two things:
+Within one part of a batch, `pidts.reduce.net_changes` sees both halves of a move. Between parts and batches the target
+remembers which member has got which key. A target table is *lagging* as long as one of its members (the source's tables
+that map to it) lags on any worker, before or after the commit. Each commit during this time does two things:
 
 1. It *looks* at the record, if a member catches up, or if a member begins to lag within the batch: in the second case,
    this member's changes are applied before changes of the other members. In both cases, a change that would take a row
@@ -30,7 +30,7 @@ place 5:
     one part has UPDATE K of n at 10, and m keeps K              the UPDATE is set aside: the row is m's
 
 
-So the result is right wherever batches are cut. This assumes that no two members have a key at once except inside a
+The result is right wherever batches are cut. This assumes that no two members have a key at once except inside a
 transaction: a row belongs to one shard. *No member has K in the end*: of all changes that remove K from a member, take
 the change that is applied last. If another member still had K on record, it would lose K even later. So this change is
 applied, and each change that brings K back is followed by one that removes it. *m has K in the end*, since x. If x is

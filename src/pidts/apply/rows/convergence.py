@@ -1,7 +1,7 @@
 """Makes zones converge if all of them accept writes: of all writes to a row, every zone ends with the same write.
 
-`pidts.conflict: version` asks for it. A zone holds for each key a *state*: a row, a tombstone, or nothing. States have
-an order, which is the same in every zone, since it depends only on the states:
+A task file asks for convergence with `pidts.conflict: version`. A zone holds for each key a *state*: a row, a
+tombstone, or nothing. States have an order, which is the same in every zone, since it depends only on the states:
 
     nothing  <  a row of version 1  <  the tombstone of a row of version 1  <  a row of version 2  <  ...
 
@@ -32,10 +32,10 @@ deleted row with its key. Counterexamples:
     a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7, until a write of 8 or higher
     a deletes row 5 and inserts it again as version 1             a has 1, all others none, until a write of 6 or higher
 
-These two writes cannot be distinguished from an old change that arrives late. They are set aside, and a warning is
-logged if the log shows them. `VersionGuard`, which is used if zones need not converge, applies a new row after a
-tombstone if the source logged the tombstone before the row, whatever the versions. Between zones that have to converge,
-this rule does not work:
+A program's write that does not raise the version cannot be distinguished from an old change that arrives late. So such
+a write is set aside, and a warning is logged if the log shows them. `VersionGuard`, which is used if zones need not
+converge, applies a new row after a tombstone if the source logged the tombstone before the row, whatever the versions.
+Between zones that have to converge, this rule does not work:
 
     a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
     b: 3, 5, none, 1                        a: 1, 3                         not equal
@@ -168,8 +168,8 @@ class Convergence(VersionGuard):
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
         """Returns the removed rows that have to be written before they are removed: the target lacks them.
 
-        The target has another version of such a row, or no row. A DELETE that a task carries back to its own zone does
-        not need this.
+        A removed row is written first if the target has another version of the row, or no row. A DELETE that a task
+        carries back to its own zone does not need this.
         """
         gone = self._last_deletes(applied)
         returned = self._batch.rows.column("after").is_valid().to_numpy(zero_copy_only=False)

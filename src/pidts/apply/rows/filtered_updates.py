@@ -2,11 +2,11 @@
 
     insert-value-expr: "state = 'test'"         INSERT (1, 'test') is dropped; no UPDATE of row 1 finds a row
 
-A net change writes whole rows, so it would insert such a row. Only the target can tell which rows it has, so it is
-queried. The query asks for all keys, except keys whose row an earlier change of the batch has made. Updates of a row
-that the target does not have are left out until an INSERT of the row. The query runs under the lock of the worker's
-checkpoint. While the lock is held, no copied rows are loaded, either. So a row that is missing now is still missing
-when the batch commits, and the result does not depend on where batches are cut.
+A net change writes whole rows, so an update would insert a row that the filter has dropped. Only the target can tell
+which rows it has, so it is queried. The query asks for all keys, except keys whose row an earlier change of the batch
+has made. Updates of a row that the target does not have are left out until an INSERT of the row. The query runs under
+the lock of the worker's checkpoint. While the lock is held, no copied rows are loaded, either. So a row that is missing
+now is still missing when the batch commits, and the result does not depend on where batches are cut.
 
 Three kinds of updates are always written: updates in safe mode, which are written as a REPLACE; updates that give a row
 another key while the table is being copied, since the copy may have read the new key already; and updates that reach

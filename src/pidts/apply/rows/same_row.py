@@ -1,6 +1,6 @@
 """Compares an image of the log with the target's row.
 
-It compares only columns that every target returns as they were written. JSON is returned with other spaces and another
+Only columns that every target returns as they were written are compared. JSON is returned with other spaces and another
 order of keys, and the target computes generated columns itself. Such values are not compared, so that a difference of
 spelling never counts as another row. Columns that the log leaves out are not compared either.
 """

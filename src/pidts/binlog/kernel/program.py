@@ -119,8 +119,8 @@ def _decimal(wire: Wire) -> Instruction:
 def _temporal(column: Column, wire: Wire) -> Instruction:
     """Returns the instruction for a date or a time. In newer forms, two parameters describe the fraction of a second.
 
-    These two parameters are the number of the fraction's bytes, and how many microseconds its unit has. MariaDB's own
-    forms have other parameters.
+    For a fraction of a second, the two parameters are the number of its bytes, and how many microseconds its unit has.
+    MariaDB's own forms have other parameters.
     """
     digits = column.type.fsp
     size = (digits + 1) // 2

@@ -473,7 +473,8 @@ class ShardGroups:
     def _agree(self, target: TableName) -> None:
         """Records the structure that all members have as the structure that the group has agreed on.
 
-        No decision of the group has led to this structure if an operator has skipped a change for every member.
+        If an operator has skipped a change for every member, no decision of the group has led to the members'
+        structure.
         """
         state, first = self._state(target), next(table for _, table in self.known.of(target))
         if state.agreed is not None and self.known.is_uniform(target):

@@ -160,7 +160,7 @@ class Members:
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> bool:
         """Sets all tables of a source that wait before a statement that removes them.
 
-        Returns whether the set of these tables has changed.
+        Returns whether the set of the source's leaving tables has changed.
         """
         if self._leaving.get(source, frozenset()) == tables:
             return False
@@ -202,7 +202,7 @@ class Members:
     def agreed(self, target: TableName) -> Table | None:
         """Returns the structure of all members.
 
-        If the members' structures differ, it returns the recorded structure. If there is none, it returns the structure
+        If the members' structures differ, the result is the recorded structure. Without a record, it is the structure
         that fits most members, in optimistic mode one with the columns of all members.
         """
         tables = [table for _, table in self.of(target)]

@@ -44,7 +44,7 @@ class Sharing:
     def shared(self, table: TableName) -> bool:
         """Whether other tables map to the same target table.
 
-        In a sharding task, the result is True even if no other table maps to it so far.
+        In a sharding task, the result is True even if no other table maps to the target table so far.
         """
         routes = self.rules.routes
         is_declared = self.groups.is_declared and routes.may_merge(table)

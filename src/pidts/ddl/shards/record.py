@@ -1,7 +1,7 @@
 """Reads and updates the target's record of dropped columns and missed changes of shard groups.
 
-Dropped columns are columns that members have dropped and the target still has. The commit of a change writes both
-records. They are read when an attempt of a part begins.
+Dropped columns are columns that members have dropped and the target still has. The commit of a change writes the
+records of dropped columns and of missed changes. They are read when an attempt of a part begins.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def dropped_under(
 def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
     """Returns records that clear the dropped columns of former members.
 
-    Without these records, the dropped columns would also apply to a new table with a former member's name, which has
-    only its own rows.
+    Without records that clear them, the dropped columns would also apply to a new table with a former member's name,
+    which has only its own rows.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
     return {DroppedColumnsKey(source): {name: None for name in gone if known.get(Member(source, name))}}

@@ -5,8 +5,9 @@ continue to write to the table that is being changed. Their batches, with all ot
 end of the change, and the end of the change would wait for their checkpoints. So the tables of these shards are held,
 as if they had a due change themselves, and the change begins when all their parts have stopped writing to the table.
 
-This state is not durable. If a part does not report in time that it has stopped, the change begins without it: the part
-may be down, or may be writing to a table that another session has locked. Then its writes wait on the target.
+The state of the barrier is not durable. If a part does not report in time that it has stopped, the change begins
+without it: the part may be down, or may be writing to a table that another session has locked. Then its writes wait on
+the target.
 """
 
 from __future__ import annotations
