@@ -121,10 +121,10 @@ class SafeRangeRecord(Protocol):
     """The changes that may have been applied before the task's first start, and so are written in safe mode."""
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Returns the place of the last of these changes; None if there are none."""
+        """Returns the place of the last change that is written in safe mode; None if there is none."""
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """Overwrites the place of the last of these changes."""
+        """Overwrites the place of the last change that is written in safe mode."""
 
 
 class HaltRecord(Protocol):
@@ -324,19 +324,19 @@ class RowLockRecord(Protocol):
         """Writes notes to the target's log, in the open transaction; they stay in no table."""
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the entries of other tasks for these keys.
+        """Returns the entries that other tasks have made for these keys with `note_removed`.
 
         The target may have removed entries that are some days old.
         """
 
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the entries of all tasks for these keys."""
+        """Returns the entries that all tasks have made for these keys with `note_removed`."""
 
     def has_noted(self, table: TableName, since: int) -> bool:
         """Whether tasks may have made entries for the table, with an unknown time, or a time of `since` or later."""
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Removes the entries of all tasks for these keys."""
+        """Removes the entries that all tasks have made for these keys with `note_removed`."""
 
 
 class Meta(Protocol):
@@ -356,7 +356,7 @@ class Meta(Protocol):
 
     @property
     def notes(self) -> NoteRecord:
-        """One text for each table."""
+        """The notes: one text for each table."""
 
     @property
     def tombstones(self) -> TombstoneRecord:

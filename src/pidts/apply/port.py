@@ -37,7 +37,7 @@ class TargetSchema(Protocol):
         """True if zero dates, and other dates in no calendar, are stored unchanged; otherwise they become NULL."""
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the target's table, or None: names, nullability and keys are exact, types are the nearest ones."""
+        """Returns the target's table, if any. Names, nullability and keys are exact, types are the nearest ones."""
 
     def declared(self, name: TableName) -> Table | None:
         """Returns the structure with the types and defaults of the table's declaration, as far as the target has these.

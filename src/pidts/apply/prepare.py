@@ -80,7 +80,7 @@ class ApplyRules:
 
     task: str = ""
     source: str = ""
-    """The source of the log that has the changes: only Lsns of one source can be compared."""
+    """The source whose log has the changes. Only Lsns of one source can be compared."""
     version_column: str = ""
     safe: bool = False
     safe_until: Lsn | None = None
@@ -314,8 +314,8 @@ class _FullImages:
     presence: list[Presence]
     """The columns that the log has of changes that are compared with the target."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
-    """Partial changes of tables with locked rows, with the completion of their images. Changes of rows that are set
-    aside need no row of the target.
+    """Partial changes of tables with locked rows, with the completion of their images. They are completed after changes
+    have been set aside, since these need no row of the target.
     """
     logged: list[ChangeBatch]
     """All changes, including changes that were set aside. A value that is neither in the log nor needed is NULL."""
@@ -578,7 +578,7 @@ def _counted(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:
 
 
 def _shown(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
-    """Returns the change that writes rows which are then removed: so the target's log has these rows."""
+    """Returns the change that writes rows which are then removed, so that the target's log has these rows."""
     rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows]
     if not rows:
         return []

@@ -67,7 +67,7 @@ class Search:
         whose: Callable[[RefusedRow], TableName | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the commit's `changes`. `lock` locks the checkpoint, `whose` finds a row's source table."""
+        """`changes` makes the commit's changes, `lock` locks the checkpoint, and `whose` finds a row's source table."""
         self._target, self._lock, self._changes, self._whose, self._clock = target, lock, changes, whose, clock
         self._until = clock() + _SECONDS
 
@@ -83,7 +83,7 @@ class Search:
             return None
 
     def _to_write(self, session: TargetSession) -> list[NetChange]:
-        """Returns the changes. Writes each before the next is made: a later change may depend on earlier rows.
+        """Returns the changes. Each is written before the next one is made, which may depend on the written rows.
 
         The returned changes lack `NetChange.expected`, `is_new` and `there`: what these say about existing rows holds
         only while this transaction locks the rows, and the tries are other transactions.

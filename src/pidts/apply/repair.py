@@ -36,8 +36,8 @@ from pidts.reduce import Counts, NetChange
 from pidts.reduce.key_numbers import chunkless, key_numbers, merged
 
 Read = Callable[[pa.Table], tuple[pa.Table, Lsn]]
-"""Reads the source's rows with these keys. Returns them, and a place in the source's log that is not before any change
-in them.
+"""Reads the source's rows with these keys. Returns the rows, and a place in the source's log at or after the last
+change in them.
 """
 CaughtUp = Callable[[Sequence[Checkpoint], Lsn], bool]
 """Whether it is certain that the log between the checkpoints and a place has no change of the table."""
@@ -66,7 +66,7 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """The change that makes the target's rows equal to the sources' rows."""
+    """The changes that make the target's rows equal to the sources' rows."""
 
     changes: tuple[NetChange, ...]
     shared: int

@@ -87,14 +87,14 @@ def records(lsns: pa.Array, keys: pa.Table) -> Iterator[tuple[Lsn, str]]:
 def packed(keys: pa.Table) -> str:
     """Returns rows of any type, for example keys, as one text."""
     sink = pa.BufferOutputStream()
-    # Without options, the library looks up the options of the environment each time.
+    # If no options were given, the library would look them up in the environment each time.
     with pa.ipc.new_stream(sink, keys.schema, options=pa.ipc.IpcWriteOptions()) as writer:
         writer.write_table(keys)
     return b64encode(sink.getvalue()).decode()
 
 
 def packed_each(rows: pa.Table) -> list[str]:
-    """Returns for each row the text that `packed` would return for this row; it does not make a writer for each row."""
+    """Returns for each row the text that `packed` would return for this row, without a new writer for each row."""
     schema = rows.schema.serialize()
     return [
         b64encode(b"".join((schema, batch.slice(place, 1).serialize(), _END))).decode()

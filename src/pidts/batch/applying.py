@@ -223,7 +223,7 @@ class _Work:
         copied: Collection[TableName] = (),
         origin: str = "",
     ) -> None:
-        """Parts with `behind_cut` are prepared with the tables in `cut`, other parts with the tables in `lagging`."""
+        """The lagging tables are those in `cut` for parts with `behind_cut`, and those in `lagging` for other parts."""
         self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
         self._uneven, self._cut = lagging, cut or lagging

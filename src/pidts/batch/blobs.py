@@ -12,8 +12,8 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""More than the number of blobs in one slice: a blob's `order` is made of the slice's number times this and the blob's
-number in the slice.
+"""More than the number of blobs in one slice. A blob's `order` is the slice's number times this, plus the blob's number
+in the slice.
 """
 
 

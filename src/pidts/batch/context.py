@@ -35,7 +35,7 @@ class JobContext:
     """Each schema's default charset and collation: a CREATE TABLE inherits them."""
 
     split_rows: int | None = None
-    """`pidts.split-transactions`: larger transactions are committed in parts."""
+    """Transactions with more rows than this are committed in parts (`pidts.split-transactions`); None: never."""
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     """The columns by which rows may collide because of the target's own keys, keyed by the target's table names. They
     are needed only if there are several workers.

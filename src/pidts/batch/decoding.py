@@ -128,7 +128,7 @@ def decode_raw(context: JobContext, slices: SliceReader, piece: LogSlice) -> Ite
 
 
 def read_at_once(relay: RelayReader, piece: LogSlice) -> bytes:
-    """Returns the bytes of a slice without its gaps. Only slices that are small enough for this have gaps."""
+    """Returns the bytes of a slice without its gaps. Only slices that fit into memory have gaps."""
     return b"".join(map(relay.read, piece.parts)) if piece.gaps else relay.read(piece.extent)
 
 

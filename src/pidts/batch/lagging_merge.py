@@ -52,7 +52,8 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     if not noted:
         return None
     before, after = (_state(one[worker]) for one in (commit.before, commit.after))
-    # If a member is held only from this batch on, its changes in this batch are also applied before changes of others.
+    # If a member is held only from this batch on, its changes in this batch are also applied before changes of other
+    # members.
     moving = {name for name in {*before.exceptions, *after.exceptions} if before.at(name) < after.at(name)}
     return Lagging(rules.task, rules.source, noted, frozenset(map(filters.target_name, moving)) & noted | parted)
 

@@ -67,7 +67,7 @@ class Meaning:
     (`pidts.apply.locks.left_out`).
     """
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
-    """The work for rows of these tables. It is cached, since most transactions change the same tables."""
+    """The work for rows of the tables in the key. It is cached, since most transactions change the same tables."""
 
     def __call__(self, entry: LogEntry) -> Work:
         """Returns what an entry of the log means for the planner."""

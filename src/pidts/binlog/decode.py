@@ -46,7 +46,7 @@ Structures = Mapping[TableName, Table] | StructureOf
 
 
 class LogFacts(TypedDict):
-    """Facts about a part of the log that its bytes do not contain, and which rows are wanted; see `decode_slice`."""
+    """Facts about a part of the log that are not in its bytes, and the choice of its rows; see `decode_slice`."""
 
     format: Format
     log_file: str

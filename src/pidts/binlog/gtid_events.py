@@ -32,7 +32,7 @@ class GtidEvent:
 
     @classmethod
     def parse(cls, event: Event) -> GtidEvent:
-        """Parses an event of any of the four types."""
+        """Parses an event of any of the four types of GTID events."""
         try:
             if event.type == EventType.MARIADB_GTID:
                 return _mariadb(event)

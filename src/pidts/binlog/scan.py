@@ -46,8 +46,8 @@ class _Open:
     begin: Lsn
     gtid: GtidEvent
     explicit: bool = False
-    """Whether it began with BEGIN, or with a GTID of MariaDB that has the meaning of BEGIN. Then COMMIT, ROLLBACK or
-    XID ends it.
+    """Whether the transaction began with BEGIN, or with a GTID of MariaDB that has the meaning of BEGIN. Then COMMIT,
+    ROLLBACK or XID ends it.
     """
     row_events: int = 0
     tables: dict[TableName, None] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class TransactionScanner:
     def _xa(self, event: Event, sql: str) -> bool:
         """Handles XA statements.
 
-        `XA START` replaces BEGIN; a later COMMIT or ROLLBACK is a transaction without rows.
+        `XA START` stands for BEGIN. A later `XA COMMIT` or `XA ROLLBACK` is a transaction without rows.
         """
         now, statement = self._now(event), XaStatement.parse(sql)
         if statement.verb == "START":

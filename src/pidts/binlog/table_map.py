@@ -67,7 +67,7 @@ class TableMap:
 
 
 def table_id(body: bytes | memoryview) -> int:
-    """Returns the number with which row events name the table, in their own first field."""
+    """Returns the table id: the first field of a TABLE_MAP event, and of each row event of its table."""
     if len(body) < 8:
         raise DecodeError("truncated", "a TABLE_MAP or row event has no room for its table")
     return int.from_bytes(body[:6], "little")

@@ -181,7 +181,7 @@ def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield data[:end] if end < len(data) else data
         rest = data[end:]
     if rest:
-        yield rest  # code that divides the rest into events raises the error
+        yield rest  # the caller raises the error when it divides these bytes into events
 
 
 def _end_of_events(data: bytes) -> int:

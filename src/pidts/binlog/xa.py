@@ -30,7 +30,7 @@ class XaPrepare:
 
     xid: str
     one_phase: bool
-    """Whether it commits at once (`XA COMMIT ... ONE PHASE`)."""
+    """Whether the transaction commits at once (`XA COMMIT ... ONE PHASE`)."""
 
     @classmethod
     def parse(cls, event: Event) -> XaPrepare:

@@ -258,7 +258,7 @@ def _busiest(tables: Sequence[TableChanges]) -> RenderableType:
 
 
 def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
-    """Returns the tables being copied, then the tables not begun; copied tables only as a number."""
+    """Returns the tables being copied, then those whose copy has not begun, and the number of copied tables."""
     open_ones = sorted((table for table in tables if not table.done), key=lambda table: table.copied == 0)
     grid = Grid.grid(padding=(0, 2))
     grid.add_column()

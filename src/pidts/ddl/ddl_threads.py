@@ -76,14 +76,13 @@ _LOOK_SECONDS = 0.1
 _ORDER_SECONDS = 1.0
 """The interval, in seconds, of looking for a ddl command after a change has failed."""
 _LEADER_SECONDS = 3.0
-"""The seconds that shards wait for a change of another shard before this is reported as a halt."""
+"""The seconds that shards wait for a change of another shard before their wait is reported as a halt."""
 _REPORT_SECONDS = 2.0
 """The shortest time, in seconds, between two reports of what a change waits for."""
 _LOOK_APART_SECONDS, _REPORT_APART_SECONDS = 0.001, 0.1
-"""The seconds between two looks of one waiting change at its group, and between two reports of it, times the number of
-waiting changes.
-
-So a thousand waiting changes together look a thousand times a second, and report ten halts a second.
+"""Times the number of waiting changes, these are the seconds between two looks of one waiting change at its group, and
+between two reports of it. So a thousand waiting changes together look a thousand times a second, and report ten halts a
+second.
 """
 
 

@@ -26,7 +26,7 @@ def mark_done(staging: Path, lsn: Lsn) -> None:
 
 
 def mark_halted(staging: Path, lsn: Lsn) -> None:
-    """Signals that the schema change at `lsn` is halted. This counts as long as the change is not done."""
+    """Signals that the schema change at `lsn` is halted. The signal counts as long as the change is not done."""
     _touch(_mark(staging, lsn, "halted"))
 
 

@@ -125,7 +125,7 @@ class LogCutter:
             self.changes.append(transaction)
 
     def pass_by(self, piece: PlacedTransaction) -> None:
-        """Takes a transaction outside the range. Only its changes of structures matter."""
+        """Notes a transaction outside the range, of which only the changes of structures matter."""
         if piece.transaction.ddl is not None and self._may_change(piece.transaction):
             self.changes.append(piece.transaction)
 

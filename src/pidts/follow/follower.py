@@ -186,8 +186,8 @@ class Follower:
         known = [lsn for lsn in stored_places(self._folder) if lsn >= first]
         wanted = [lsn for lsn in answer.structures if lsn >= first and lsn not in known]
         if not known and first not in wanted:
-            # All catalogues of the server's relay may be from before the place where the copy begins. Then the server
-            # computes the structures at this place.
+            # All catalogues of the server's relay may belong to places before the one where the copy begins. Then the
+            # server computes the structures at this place.
             wanted.insert(0, first)
         for lsn in wanted:
             self._store_structures(client, lsn)

@@ -60,7 +60,7 @@ class SchemaChange:
     shared: TableName | None = None
     """The merged table on the target, if other members change the table, too."""
     others: tuple[MemberChange, ...] = ()
-    """The other members, of this source or of others, for which the same change is made."""
+    """The other members, of this or of other sources, for which the same change is made."""
     origin: str = ""
     """The other zone from which the statement came; empty: the source's own zone."""
     between_zones: bool = False
@@ -98,11 +98,11 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Nothing was recorded: meanwhile another ddl command was given, or another source's part began a new attempt."""
+    """The attempt has recorded nothing: another ddl command was given, or another source's part began a new attempt."""
 
     source: str = ""
-    """The source whose part began a new attempt: its members reach the change again in it. Empty: another ddl command
-    was given.
+    """The source whose part began a new attempt, in which its members reach the change again. Empty: another ddl
+    command was given.
     """
 
 

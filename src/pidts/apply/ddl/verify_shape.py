@@ -22,7 +22,7 @@ def fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[st
 
 
 def demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
-    """Accepts a column that the target already has, unless its values could differ from the source's values."""
+    """Halts if the target already has a column that the statement adds, and does not have the source's values in it."""
     before, there = change.before.get(statement.table), session.schema.structure(statement.table)
     if before is None or there is None:
         return

@@ -239,7 +239,7 @@ def compared(
 
 
 def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
-    """Returns a function that returns how the target stores a table's rows; it asks the target once."""
+    """Returns a function that says how the target stores a table's rows. The function asks the target only once."""
 
     @cache
     def stored() -> Stored:

@@ -38,7 +38,7 @@ from pidts.reduce.key_numbers import Mask, Numbers
 from pidts.reduce.split_update import halves
 
 _STRUCTURE, _MOMENTS = b"table", b"moments"
-"""The names of the entries that a text of the first form has besides its rows."""
+"""The names of the entries, besides the rows, in texts that early versions of PiDTS have stored."""
 
 Moments: TypeAlias = Callable[[Sequence[Lsn]], Sequence[SourceTransaction]]
 """Returns the transactions of changes, given the places of the changes in the log."""
@@ -161,7 +161,7 @@ def _types(table: Table) -> tuple[str, pa.Schema]:
 
 
 def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
-    """Returns what `held_batch` does, for held changes that were stored in the first form."""
+    """Returns what `held_batch` does, for held changes that an early version of PiDTS has stored."""
     rows = unpacked(held.changes)
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_MOMENTS)

@@ -24,11 +24,11 @@ from pidts.apply.unread import unpacked
 from pidts.model import RowLock, Table
 
 _START = 16
-"""The number of hexadecimal digits in the beginning of a form, which stands for the types of the key."""
+"""The beginning of a lock's form stands for the types of the key, and has this number of hexadecimal digits."""
 
 
 def form_start(session: TargetSession, table: Table) -> str:
-    """Returns the beginning of each form that fits the target table's present types."""
+    """Returns the beginning that the forms of keys have under the target table's present types."""
     there = session.schema.structure(table.name)
     types = {column.name: (column.type.kind.value, column.type.collation) for column in there.columns} if there else {}
     return sha256(repr([types.get(name) for name in table.identity]).encode()).hexdigest()[:_START]

@@ -82,7 +82,7 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
             rows.setdefault(TableName(row["table_schema"], row["table_name"]), []).append(row)
     for name, mine in sorted(rows.items()):
         table = session.schema.structure(name)
-        if table is None:  # no later change of its rows comes
+        if table is None:  # the table is gone, so no later change of its rows comes
             continue
         keys = [(_as_now(table, unpacked(row["key_values"])), row) for row in mine]
         known = [(key, row) for key, row in keys if key is not None]

@@ -1,4 +1,4 @@
-"""Finds changes that follow one which the target already had: their zone may not have known another zone's change.
+"""Finds changes after a change that the target already had: their zone may not have known of another zone's change.
 
 Zones compare rows by their values. If a row gets former values again, this can hide that two zones have changed it at
 the same time:

@@ -1,4 +1,4 @@
-"""Resolves locked rows as an operator says; their held changes follow in the same transaction.
+"""Resolves locked rows, together with their held changes, in one transaction, as an operator says.
 
 1. All workers' checkpoints are locked: no batch commits meanwhile, whether the task runs or not.
 2. The records of the locks are locked. If two operators resolve one row at once, the second one finds no lock, and gets
@@ -116,7 +116,7 @@ class ResolvePreview:
     table: Table
     """The table with the structure under which the row is written."""
     expected: Values | None
-    """The row before the first held change, in the columns that the source's log has; None: there was none."""
+    """The row before the first held change, in the columns that the source's log has; None: there was no row."""
     actual: Values | None
     """The row on the target."""
     outcome: Values | None

@@ -30,13 +30,13 @@ class Holders:
     """The target's rows with a unique value that some change of a batch writes."""
 
     change: Numbers
-    """The indexes of these changes in the batch. A change occurs once for each row that has one of its values."""
+    """The indexes of changes in the batch. A change occurs once for each target row with one of its unique values."""
     row: Numbers
     """For each entry of `change`, the index of the row in `keys`."""
     keys: pa.Table
-    """The keys of these rows, as the target has them."""
+    """The keys of the target's rows, as the target has them."""
     by: Sequence[Columns]
-    """For each entry of `change`, the columns of the value."""
+    """For each entry of `change`, the columns of the unique value."""
 
 
 def unique_keys(session: TargetSession, table: Table) -> list[Columns]:

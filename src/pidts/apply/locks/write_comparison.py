@@ -13,7 +13,7 @@ _LONGEST = 64
 
 
 class WriteComparison:
-    """Decides for one committer. The names of tables are those on the target."""
+    """The decisions for one committer's batches. The names of tables are those on the target."""
 
     def __init__(self) -> None:
         self._pauses: dict[str, int] = {}

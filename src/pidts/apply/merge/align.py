@@ -26,7 +26,7 @@ from pidts.shards.structures import joined, names_of
 
 
 def aligned(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns these changes, converted: all changes of a target table have one structure."""
+    """Returns these changes, converted so that all changes of a target table have one structure."""
     structures: dict[TableName, list[Table]] = {}
     for batch in batches:
         known = structures.setdefault(batch.table.name, [])
@@ -69,7 +69,7 @@ def whole_of(tables: Sequence[Table]) -> Table:
 
 
 def _keys(tables: Iterable[Table]) -> tuple[Key, ...]:
-    """Returns the keys of all tables, each once: every possible collision counts."""
+    """Returns the keys of all tables, each once, since every possible collision counts."""
     keys: dict[tuple[tuple[str, ...], bool], Key] = {}
     for key in (key for table in tables for key in table.keys):
         keys.setdefault((key.columns, key.unique or key.primary), key)

@@ -60,7 +60,7 @@ def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tupl
 
 
 def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the changes that the guard applies.
+    """Returns the changes in the form in which they are applied after the version guard.
 
     The changes are separated by source table, since each table has its own columns. Changes of a key that changes in
     several tables stay together, as changes of the merged table.

@@ -1,4 +1,4 @@
-"""Removes updates of rows that a filter has kept from the target: an update of a missing row does nothing.
+"""Removes updates of rows that a filter has kept from the target, since an update of a missing row does nothing.
 
     insert-value-expr: "state = 'test'"         INSERT (1, 'test') is dropped; no UPDATE of row 1 finds a row
 

@@ -98,7 +98,7 @@ class ImageCompletion:
         is_foreign: IsAhead | None = None,
         is_loaded: bool = False,
     ) -> None:
-        """Takes the changes of one table. The target computes the columns in `computed`: their values are not needed.
+        """Takes the changes of one table. Values of `computed` columns are not needed, since the target computes them.
 
         `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already be
         at its new key. `is_ahead`: the table is being copied, and this function says at which keys the target may have

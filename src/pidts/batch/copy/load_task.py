@@ -71,7 +71,7 @@ class RequestedChunk:
     limit: int
     """The number of rows that the chunk is expected to have. At most this many of the target's keys are checked."""
     range: Range | None = None
-    """The range of its rows; None if it is not defined by keys of the source."""
+    """The range of the chunk's rows; None if the chunk is not defined by keys of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Fetched:
     high: Lsn
     rows: int = 0
     file: str = ""
-    """The file with its waiting rows; empty if the rows are on the target, or there are none."""
+    """The file with the piece's waiting rows; empty if the rows are on the target, or there are none."""
     waiting: int = 0
     bytes: int = 0
     reading: float = 0.0

@@ -13,8 +13,8 @@ GTID_ROOM = 128
 _LAST_NUMBER = 2**63 - 2
 _UUID_SIZE = 16
 _LONGEST_TAG = 32
-# MariaDB's flags. The unusual ones: standalone, DDL, prepared XA, completed XA. Then group commit. In the second byte:
-# the steps of a two-phase ALTER.
+# MariaDB's flags: first the unusual ones (standalone, DDL, prepared XA, completed XA), then group commit. A further
+# byte has the steps of a two-phase ALTER.
 _EXTRAORDINARY, _GROUP_COMMIT, _TWO_PHASE = 1 | 32 | 64 | 128, 2, 2 | 4 | 8
 _FLAGS_FIELD, _UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD = 0, 1, 2, 3
 

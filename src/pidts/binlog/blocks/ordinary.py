@@ -33,7 +33,8 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL = range(5)
 (OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
 # The open transaction.
 (OPEN, BEGIN, EXPLICIT, ROW_COUNT, GTID_SIZE, GTID_NUMBER, TABLE_COUNT, SERIAL) = range(7, 15)
-# The addresses of its GTID, of the numbers of its tables, of each table's last transaction, and of the known tables.
+# The addresses of the open transaction's GTID, of its tables' numbers, of each table's last transaction, and of the
+# known tables.
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
 # The results: for each array its address, the used part, and its size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)

@@ -46,7 +46,7 @@ class OrdinaryEvents:
     """The first byte of the block after these events."""
     events: int
     previous: Lsn
-    """The Lsn of the transaction before the first of these transactions."""
+    """The Lsn of the last transaction before these events."""
     change_no: int
     log_index: int
     lines: Any
@@ -214,7 +214,7 @@ class BlockScan:
         return True
 
     def feed_long(self, piece: memoryview, *, last: bool) -> None:
-        """Takes the next piece of the long event. After the last piece, checks the checksum and counts the event."""
+        """Adds the next piece of the long event. After the last piece, checks the checksum and counts the event."""
         event = self._long
         if event is None:
             raise AssertionError("no long event has begun")

@@ -131,7 +131,7 @@ def put_literal(data: int, at: int, size: int, out: int, limit: int) -> int:
 
 @jit
 def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
-    """Writes a double of up to fifteen digits, if dividing or multiplying exact numbers proves the digits."""
+    """Writes a double of up to fifteen digits, if a quotient or product of exact numbers proves these digits."""
     if at + 8 > size:
         return BAD
     if limit - out < _LONGEST_DOUBLE:

@@ -86,7 +86,7 @@ class RoutedDecoder(decode.RowDecoder):
         return taken
 
     def can_begin_again(self) -> bool:
-        """Whether this decoder can decode another slice with the tables that it knows. All rows were taken before."""
+        """Whether another slice can be decoded with the tables that are known now. Call this only after `take`."""
         if self._early_filters or self._open_full or len(self._known) > _MOST_KEPT:
             return False
         self._begin()

@@ -53,8 +53,8 @@ _CODECS = {
     "utf8mb4": "utf_8",
 }
 
-# Charsets of one byte per character: one of Python's codecs, and how the servers differ from it. MySQL's latin1 is
-# cp1252 with characters for five bytes that cp1252 leaves undefined.
+# For each charset of one byte per character, a codec of Python, and how the servers differ from this codec. MySQL's
+# latin1 is cp1252 with characters for five bytes that cp1252 leaves undefined.
 _PATCHED = {
     "latin1": ("cp1252", {0x81: "\x81", 0x8D: "\x8d", 0x8F: "\x8f", 0x90: "\x90", 0x9D: "\x9d"}),
     "cp866": ("cp866", {0xFC: "ⁿ", 0xFD: "²"}),
@@ -69,7 +69,7 @@ _UPPER_HALVES = {
     "geostd8": charset_tables.GEOSTD8,
     "keybcs2": charset_tables.KEYBCS2,
 }
-# Charsets of several bytes per character: a codec, and which of its characters the servers replace by others.
+# For each charset of several bytes per character, a codec, and the characters that the servers replace by others.
 _MOVED = {
     "gb18030": ("gb18030", {"\ue7c7": "ḿ", "ḿ": "\ue7c7"}),
     "sjis": ("shift_jis", {"＼": "\\"}),

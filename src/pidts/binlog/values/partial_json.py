@@ -23,7 +23,7 @@ _LENGTH = 4
 _LEG = re.compile(r'\[(?:(\d+)|last(?:\s*-\s*(\d+))?)\]|\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))')
 
 Documents = Mapping[int, int]
-"""The JSON columns of a table: the size of the length field, by the column's index."""
+"""The size of the length field of each JSON column of a table, by the column's index."""
 Leg = str | int
 """A step of a path: a key, or an index of an array; a negative index counts from the array's end."""
 

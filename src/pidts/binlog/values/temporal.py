@@ -24,8 +24,8 @@ _LAST_YEAR = 9999
 _LAST_HOUR = 838
 
 UNKNOWN_DIGITS = -1
-"""The `fsp` of MariaDB's own forms: they do not contain the number of a fraction's digits, without which they cannot be
-read.
+"""The `fsp` of columns in MariaDB's own forms. These forms do not contain the number of a fraction's digits, without
+which the values cannot be read.
 """
 
 ZERO_TIMESTAMP = calendar.microseconds(calendar.days(0, 0, 0), 0)
