@@ -6,7 +6,7 @@ server with `pidts.sandbox`.
 
 Property tests try other examples in each run, also in CI, where Hypothesis alone would repeat the same examples.
 `PIDTS_SEED` decides which examples are tried. The report shows its number; with the same number, a run or a single test
-tries the same examples again. Examples that fail are kept in `.hypothesis/examples`, and are tried first. A CI may keep
+tries the same examples again. Examples that fail are kept in `.hypothesis/examples`, and are tried first. CI may keep
 this folder from run to run.
 """
 
@@ -49,7 +49,7 @@ IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
 # Many containers forbid writing compiled modules. Then each worker of each run would compile all tests anew, for half a
 # minute.
 sys.dont_write_bytecode = False
-gc.disable()  # until the tests are collected; nearly nothing that is made before is garbage
+gc.disable()  # until the tests are collected: nearly no object that is made before is garbage
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 InOneSession = Callable[..., None]
@@ -68,7 +68,7 @@ _LASTING = {"mysql", "information_schema", "performance_schema", "sys", "test", 
 SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
 KEPT = Path(__file__).parents[1] / ".hypothesis" / "examples"
 
-# At this place, since each `@settings` of a test module uses the profile that is loaded when the module is imported.
+# The profile is loaded here, since each `@settings` of a test module uses the profile of the moment of its import.
 settings.register_profile(
     "pidts",
     derandomize=False,
@@ -82,7 +82,7 @@ settings.load_profile("pidts")
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    # Not with @seed or --hypothesis-seed: with these, Hypothesis keeps no examples.
+    # Hypothesis keeps no examples with @seed or --hypothesis-seed, so neither of the two sets the seed here.
     core.threadlocal._hypothesis_global_random = random.Random(f"{SEED} {item.nodeid}")
     try:
         return (yield)
@@ -249,7 +249,8 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
                 rows("FLUSH LOGS")
                 rows(f"PURGE BINARY LOGS TO '{rows('SHOW BINARY LOGS')[-1][0]}'")
             else:
-                with suppress(pymysql.MySQLError):  # A killed replicator is still connected.
+                # The server may not know yet that a killed replicator is gone, and then refuses this.
+                with suppress(pymysql.MySQLError):
                     rows("RESET BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "RESET MASTER")
 
 
@@ -286,7 +287,7 @@ def _connect(server: Server, database: str | None = None) -> pymysql.Connection[
         database=database,
         charset="utf8mb4",
         autocommit=True,
-        ssl_disabled=True,  # A context takes 26 ms of processor time, and a test has hundreds of statements.
+        ssl_disabled=True,  # A TLS context takes 26 ms of processor time, and a test has hundreds of statements.
     )
 
 

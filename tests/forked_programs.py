@@ -28,7 +28,7 @@ from typing import IO
 from pidts.forked import ForkedProcess, Forker, channel, serve_forks
 
 LOADING_SECONDS = 300.0
-"""The timeout in seconds: a first run on a machine compiles the decoder."""
+"""The timeout for loading, in seconds: a first run on a machine compiles the decoder."""
 
 
 @cache

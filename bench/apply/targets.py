@@ -79,7 +79,8 @@ class TargetServer:
             cursor.execute(f"VACUUM ANALYZE {self._table}")
             cursor.execute("CHECKPOINT")
         else:
-            charset = "binary" if self.kind == "mariadb" else "utf8mb4"  # each column as the source has written it
+            # In this way the server reads each column as the source has written it.
+            charset = "binary" if self.kind == "mariadb" else "utf8mb4"
             cursor.execute(f"LOAD DATA INFILE '{dump}' INTO TABLE {self._table} CHARACTER SET {charset}")
             cursor.execute(f"ANALYZE TABLE {self._table}")
             if self.kind == "mariadb":

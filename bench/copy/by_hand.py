@@ -143,5 +143,5 @@ _MYSQL = {"limit": into_mysql("autocommit = 1"), "limit2": into_mysql("unique_ch
 
 
 def ways(kind: str) -> dict[str, Load]:
-    """Returns two ways to load; the faster one is the limit."""
+    """Returns two ways to load by hand; the faster one is the limit with which PiDTS is compared."""
     return _POSTGRES if kind == "postgres" else _MYSQL

@@ -34,7 +34,10 @@ class Meter:
     """
 
     def __init__(self, roots: Mapping[str, int]) -> None:
-        """`roots` has process ids by name. Processes below `driver` are told apart by kind, others have the name."""
+        """`roots` has process ids by name.
+
+        Processes below `driver` are counted by kind, all others under their root's name.
+        """
         self._roots = roots
         self._used: dict[tuple[int, str], tuple[str, int]] = {}
         self._highest = 0.0

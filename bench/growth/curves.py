@@ -74,7 +74,7 @@ class Point:
     size: int
     parts: Mapping[str, Spent]
     about: Mapping[str, Any] = field(default_factory=dict)
-    """The time, and the machine's load by other programs."""
+    """When the point was measured, and how much other programs loaded the machine then."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""

@@ -63,7 +63,7 @@ class Pair:
             self.cursor.execute(statement)
 
     def change(self, **top: Any) -> None:
-        """Changes keys of the task file; a mapping is merged into the mapping that the key has already."""
+        """Changes keys of the task file; a mapping is merged into the mapping that the key already has."""
         task = yaml.safe_load(self.task.read_text())
         for name, value in top.items():
             key = name.replace("_", "-")

@@ -12,7 +12,7 @@ import yaml
 
 from pidts.sandbox import Server
 
-# The modules that all benches share become importable here.
+# From here on, the modules that all benches share can be imported.
 sys.path.append(str(Path(__file__).parents[1]))
 
 

@@ -89,7 +89,7 @@ class Transaction:
         self.changes.append((table, at, op, old, new))
 
     def stretches(self, cuts: Sequence[int], workers: int, worker: int, *, inside: bool = True) -> Iterator[Stretch]:
-        """Cuts the changes anywhere; each piece has all tables."""
+        """Cuts the changes at `cuts`; each stretch has the worker's changes of all tables."""
         for first, last in itertools.pairwise([0, *sorted(cuts), len(self.changes)]):
             mine = self.changes[first:last]
             batches = [batch_of(table, [c for c in mine if c[0] is table]) for table in TABLES]

@@ -1,4 +1,4 @@
-"""The places of online schema changes among a task's changes, and which tables the rules leave out because of them."""
+"""Statements of online schema changes keep their places among a task's changes; shadow and trash tables are skipped."""
 
 from __future__ import annotations
 

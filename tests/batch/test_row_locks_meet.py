@@ -194,7 +194,10 @@ def test_without_rules_for_it_a_swap_waits(driver: Driver) -> None:
 
 
 def test_held_changes_follow_what_another_zone_has_changed_on_the_target(driver: Driver) -> None:
-    """No statement runs for this change, and yet the rows that come later in the log have other columns."""
+    """The target has the change already, so no statement runs.
+
+    Rows that come later in the log have the changed columns.
+    """
     driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     locked(driver.target, driver.target.store.tables[T].table)
     with pytest.raises(Halted, match="the table is emptied"):

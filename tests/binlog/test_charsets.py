@@ -40,8 +40,8 @@ ONLY_OURS = {
 
 @pytest.fixture
 def fill(mysql_like, database) -> Iterator[Callable[..., list[tuple[bytes, bytes, bytes | None]]]]:
-    """`fill(charset, expression, count)` returns the bytes given to a column of the charset, those that it has, and
-    their UTF-8.
+    """`fill(charset, expression, count)` returns the bytes given to a column of the charset, those that it then has,
+    and these as UTF-8.
     """
     with (
         closing(

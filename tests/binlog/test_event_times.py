@@ -107,7 +107,7 @@ def test_the_time_is_in_the_header_of_the_own_event(way, more, kernel, monkeypat
 
 
 def parts(log: LogMaker, how: dict[str, Any]) -> list[bytes]:
-    """Returns the log as several slices have it."""
+    """Decodes the log in several slices; returns the Lsns of the rows that the filter leaves."""
     walker, begin, found, part = LogWalker(log.file), 4, [], b""
     for raw in log.events:
         event = walker.feed(raw)

@@ -117,7 +117,8 @@ def test_the_text_means_the_same_in_every_session(
         cursor.execute(f"SET NAMES {connection}")
         cursor.execute(f"SET character_set_client = {client}")
         cursor.connection.encoding = "utf8" if client == "binary" else client
-        # A VARBINARY gets the bytes that é has in the connection's charset: in latin1, others than in UTF-8.
+        # A VARBINARY gets the bytes that é has in the connection's charset. In latin1, these are not the bytes of
+        # UTF-8.
         in_bytes = "e" if connection == "latin1" else "é"
         cursor.execute(
             "CREATE TABLE `té` (id int PRIMARY KEY, `ü'` varchar(9) CHARSET latin1 DEFAULT 'é', "

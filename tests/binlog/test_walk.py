@@ -35,7 +35,7 @@ def test_each_event_begins_where_the_last_one_ends(name):
     for piece in iter_raw(recording.events):
         event = walker.feed(piece)
         end = 4 if event.type == EventType.FORMAT_DESCRIPTION else end
-        # MariaDB 11.4 and later leave the field empty in the middle of a transaction.
+        # In the middle of a transaction, `log_pos` is 0 from MariaDB 11.4 on.
         assert (event.offset, event.end) == (end, event.log_pos or end + event.size)
         end = event.end
     assert walker.format.is_mariadb == name.startswith("mariadb")
@@ -87,7 +87,7 @@ def test_a_stream_that_starts_within_a_file():
 def as_sent(format_event: bytes) -> bytes:
     """Returns a FORMAT_DESCRIPTION event as a server sends it when the requested position is after it.
 
-    It has no position, and no mark that the file is still being written.
+    Such an event has no position, and no mark that the file is still being written.
     """
     event = format_event[:13] + bytes(6) + format_event[19:-4]
     return event + struct.pack("<I", zlib.crc32(event))

@@ -50,7 +50,7 @@ def test_schema_changes_in_the_log_are_followed(
     expected = [{"a": 1, "b": 2}, {"c": 3, "b": 4}, {"c": 5, "d": 6}]
     events = shown(url(mariadb), "--tables", f"{database}.t", "--from", f"{files[0].name}:4")
     assert (rows(events), shown.notes) == (expected, "")
-    # Without a catalogue, the charset of the database is unknown. If it does not matter, nothing is lost.
+    # Without a catalogue, the charset of the database is unknown, but these columns do not need it.
     events = shown(*map(str, files), "--tables", f"{database}.t")
     assert (rows(events), shown.notes) == (expected[:2], "")
 

@@ -1,4 +1,4 @@
-"""A process that does not end after a signal is killed with all processes that it has started, whatever it waits for."""
+"""A process that does not end after a signal, whatever it waits for, is killed with all processes that it started."""
 
 from __future__ import annotations
 

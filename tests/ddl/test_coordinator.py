@@ -194,7 +194,7 @@ def test_a_source_that_is_down_keeps_its_recorded_tables() -> None:
 
 
 def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiting() -> None:
-    """An earlier process may have begun a change of this group there. The group of the other table has no table there."""
+    """An earlier process may have begun a change of the group on that source. The other group has no table on it."""
     groups = ShardGroups("optimistic", ["a", "b"])
     groups.register("a", {NAME: V0, OTHER: V0.renamed(OTHER)})
     groups.take_recorded("b", {NAME: V0})
@@ -238,7 +238,7 @@ def test_no_member_waits_for_a_dropped_member() -> None:
 
 
 def test_the_agreed_structure_counts_if_members_differ() -> None:
-    """One shard was allowed to continue first, and dropped a column. The other shards' rows would fit in either case."""
+    """One shard was allowed to continue first, and dropped a column. The other shards' rows fit both structures."""
     groups = ShardGroups("", ["a", "b"])
     groups.recall(groups.next_read(), "a", {T: V0}, {})
     groups.register("a", {NAME: V1})
@@ -257,7 +257,10 @@ def test_one_parts_structure_is_not_the_groups_before_all_parts_are_known() -> N
 
 
 def test_the_latest_reading_of_the_record_counts() -> None:
-    """Until the last part has claimed its source, an earlier process may change it; and a thread may report late."""
+    """Until the last part has claimed its source, an earlier process may change the record.
+
+    A thread may also report late.
+    """
     groups = ShardGroups("optimistic", ["a", "b"])
     early, late = groups.next_read(), groups.next_read()
     groups.recall(late, "b", {T: V1}, {})

@@ -1,4 +1,4 @@
-"""A schema change after which versions would decide about locked rows waits until the locks are resolved."""
+"""If versions would decide about locked rows after a schema change, the change waits until the locks are resolved."""
 
 from __future__ import annotations
 

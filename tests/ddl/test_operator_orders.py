@@ -52,7 +52,7 @@ def test_a_command_that_is_given_after_a_look_is_found_by_the_next_look_but_one(
     assert not one.is_newer(None, begun)
     world.give(OTHER)
     first = time.monotonic()
-    assert not other.is_newer(None, begun)  # the reading is from before the command
+    assert not other.is_newer(None, begun)  # the shared reading was made before the command
     assert other.is_newer(None, first)
     assert not one.is_newer(None, first)
     assert world.connects == 2

@@ -71,7 +71,7 @@ def test_the_page_has_the_spellings_of_dmctl() -> None:
 
 
 def test_the_command_line_has_as_many_arguments_as_the_page_says() -> None:
-    """`TASK|DIR` is one, and so is `SQL…`."""
+    """`TASK|DIR` counts as one argument, and so does `SQL…`."""
     titles = {" ".join(re.findall(r"(?<!\S)[a-z-]+(?!\S)", title)): title for title, _ in SECTION.findall(PAGE)}
     for name, title in titles.items():
         command = command_line()

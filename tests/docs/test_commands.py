@@ -71,7 +71,7 @@ def run(command: str, timeout: float, cwd: Path = ROOT, **more: str) -> subproce
 
 
 def test_the_readme() -> None:
-    """CI runs `./test` itself (tests/house), and tests/cli/test_demo.py tests what `./demo` does."""
+    """Neither of the two commands is run here: CI runs `./test`, and tests/cli/test_demo.py tests what `./demo` does."""
     assert commands("README.md") == ["./demo", "./test"]
 
 

@@ -1,4 +1,4 @@
-"""Damage in a copy, or in the served relay, is fetched again from a place that is not damaged."""
+"""A damaged part of a copy, or of the served relay, is fetched again from where it is not damaged."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def test_a_run_that_was_taken_over_writes_nothing(
     connections: int,
 ) -> None:
     old = opened(connections)
-    _commit(old)  # Now it has no record of leftover rows, and looks for none.
+    _commit(old)  # Now `old` has no record of leftover rows, and looks for none.
     with opened(connections) as new:
         with pytest.raises(Fenced):
             _commit(old, END, Lsn(0, 1, 300))

@@ -80,7 +80,7 @@ def test_a_channel_continues_at_the_standby(
     instances = [f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port}"]
     assert list(dict.fromkeys(record[2] for record in found)) == instances
     if kind == "mysql56":
-        # The standby's transactions have no identity, so it sends some that the lost source has sent already.
+        # The standby's transactions have no GTIDs, so it sends some that the lost source has sent already.
         for instance, begin in zip(instances, (0, None), strict=True):
             rows = [record[:2] for record in found if record[2] == instance]
             first = begin if begin is not None else expected.index(rows[0])

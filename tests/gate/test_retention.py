@@ -1,4 +1,4 @@
-"""When a channel removes old records: not while it lags so far that its new records are old already."""
+"""A channel removes old records, but not while it lags so far that its new records are old already."""
 
 from __future__ import annotations
 

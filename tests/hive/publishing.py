@@ -56,7 +56,7 @@ def store_of_a_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 @contextmanager
 def store_at(address: str, folders: pytest.TempPathFactory) -> Iterator[Metastore]:
     """Connects to a metastore, or starts one."""
-    install_exception_handler()  # as in a process that had a session of Spark whose JVM has ended
+    install_exception_handler()  # makes this process like one whose Spark session and JVM have ended
     folder = folders.mktemp("metastore")
     with (folder / "lock").open("w") as lock, metastore(address, folder / "db", lock.fileno()) as found:
         yield found

@@ -109,7 +109,7 @@ def test_what_writes_small_files_anew_may_be_any_kind_of_change(target: IcebergT
 def test_any_history_is_what_the_source_has_and_its_files_stay_few(
     target: IcebergTarget, monkeypatch: pytest.MonkeyPatch, seed: str
 ) -> None:
-    # Nothing is kept for readers here, so a file that is removed too early is missed.
+    # Nothing is kept for readers here, so if a file is removed too early, the next reader fails.
     monkeypatch.setattr("pidts.target.iceberg.publish.KEPT_SECONDS", -3600)
     monkeypatch.setattr("pidts.target.iceberg.catalog.KEPT_SECONDS", -3600)
     chance, model = random.Random(seed), {}

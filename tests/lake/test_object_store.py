@@ -177,7 +177,7 @@ def test_unneeded_files_are_swept(world: StoreWorld, monkeypatch: pytest.MonkeyP
         sweep(session)
         assert objects(world) == before
         now[0] += ORPHAN_SECONDS + 10
-        assert sweep(session) == 2  # the file without a table, and the folder of the dropped table
+        assert sweep(session) == 2  # it removes the file without a table, and the folder of the dropped table
     assert {each for each in before if "/gone-" in each}
     assert not {each for each in objects(world) if "/gone-" in each}
     assert not files.exists(orphan)

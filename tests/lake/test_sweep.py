@@ -101,7 +101,7 @@ def test_a_file_that_was_noted_and_is_committed_later_stays(
     with closing(target.connect()) as session:
         create(session, KEYLESS)
         session.begin()
-        session.load(KEYLESS, rows(KEYLESS, (1, 1)))  # Its file is written, and no metadata names it.
+        session.load(KEYLESS, rows(KEYLESS, (1, 1)))  # The row's file is written, and no metadata names the file.
         swept(target)
         clock[0] += DAY
         session.commit()
@@ -278,7 +278,7 @@ def test_a_sweep_may_break_off_anywhere(
 def test_any_history_of_pidts_and_other_programs_keeps_every_named_snapshot(
     target: IcebergTarget, clock: list[float], monkeypatch: pytest.MonkeyPatch, seed: str
 ) -> None:
-    """Files are removed without delay, so a file that is removed too early is missed."""
+    """Files are removed without delay, so if a file is removed too early, the next reader of its snapshot fails."""
     monkeypatch.setattr(sweeping, "ORPHAN_SECONDS", -1)
     chance = random.Random(seed)
     with closing(target.connect()) as session:

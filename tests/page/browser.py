@@ -123,7 +123,7 @@ class Browser:
                 if condition():
                     return
             except (StaleElementReferenceException, ElementClickInterceptedException):
-                pass  # It was redrawn meanwhile.
+                pass  # The element was redrawn meanwhile.
             assert time.monotonic() < deadline, (
                 f"not within {seconds:.0f} s: {says}. The page: {self.text('body')[:3000]}"
             )

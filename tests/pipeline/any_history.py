@@ -172,7 +172,7 @@ class History:
         elif what == "set":
             steps = [(mine, Op.UPDATE, old, {**old, changed.name: value})]
         elif what == "swap":
-            # As an application has to do it: one of the two rows gets a third value first.
+            # An application has to swap values in this way, too: one of the two rows gets a third value first.
             second, name = mine.rows[to % len(mine.rows)], changed.name
             aside = {**old, name: None if changed.nullable else POOL[changed.type][2]}
             if second is not old:

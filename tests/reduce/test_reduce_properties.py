@@ -118,7 +118,7 @@ def history(table: Table, wishes: Sequence[Wish], ids: Sequence[Any]) -> tuple[l
         elif what == "move" and old is not None:
             change(Op.UPDATE, old, {**old, "id": ids[to], column: value})
         elif what == "swap" and old is not None and other is not None and old is not other:
-            # As an application has to do it: one of the two rows gets a third value first.
+            # An application has to swap values in this way, too: one of the two rows gets a third value first.
             aside = {**old, column: None}
             change(Op.UPDATE, old, aside)
             if source.rows.get(source.key(aside)) == aside:

@@ -30,7 +30,7 @@ class Piece:
     """The entry as a reader gets it."""
     events: list[bytes]
     prepared: bytes = b""
-    """If it is the commit of an XA transaction: the events of the group that prepared it."""
+    """The events that prepared the transaction, if this is the commit of an XA transaction."""
 
     @property
     def raw(self) -> bytes:
@@ -38,7 +38,7 @@ class Piece:
 
     @property
     def all_raw(self) -> bytes:
-        """Returns all bytes that a reader reads of it."""
+        """Returns all bytes that a reader reads of the transaction."""
         return self.raw + self.prepared
 
 

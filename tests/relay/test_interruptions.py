@@ -49,7 +49,7 @@ def what_is_read(relay: Path) -> list[bytes]:
 
 
 def completed(relay: Path, log: list[Piece], segment_bytes: int) -> None:
-    """Opens the relay again, and appends the log that is missing by its state."""
+    """Opens the relay again, and appends the log after the relay's end."""
     writer = RelayWriter.open(relay, "s", segment_bytes=segment_bytes)
     try:
         if writer.state is None:

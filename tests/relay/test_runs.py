@@ -97,7 +97,7 @@ def test_no_joined_run_crosses_a_stop(seed):
     stops = (chance.choice(keys), chance.choice(keys))
     ends = [entry.transaction.lsn for entry in read(data, stops)]
     assert all(Lsn(*stop) in ends for stop in stops)
-    # Also a place that is not the end of an entry: an entry that begins before it does not continue after it.
+    # A stop may also be a place at which no entry ends: no joined entry has transactions on both sides of it.
     change_no, log_index, offset = stops[0]
     between = (change_no, log_index, offset - 1)
     ends = [entry.transaction.lsn for entry in read(data, (between, NOWHERE))]

@@ -90,7 +90,7 @@ def received_all(reader: RelayReader, server: Server) -> Callable[[], bool]:
 
 
 def alter(number: int) -> str:
-    """Changes after which rows of the same width have other names, other types or another order."""
+    """Returns a change after which rows of the same width have other names, other types or another order."""
     ways = (
         f"ADD COLUMN c{number} INT UNSIGNED",
         f"ADD COLUMN c{number} VARCHAR(20) CHARACTER SET latin1 FIRST",
@@ -115,7 +115,7 @@ def write(run_sql: RunSql, server: Server, database: str, begin: int, end: int) 
         run_sql(server, sql, database=database)
         row = run_sql(server, f"SELECT * FROM t WHERE id = {number}", database=database)[0]
         rows.append(dict(zip(names, row, strict=True)))
-        if number % 10 == 5:  # Not the last event: MariaDB adds events to the head of a new file at any time.
+        if number % 10 == 5:  # The log must not end here: MariaDB adds events to the head of a new file at any time.
             run_sql(server, "FLUSH BINARY LOGS")
     return rows
 
@@ -259,7 +259,7 @@ def test_a_statement_that_is_not_understood_makes_the_replicator_look_again(
         until(lambda: len(stored_places(folder)) > 1)
         run_sql(mariadb, "INSERT INTO odd VALUES (9, 10)", database=database)
         until(received_all(reader, mariadb))
-        # The later reading is also used for earlier rows: from the statement on.
+        # The structures that were read later are also used for earlier rows, from the statement on.
         assert decoded(reader, first, name) == [{"a": 7, "b": 8}, {"a": 9, "b": 10}]
         assert decoded(reader, stored_places(folder)[-1], name)[-1:] == [{"a": 9, "b": 10}]
 

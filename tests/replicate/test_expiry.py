@@ -1,4 +1,4 @@
-"""When a warning is logged that the source will soon purge log that was not read yet."""
+"""A warning is logged if the source will soon purge log that was not read yet, or has purged it."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_bytes_that_arrive_damaged_are_asked_for_again(mariadb, run_sql, databas
         source = replace(source_of(mariadb), port=proxy.port, tls=Tls(Mode.DISABLED))
         with following(ReplicatorConfig(source, tmp_path, start, heartbeat=0.1)) as run:
             run.until(lambda: run.replicator.state().connected)
-            # A value, whose checksum is then wrong, and a type of event that no server sends.
+            # Each replacement changes the value in the row's event, so the event's checksum is wrong.
             for number, (old, new) in enumerate(((b"to damage", b"so damage"), (b"row to d", b"row\0to d")), 1):
                 proxy.replace(old, new, times=1)
                 run_sql(mariadb, insert)

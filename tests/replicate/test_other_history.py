@@ -63,7 +63,10 @@ def test_the_gtids_before_a_position_are_all_of_them(mysql_like: Server, run_sql
 def test_the_gtids_after_an_event_that_is_larger_than_a_packet(
     mysql_like: Server, run_sql: RunSql, database: str
 ) -> None:
-    """At an event larger than a packet, MariaDB's own function fails."""
+    """MariaDB's function BINLOG_GTID_POS fails at an event that is larger than a packet.
+
+    Then PiDTS itself reads the log file.
+    """
     run_sql(mysql_like, "FLUSH BINARY LOGS")
     run_sql(mysql_like, f"CREATE TABLE {database}.large (a LONGTEXT, b LONGTEXT)")
     (packet,) = run_sql(mysql_like, "SELECT @@max_allowed_packet")[0]

@@ -103,9 +103,9 @@ class SharedTask:
             execute(self.second, [*made, "DROP USER IF EXISTS scn_repl@'%'"])
 
     def _change_half(self, run: ForkedProcess) -> ForkedProcess:
-        """Makes the changes in two halves, after which the sources do not change any more.
+        """Makes the changes of both halves. Returns the run that is active afterwards.
 
-        If the target is PostgreSQL, the run may be killed between the halves, and another one starts.
+        If the target is PostgreSQL, `run` may be killed between the halves, and another run starts.
         """
         is_killed = self.kind == "postgres" and (self.second is not None or len(self.scenarios) > 1)
         middle = len(self.scenarios) // 2

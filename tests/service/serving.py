@@ -19,7 +19,7 @@ from pidts.sandbox import Server
 from pidts.service.process_lock import owner_of
 
 SECONDS = 300.0
-"""The timeout in seconds: a first run on a machine compiles the decoder."""
+"""The timeout of each step, in seconds: a first run on a machine compiles the decoder."""
 
 
 class Service:

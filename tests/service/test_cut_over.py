@@ -79,7 +79,7 @@ block-allow-list: {{all: {{do-dbs: [shop]}}}}
         assert "was cut over at" in shown
         assert "error" not in shown
         assert json.loads(pidts("status", str(file), "--json"))["cutover"]["read_only"] == ["one"]
-        # A start fails at once for the same reason.
+        # `pidts start` fails at once, because the task was cut over.
         assert "was cut over at" in pidts("start", "shop", *state), (
             "it waits until it knows, and does not say that it starts"
         )

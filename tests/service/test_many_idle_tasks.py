@@ -13,7 +13,7 @@ BENCH = Path(__file__).parents[2] / "bench" / "service" / "many_idle.py"
 TASKS = 50
 MOST_MEGABYTES = 60
 MOST_PERCENT = 75
-"""The largest share of a core for all tasks together. On a quiet machine, they need half of this."""
+"""All tasks together may use at most this percentage of a core. On a quiet machine, they need half of this."""
 
 
 @pytest.mark.server

@@ -188,7 +188,10 @@ def test_a_change_that_one_shard_skips_is_not_there_for_the_others() -> None:
 
 
 def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gone() -> None:
-    """Its rows fit in either case. But on the target, they would have the values that they had in the column before."""
+    """The shard's rows would fit at once.
+
+    But on the target, they would have the values that they had in the column before.
+    """
     again = arrival(1, table("b"), table("b a"))
     one = replace(group(table("a b c"), [table("a b c"), table("b")], again), dropped={member(1): ("a",)})
     assert said(one, 1) == Wait((member(0),), met=("a",))

@@ -52,7 +52,8 @@ def test_killed_while_loading_before_settling_and_while_finishing(
     watcher.execute(f"CREATE SCHEMA {database}")
     watcher.execute(f"CREATE TABLE {database}.hole (id INT PRIMARY KEY, u INT NOT NULL, v VARCHAR(20))")
     locks, table = open_session(server), f"{database}.hole"
-    # as if the task had created it, so that its keys are created when its rows are there
+    # This record says that the task has created the table. So the task creates the table's keys after the rows are
+    # copied.
     watcher.execute("CREATE SCHEMA pidts_meta")
     watcher.execute("CREATE TABLE pidts_meta.unfinished (relation oid PRIMARY KEY)")
     watcher.execute(f"INSERT INTO pidts_meta.unfinished VALUES ('{table}'::regclass)")
@@ -169,7 +170,7 @@ ROWS = {"numbers": 12_000, "names": 3000, "three": 3000, "bytes": 2000, "loose":
 
 
 class Writer:
-    """Changes everything all the time: values, keys, unique values that are swapped, inserted and deleted rows."""
+    """Changes everything all the time: changes values and keys, swaps unique values, inserts and deletes rows."""
 
     def __init__(self, session, schema: str) -> None:
         self.cursor, self.schema, self.chance = session.cursor(), schema, random.Random(5)

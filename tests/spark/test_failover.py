@@ -121,7 +121,10 @@ def test_changes_that_come_twice_leave_the_rows_of_the_source(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Transactions of MySQL 5.6 have no identity. If the standby lags, all changes after the sampled place come twice."""
+    """Transactions of MySQL 5.6 have no GTIDs here.
+
+    If the standby lags, all changes after the sampled place come twice.
+    """
     target: Server = request.getfixturevalue(kind)
     database = "failover_repeats"
     with replicated_pair("mysql56", tmp_path, run_sql, by="position") as (primary, standby):

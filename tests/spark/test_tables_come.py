@@ -69,7 +69,7 @@ def test_a_full_copy_ends_by_itself_and_shows_how_far_it_is(
 
 @dataclass
 class Shop:
-    """A source of its own with three tables, a target, and the rows of both."""
+    """Three tables on a source server that no other test uses, a target, and the rows of both."""
 
     source: Server
     target: Server

@@ -180,7 +180,7 @@ def test_the_same_expression_fits_also_where_nothing_may_be_written(
 def test_rows_after_a_change_of_the_expression_alone_are_not_written_by_the_old_plan(
     source: Server, place: Server, run_sql: RunSql
 ) -> None:
-    """Structures that differ in an expression alone are equal."""
+    """PiDTS treats structures that differ in an expression alone as equal."""
     run_sql(source, "CREATE TABLE fitting.t (id INT PRIMARY KEY, a INT, g BIGINT AS (a + 1) STORED)")
     before = structure(source)
     run_sql(source, "ALTER TABLE fitting.t MODIFY g BIGINT AS (a + 2) STORED")

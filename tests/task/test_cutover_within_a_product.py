@@ -1,4 +1,4 @@
-"""A cutover from MySQL to MySQL, and from MariaDB to MariaDB: objects that only a server of the same product can have.
+"""A cutover between two servers of one product creates objects on the target that other products cannot have.
 
 The task itself does not run here: its records say that the target has everything.
 """

@@ -55,7 +55,7 @@ class Locks:
         self.shared.setdefault(what, set()).add(owner)
 
     def release(self, owner: object, which: Callable[[Lock], bool]) -> None:
-        """Releases some locks of an owner."""
+        """Releases those locks of an owner for which `which` is true."""
         for what in [what for what, holder in self.owned.items() if holder is owner and which(what)]:
             del self.owned[what]
         for what, holders in self.shared.items():

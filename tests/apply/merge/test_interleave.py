@@ -57,7 +57,7 @@ class Target:
 
 
 def transactions(chance: random.Random, count: int) -> tuple[list[list[tuple[int, Change]]], list[dict[str, Any]]]:
-    """Returns what happens to three rows of two tables, and the rows at the end."""
+    """Returns transactions that change three rows of two tables, and the rows at the end."""
     there: dict[int, dict[str, Any]] = {}
     versions, log = itertools.count(1), []
     for _ in range(count):

@@ -100,7 +100,7 @@ def test_a_column_that_one_table_has_before_the_other(session: TargetSession, *,
     state, at = Column("state", INT, nullable=False, default="3"), Column("at", INT)
     shards.create(state, at)
     one, two = shards.table(1, state, at), shards.table(2)
-    # This batch has only table two: the target fills the columns.
+    # This batch has only rows of table two: the target fills the columns that table two lacks.
     shards.apply(shards.batch(two, (N, None, row(10)), (N, None, row(11))))
     changed: Change = (U, row(10), row(10, b="y"))
     shards.apply(
@@ -164,7 +164,7 @@ def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
         epoch = session.meta.checkpoints.claim(
             shards.schema, "s", 1, Checkpoint(task=shards.schema, source="s", worker=0, lsn=Lsn(0, 1, 0))
         )[0].epoch
-        # Both tables lack the columns now, which another table still has.
+        # Both tables lack the columns now; a third table still has them.
         one, two = shards.table(1), shards.table(2)
         parts = [shards.batch(two if change is ITS else one, change) for change in moved]
         parts.append(shards.batch(two, (U, row(2), row(2, b="y"))))

@@ -37,7 +37,7 @@ def update(key: int, a: int, to: int | None = None, was: int = 1) -> Change:
 
 
 def of(member: TableName, start: int, *changes: Change, presence: Sequence[Any] = ()) -> ChangeBatch:
-    """Returns the changes of a member, from this place of the log on."""
+    """Returns the changes of a member; the first is at the place `start` of the log."""
     return replace(with_whole_keys(batch_of(PLAIN, changes, start, presence)), upstream=member)
 
 

@@ -222,7 +222,7 @@ def recorded(batch: ChangeBatch, **why: Any) -> list[tuple[int, int]]:
 
 
 def removed(batch: ChangeBatch, **why: Any) -> set[int]:
-    """Returns the keys that are removed, and in whose place no row is written."""
+    """Returns the keys whose rows are removed; checks that no row is written."""
     completion = ImageCompletion(with_whole_keys(batch))
     rows = completion.written(completion.images(rows_of(batch.table, [])), **why).rows
     assert set(rows["op"].to_pylist()) == {Op.DELETE}

@@ -283,7 +283,7 @@ def as_server(row: Sequence[Any], kind: str) -> list[Any]:
 
 
 def as_decoded(images: pa.StructArray, structure: Table) -> list[list[Any]]:
-    """Returns decoded images in the form of `as_server`."""
+    """Returns decoded images in the form that `as_server` returns."""
     columns = [as_text(images.field(place), column.type) for place, column in enumerate(structure.columns)]
     columns[0] = images.field(0).to_pylist()
     return [list(row) for row in zip(*columns, strict=True)]

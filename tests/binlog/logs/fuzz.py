@@ -213,7 +213,7 @@ def serve() -> None:
 
 
 def _outcome(sample: Sample, kernel: str) -> Outcome | str:
-    """Returns the result of the decoder.
+    """Decodes the sample with this kernel, and returns the result.
 
     An error that is none of PiDTS's own classes is returned as text: it is a finding.
     """

@@ -1,4 +1,6 @@
-"""Makes the files in `vectors/` anew, out of servers started for it: `python -m tests.binlog.logs.make_vectors [kind ...]`.
+"""Makes the files in `vectors/` anew from servers that it starts.
+
+The command is `python -m tests.binlog.logs.make_vectors [kind ...]`.
 
 `KIND@PORT:FOLDER` takes a server that runs already and keeps its log in FOLDER (`mariadb118@3306:/var/log/mysql`). In
 this way, the vectors of versions that the tests do not start are made. The server's log files must be called

@@ -162,8 +162,8 @@ def _binary(_: str) -> SearchStrategy[Any]:
 def _labels(server: str) -> SearchStrategy[Any]:
     """Returns labels that a parser of declarations may misread. A number makes them different in every collation."""
     hostile = ["", "'", "''", "\\", "\\'", '"', "`", "\n", "\t", "%s", "(", ")", "#1", "é", "ж", "NULL", " ", "- "]
-    # No other characters: every catalogue shows labels in three-byte UTF-8, with question marks for all that this
-    # lacks.
+    # Further characters are left out: catalogues show labels in three-byte UTF-8, and show characters that this
+    # encoding lacks as question marks.
     hostile += ["€", "中"]
     prefixes = st.lists(st.sampled_from(hostile), min_size=1, max_size=4).map("".join)
 

@@ -249,7 +249,7 @@ def _shown(name: str, kind: Kind) -> str:
 
 def _raw(name: str, kind: Kind) -> str:
     if kind in (Kind.ENUM, Kind.SET):
-        return f"cast({name} AS unsigned)"  # `+ 0` makes it a double.
+        return f"cast({name} AS unsigned)"  # `+ 0` would return a double.
     return f"hex({name})" if ColumnType(kind).is_text else "NULL"
 
 
@@ -265,7 +265,10 @@ def _expected(state: Sequence[tuple[Any, ...]], table: Written, logged: Table) -
 
 
 def _value(shown: Any, raw: Any, kind: Kind, known: Column, logged: Column) -> Any:
-    """Returns the value that must be decoded. If the log lacks charset, labels or sign of the column, it differs."""
+    """Returns the value that must be decoded.
+
+    It is not `shown` if the log lacks the column's charset, labels or sign.
+    """
     if shown is None:
         return None
     make = _MAKE.get(kind)

@@ -40,7 +40,7 @@ def decoded(name: str, raw: bytes, **how: Any) -> Outcome:
 
 
 def difference(raw: bytes, **how: Any) -> str | None:
-    """Returns the difference between the results of compiled and plain code: for all rows, and with an early filter."""
+    """Returns how the results of compiled and plain code differ: for all rows, and with an early filter."""
     plain = decoded("python", raw, **how)
     found = disagreement(decoded("compiled", raw, **how), plain)
     if found is None:
@@ -49,7 +49,7 @@ def difference(raw: bytes, **how: Any) -> str | None:
 
 
 def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
-    """Returns the difference between plain code and compiled code with an early filter.
+    """Returns how compiled code with an early filter differs in its result from plain code; None if it does not.
 
     Rows that pass the filter are read a second time, and only then are their errors found, in any order.
     """
@@ -66,7 +66,7 @@ def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
 
 
 def _none(_batch: ChangeBatch) -> None:
-    """Drops nothing, as a filter."""
+    """Is a filter that drops nothing."""
 
 
 def early_filter(table: Table) -> EarlyFilter:

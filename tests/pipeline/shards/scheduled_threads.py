@@ -1,9 +1,9 @@
-"""Threads that run one at a time, each until it would wait, in an order that a test draws.
+"""Threads that run one at a time, each until it would wait, in a random order.
 
 The tested code gets `Threading` and `Time` in place of the modules `threading` and `time`. Each wait gives control to a
-thread that is drawn, and may return early: a condition may wake up without a reason, and a pause may be short. So equal
-seeds give equal runs, and a crash stops all threads at one known point. Work that a dead process has left unfinished
-can go on while the next process runs.
+thread that is chosen at random, and may return early: a condition may wake up without a reason, and a pause may be
+short. So equal seeds give equal runs, and a crash stops all threads at one known point. Work that a dead process has
+left unfinished can go on while the next process runs.
 """
 
 from __future__ import annotations

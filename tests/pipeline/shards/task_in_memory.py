@@ -247,7 +247,7 @@ class World:
         self.start([*self.scheduler.fibers, *self.scheduler.left])
 
     def go(self, steps: int) -> None:
-        """Takes some steps, each of a thread that is drawn. If a process dies, another one follows."""
+        """Takes `steps` steps; for each, a thread is chosen at random. If a process dies, another one follows."""
         for _ in range(steps):
             self._surviving(self.scheduler.step)
 

@@ -122,7 +122,7 @@ def test_a_row_moves_in_the_batch_in_which_its_shard_begins_to_wait(story: MakeS
 
 
 def test_a_row_moves_to_a_shard_that_begins_to_wait_within_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This shard's changes up to its wait are written before those of the other shard, although they are later."""
+    """The waiting shard's INSERT is written before the other shard's DELETE, although it is later in the log."""
     monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with stories(limits=Limits(transactions=9, idle_entries=1)) as make_story:
         world = begun(make_story, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))

@@ -36,7 +36,7 @@ def _driven():
 
 @pytest.fixture(autouse=True)
 def _checked(monkeypatch):
-    """Each answer that the group gives to several shards is the answer that it would give to this shard alone."""
+    """Checks that an answer for several shards of a group is the answer that each of them would get alone."""
     decision, outlook = ShardGroups._decision, ShardGroups.outlook
 
     def checked(self, state, arrival):
@@ -122,7 +122,7 @@ def test_one_order_of_schema_changes(seed: int) -> None:
 def test_ddl_commands_to_continue_without_the_others(seed: int) -> None:
     """From time to time, a waiting shard is unlocked.
 
-    Later all shards have made all changes, and none waits for a shard that has passed it.
+    In the end all shards have made all changes, and none waits for a shard that is already past the change.
     """
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)

@@ -187,7 +187,7 @@ histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
     size=2,
     crashes=[],
     seed=0,
-)  # The shard that continues has the key of the refused row for a moment, and the other shard tries the row again.
+)  # While b is halted, a inserts a row with the key of the refused row and deletes it. Then b tries again.
 def test_the_other_shard_continues_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
     world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     world.target.store.hook = Crashes(crashes)

@@ -28,7 +28,7 @@ def unlock_one(world: World) -> None:
 
 
 def _is_for_all(world: World, shard: Shard, statement: str) -> bool:
-    """Returns whether the statement widens no column, or one that all shards have: it may drop the column's default."""
+    """Returns whether the statement has no CHANGE, and modifies no column that a shard lacks."""
     words = statement.split()
     if "MODIFY" not in words:
         return "CHANGE" not in words

@@ -1,4 +1,4 @@
-"""A transaction larger than memory is applied completely or not at all, whatever process is killed, in limited memory.
+"""A transaction larger than memory is applied in limited memory, completely or not at all, whatever process is killed.
 
 With `split-transactions` it is applied in parts. If a process is killed between two of them, no row is lost or doubled.
 """

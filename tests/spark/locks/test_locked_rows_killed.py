@@ -31,7 +31,7 @@ TABLE = "CREATE TABLE {0}.a (id INT PRIMARY KEY, n BIGINT NOT NULL, v VARCHAR(20
 
 
 class Counting:
-    """The load: one row's counter, or two in one transaction. Some rows are deleted and inserted again."""
+    """The load: each transaction increments the counters of two rows. Some rows are deleted and inserted again."""
 
     def __init__(self, session, schema):
         self._cursor, self._schema, self._random = session.cursor(), schema, random.Random(5)

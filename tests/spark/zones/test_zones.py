@@ -1,4 +1,4 @@
-"""Zones to which programs write, with tasks between them in several shapes: no change returns or is lost."""
+"""Zones that programs write to, connected by tasks in several ways (pair, ring, …): no change returns or is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHAPES: dict[str, list[Feed]] = {
     "ring": [("a", "b"), ("b", "c"), ("c", "a")],
     "star": [("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")],
 }
-"""The tasks of each shape; zone a is the center of the star."""
+"""The tasks of each way to connect zones; zone a is the center of the star."""
 
 
 @pytest.fixture

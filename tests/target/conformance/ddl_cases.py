@@ -267,7 +267,7 @@ CASES: dict[str, Case] = {
         "SET sql_mode = ''; INSERT INTO t (id, a) VALUES (1, 100)",
         ("ALTER TABLE t ADD g TINYINT AS (a * 2) STORED",),
         halts="ddl-not-translatable target-refused",
-        where="mysql97",  # The statements for PostgreSQL shorten them.
+        where="mysql97",  # The statements for PostgreSQL cut the values.
     ),
     "a generated column is computed in another way": Case(
         "CREATE TABLE t (id INT PRIMARY KEY, a INT, g INT AS (a * 2) STORED)",

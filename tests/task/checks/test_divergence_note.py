@@ -1,6 +1,4 @@
-"""`pidts plan` says what happens to rows that differ, how much slower the comparison is, and which tables it leaves
-out.
-"""
+"""`pidts plan` says what happens to rows that differ, that comparing slows the task, and which tables are not compared."""
 
 from __future__ import annotations
 

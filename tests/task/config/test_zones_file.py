@@ -1,4 +1,4 @@
-"""One file with several zones is a task file for each direction."""
+"""A file with several zones stands for one task file per direction."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The value that a server returns equals the written value; a value that another program has written there does not.
 
-PIDTS_EXAMPLES=100000 compares this number of random rows on each server.
+With PIDTS_EXAMPLES=100000, this number of random rows is compared on each server.
 """
 
 from __future__ import annotations

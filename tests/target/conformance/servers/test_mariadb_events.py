@@ -177,7 +177,7 @@ def encodable(there: pa.Table, structure: Table) -> pa.Table:
             values = pc.if_else(pc.string_is_ascii(values), values, "plain")
         if column.name == "c_json" or kind is Kind.LONGTEXT:
             values = pa.chunked_array([pa.array(['{"n": 1, "s": "é"}'] * (len(values) - 1) + [None])])
-        if kind is Kind.DOUBLE:  # as SQL, -0.0 becomes 0.0
+        if kind is Kind.DOUBLE:  # SQL would write -0.0 as 0.0
             values = pc.add(values, 0.0)
         if kind is Kind.ENUM:
             values = pc.if_else(pc.equal(values, ""), None, values)
@@ -310,7 +310,8 @@ def test_an_account_without_a_privilege_writes_sql(
     if lacking != "TRIGGER":
         rival(f"GRANT TRIGGER ON {schema}.* TO {user}@localhost")
     with closing(replace(target, user=user, password="").connect()) as session:
-        assert write(session, updated_and_new(structure, 5)) <= 1  # the statement whose refusal shows it
+        # The server refuses the only BINLOG statement, which shows that the privilege is missing.
+        assert write(session, updated_and_new(structure, 5)) <= 1
         assert content(session, structure) == after(5)
         write(session, net(structure, rows(structure, *pairs(first=100, count=800, value=6)), [False] * 800))
         assert content(session, structure) == after(6)
