@@ -333,7 +333,7 @@ class RowLockRecord(Protocol):
         """Returns the entries that all tasks have made for these keys with `note_removed`."""
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks may have made entries for the table, with an unknown time, or a time of `since` or later."""
+        """Whether the table may have entries of `note_removed` from `since` on, or with an unknown time."""
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
         """Removes the entries that all tasks have made for these keys with `note_removed`."""

@@ -48,7 +48,7 @@ Structures = Mapping[TableName, Table | None]
 
 
 def schema_records(statement: Statement | None, before: Structures, after: Structures) -> list[SchemaRecord]:
-    """Returns the records of a statement. `before` and `after`: its tables' structures before and after it."""
+    """Returns the records of a statement. `before` and `after`: the structures before and after the statement."""
     match statement:
         case TruncateTable(table=table):
             return [SchemaRecord("TRUNCATE", table.schema, table.name, "")]
