@@ -114,9 +114,15 @@ def test_datetimes_real_or_not(year, month, day, microseconds):
             Wire(WireType.ENUM, 1),
             b"\2",
             "structure-mismatch",
-            "column c .*2, of 1",
+            "column c .*2, but only 1",
         ),
-        (ColumnType(Kind.SET, labels=("a",)), Wire(WireType.SET, 1), b"\2", "structure-mismatch", "column c .*2, of 1"),
+        (
+            ColumnType(Kind.SET, labels=("a",)),
+            Wire(WireType.SET, 1),
+            b"\2",
+            "structure-mismatch",
+            "column c .*2, but only 1",
+        ),
         (
             ColumnType(Kind.VARCHAR, charset="utf8mb4"),
             Wire(WireType.VARCHAR_COMPRESSED, 9),

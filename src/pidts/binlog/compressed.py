@@ -98,7 +98,7 @@ def _unpacked(data: memoryview, size: int, what: str) -> Iterator[bytes]:
                 done += len(piece)
                 yield piece
     except (zstandard.ZstdError, MemoryError) as error:
-        raise DecodeError("bad-compression", f"{what} cannot be uncompressed: {error}") from error
+        raise DecodeError("bad-compression", f"{what} cannot be decompressed: {error}") from error
     if done != size:
         raise DecodeError(
             "bad-size", f"{what} says that it has {size} bytes after decompression, but {done} were found"
@@ -109,7 +109,7 @@ def _inflate(data: bytes, size: int, wbits: int, what: str) -> bytes:
     try:
         raw = zlib.decompressobj(wbits).decompress(data, size + 1)
     except zlib.error as error:
-        raise DecodeError("bad-compression", f"{what} cannot be uncompressed: {error}") from error
+        raise DecodeError("bad-compression", f"{what} cannot be decompressed: {error}") from error
     if len(raw) != size:
         raise DecodeError(
             "bad-size", f"{what} says that it has {size} bytes after decompression, but it has more or fewer"

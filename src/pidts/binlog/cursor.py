@@ -43,7 +43,9 @@ class Cursor:
         if first < 251:
             return first
         if first in {251, 255}:
-            raise DecodeError("bad-length", f"{self.what} has a number that starts with byte {first}")
+            raise DecodeError(
+                "bad-length", f"{self.what} has a number that starts with byte {first}, which no number does"
+            )
         return self.uint({252: 2, 253: 3, 254: 8}[first])
 
     def name(self) -> str:

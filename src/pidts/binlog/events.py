@@ -204,7 +204,7 @@ def _server_version(data: bytes) -> str:
     if len(data) <= _FIXED_SIZE:
         raise DecodeError("truncated", "the log's FORMAT_DESCRIPTION event is too short")
     if data[:2] != b"\x04\0" or data[_FIXED_SIZE - 1] != HEADER_SIZE:
-        raise DecodeError("bad-format", "the log is not of binary log version 4")
+        raise DecodeError("bad-format", "the log does not have binary log version 4")
     return data[2 : 2 + _VERSION_SIZE].rstrip(b"\0").decode("ascii", "replace")
 
 

@@ -56,7 +56,7 @@ def previous_gtids(event: Event) -> MySqlGtidSet:
     head = cursor.uint(8)
     tagged = head >> 56 == 1
     if head >> 56 > 1:
-        raise DecodeError("bad-gtid", f"a PREVIOUS_GTIDS event has format {head >> 56}")
+        raise DecodeError("bad-gtid", f"a PREVIOUS_GTIDS event has format {head >> 56}, which is not known")
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for _ in range(head >> 8 & 0xFFFFFFFFFFFF if tagged else head):
         source = str(uuid.UUID(bytes=cursor.take(16)))
@@ -64,7 +64,9 @@ def previous_gtids(event: Event) -> MySqlGtidSet:
         for _ in range(cursor.uint(8)):
             first, behind = cursor.uint(8), cursor.uint(8)
             if not 0 < first < behind:
-                raise DecodeError("bad-gtid", f"a PREVIOUS_GTIDS event has the interval {first}-{behind - 1}")
+                raise DecodeError(
+                    "bad-gtid", f"a PREVIOUS_GTIDS event has the impossible interval {first}-{behind - 1}"
+                )
             found.setdefault((source, tag), []).append((first, behind - 1))
     return MySqlGtidSet.of(found)
 
@@ -106,7 +108,7 @@ def _tagged(event: Event) -> str:
     cursor = Cursor(event.body, "a GTID_TAGGED event")
     version = varlen(cursor)
     if version != 1:
-        raise DecodeError("bad-gtid", f"a GTID_TAGGED event has format {version}")
+        raise DecodeError("bad-gtid", f"a GTID_TAGGED event has format {version}, which is not known")
     varlen(cursor)
     varlen(cursor)
     source, tag, number = b"", "", 0
@@ -141,4 +143,4 @@ def _ascii(raw: bytes) -> str:
     try:
         return raw.decode("ascii")
     except UnicodeDecodeError as error:
-        raise DecodeError("bad-gtid", f"a GTID's tag is {raw.hex()}") from error
+        raise DecodeError("bad-gtid", f"a GTID's tag is not ASCII: {raw.hex()}") from error

@@ -216,7 +216,7 @@ def check_structure(table: Table, table_map: TableMap) -> list[MakeReader]:
     if len(table_map.wires) != len(table.columns):
         raise DecodeError(
             "structure-mismatch",
-            f"the known structure has {len(table.columns)} columns, the log {len(table_map.wires)}",
+            f"the known structure has {len(table.columns)} columns, and the log has {len(table_map.wires)}",
             where=Where(table=str(table.name)),
             todo="The table was changed in a way that is not in the log (sql_log_bin=0?); copy it again",
         )
@@ -237,7 +237,7 @@ def check_event(table: Table, event: RowsEvent) -> None:
             "pidts run TASK --resync TABLE",
         )
     if not any(event.present):
-        raise Halted("partial-row-image", "a row event holds none of its table's columns", todo=_FULL_IMAGES)
+        raise Halted("partial-row-image", "a row event has none of its table's columns", todo=_FULL_IMAGES)
 
 
 def _torn(table: TableName) -> DecodeError:

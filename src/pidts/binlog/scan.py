@@ -133,7 +133,7 @@ class TransactionScanner:
             complete = False
             for _, inner in payload_events(event):
                 if complete or inner.type == EventType.TRANSACTION_PAYLOAD:
-                    raise DecodeError("unknown-event", "a compressed transaction holds more than a transaction")
+                    raise DecodeError("unknown-event", "a compressed transaction contains more than one transaction")
                 complete = self._step(inner)
         else:
             complete = self._step(event)
@@ -153,7 +153,7 @@ class TransactionScanner:
         if lsn <= self.previous:
             raise DecodeError(
                 "log-went-back",
-                f"the log continues at {lsn}, before {self.previous} where it was",
+                f"the log continues at {lsn}, which is not after {self.previous}, the place reached before",
                 where=Where(position=f"log {lsn.log_index}:{lsn.offset}"),
             )
         statements = [] if gtid.start_alter or gtid.rollback_alter else found.statements
@@ -180,7 +180,7 @@ class TransactionScanner:
         kind = event.type
         if kind in GTID_EVENTS:
             if self._open is not None:
-                raise DecodeError("unfinished-transaction", "a transaction begins before the one before has ended")
+                raise DecodeError("unfinished-transaction", "a transaction begins before the previous one has ended")
             gtid = GtidEvent.parse(event)
             self._begin(event, gtid, explicit=kind == EventType.MARIADB_GTID and not gtid.standalone)
         elif kind in ROW_EVENTS:

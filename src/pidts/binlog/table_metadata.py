@@ -140,7 +140,8 @@ def read(wires: tuple[Wire, ...], optional: bytes, *, mariadb: bool) -> Metadata
             metadata.collations = _numbers(part)
             if len(metadata.collations) != characters:
                 raise DecodeError(
-                    "bad-table-map", f"a table map has {len(metadata.collations)} charsets for {characters} columns"
+                    "bad-table-map",
+                    f"a table map has {len(metadata.collations)} charsets, but {characters} text columns",
                 )
         elif code == _LABEL_DEFAULT_CHARSET:
             metadata.label_collations = _with_default(part, labelled)
@@ -174,7 +175,9 @@ def _with_default(part: Cursor, count: int) -> list[int]:
     while part.left:
         place, collation = part.packed(), part.packed()
         if place >= count:
-            raise DecodeError("bad-table-map", f"a table map has a charset for column {place} of {count}")
+            raise DecodeError(
+                "bad-table-map", f"a table map has a charset for column {place}, but only {count} columns have one"
+            )
         collations[place] = collation
     return collations
 
@@ -209,7 +212,9 @@ def _types(wires: tuple[Wire, ...], metadata: Metadata) -> list[ColumnType]:
             types.append(ColumnType(_PLAIN[wire.type], fsp=wire.scale))
         else:
             raise DecodeError(
-                "unknown-type", f"a table map has a column {wire}", todo="Leave the table out, and report the type"
+                "unknown-type",
+                f"a table map has a column {wire}, which is not known",
+                todo="Leave the table out, and report the type",
             )
     return types
 
@@ -235,7 +240,9 @@ def _character(wire: Wire, collation: int) -> ColumnType:
     if wire.type in _BLOBS:
         if not 1 <= wire.size <= len(_TEXTS):
             raise DecodeError(
-                "unknown-type", f"a table map has a column {wire}", todo="Leave the table out, and report the type"
+                "unknown-type",
+                f"a table map has a column {wire}, which is not known",
+                todo="Leave the table out, and report the type",
             )
         return ColumnType((_TEXTS if as_text else _BYTES)[wire.size - 1], charset=charset if as_text else None)
     kinds = (Kind.CHAR, Kind.BINARY) if wire.type is WireType.STRING else (Kind.VARCHAR, Kind.VARBINARY)

@@ -99,7 +99,7 @@ def _wire(number: int, cursor: Cursor) -> Wire:
     except ValueError:
         raise DecodeError(
             "unknown-type",
-            f"a table map has a column of type {number}",
+            f"a table map has a column of type {number}, which is not known",
             todo="Leave the table out, and report the type",
         ) from None
     if kind in _ONE_BYTE:
@@ -130,6 +130,6 @@ def _string(first: int, second: int) -> Wire:
         return Wire(WireType(first), second)
     raise DecodeError(
         "unknown-type",
-        f"a table map has a string column of type {first}",
+        f"a table map has a string column of type {first}, which is not known",
         todo="Leave the table out, and report the type",
     )

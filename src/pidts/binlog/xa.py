@@ -39,7 +39,9 @@ class XaPrepare:
         one_phase = cursor.uint(1) != 0
         format_id, global_size, branch_size = cursor.uint(4), cursor.uint(4), cursor.uint(4)
         if max(global_size, branch_size) > _LONGEST_PART:
-            raise DecodeError("bad-xid", f"an XA_PREPARE event has an xid of {global_size} and {branch_size} bytes")
+            raise DecodeError(
+                "bad-xid", f"an XA_PREPARE event has too long an xid: {global_size} and {branch_size} bytes"
+            )
         return cls(_xid(cursor.take(global_size), cursor.take(branch_size), format_id), one_phase)
 
 

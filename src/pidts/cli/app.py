@@ -392,7 +392,11 @@ def replicate(
         listening = Listening(serve, token_file, tls_cert, tls_key)
         listening.demand_safe()
     elif token_file or tls_cert or tls_key:
-        raise ConfigError("usage", "these options mean nothing without --serve", todo="See: pidts replicate --help")
+        raise ConfigError(
+            "usage",
+            "--token-file, --tls-cert and --tls-key mean nothing without --serve",
+            todo="See: pidts replicate --help",
+        )
     run_until_stopped(lambda stop: replicate_task(parts, stop, listening), ends_within=RUN_ENDS_WITHIN)
 
 

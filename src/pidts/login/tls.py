@@ -98,7 +98,9 @@ class Tls:
         except (ssl.SSLError, OSError, ValueError) as error:
             files = ", ".join(filter(None, (self.ca, self.cert, self.key)))
             todo = "Certificate and key are PEM files that belong together; the key has no passphrase"
-            raise ConfigError("tls-files", f"cannot be used for TLS: {files} ({error})", todo=todo) from error
+            raise ConfigError(
+                "tls-files", f"these files cannot be used for TLS: {files} ({error})", todo=todo
+            ) from error
         return context
 
     def check_files(self) -> None:

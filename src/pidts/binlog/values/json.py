@@ -127,7 +127,7 @@ class _Document:
             return double_text(struct.unpack_from("<d", self._data, at)[0])
         if kind == _OPAQUE:
             return _opaque(self._data[at], self._sized(at + 1))
-        raise DecodeError("bad-json", f"a JSON value has type {kind}")
+        raise DecodeError("bad-json", f"a JSON value has type {kind}, which is not known")
 
     def _members(self, start: int, depth: int, *, large: bool, keyed: bool) -> Iterator[tuple[str, Node]]:
         width, inline = (4, _INLINE_LARGE) if large else (2, _INLINE_SMALL)
@@ -191,7 +191,7 @@ def _decimal(data: bytes) -> str:
     precision, scale = data[0], data[1]
     size, groups = decimals.layout(precision, scale)
     if len(data) != size + 2:
-        raise DecodeError("bad-json", f"a JSON decimal({precision},{scale}) has {len(data) - 2} bytes")
+        raise DecodeError("bad-json", f"a JSON decimal({precision},{scale}) has {len(data) - 2} bytes, not {size}")
     number = decimals.unscaled(data[2:], groups)
     digits = str(abs(number)).rjust(scale + 1, "0")
     sign = "-" if number < 0 else ""

@@ -39,7 +39,7 @@ def builder(table: TableName, column: Column) -> Build:
             except IndexError:
                 raise DecodeError(
                     "structure-mismatch",
-                    f"column {column.name} holds number {number}, of {len(column.type.labels)} labels known",
+                    f"column {column.name} holds number {number}, but only {len(column.type.labels)} labels are known",
                     where=Where(table=str(table)),
                     todo="The source has altered the table, and did not log the statement. Copy the table again: "
                     "pidts run TASK --resync TABLE",
