@@ -153,7 +153,9 @@ def committed(batches: list[Checkpoint], hook) -> list[str]:
 
 
 def test_a_row_with_large_texts_is_read_before_it_is_saved():
-    """A statement that advances the row has its texts twice, and could be larger than the server accepts."""
+    """A statement that advances a checkpoint row has the row's texts twice, and could be larger than the server
+    accepts.
+    """
 
     def copying(size: int) -> list[Checkpoint]:
         return [replace(start(), lsn=Lsn(0, 1, number + 1), batch=number, copy="x" * size) for number in range(4)]

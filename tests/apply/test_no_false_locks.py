@@ -213,7 +213,7 @@ def other_value(values: pa.Array, column: Column, chance: random.Random) -> pa.A
 def near(value: Any, column: Column, chance: random.Random) -> Any:
     kind = column.type
     if kind.kind in (Kind.UUID, Kind.INET4, Kind.INET6, Kind.GEOMETRY):
-        return None  # Other rows have other values, and are compared, too.
+        return None  # The test makes no nearby value of these types.
     if kind.kind is Kind.ENUM or kind.kind is Kind.SET:
         return chance.choice([label for label in kind.labels if label != value] or [None])
     if kind.kind is Kind.JSON:

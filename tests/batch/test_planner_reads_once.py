@@ -93,7 +93,7 @@ def test_another_stretch_is_read(writer: RelayWriter, make: Make) -> None:
 
 @pytest.mark.parametrize("looks", [False, True])
 def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path: Path, *, looks: bool) -> None:
-    """This is also true if other code has read the relay since, and so noticed that it was cut."""
+    """After a cut of the relay, the planner reads again and finds the cut, even if other code has found it before."""
     log = sample_log(10)
     store(writer, log)
     reader, planner = make(100)
@@ -139,7 +139,7 @@ def test_nothing_is_read_again_after_a_batch_with_all_there_is(writer: RelayWrit
         assert after.lsn == log[end - 1].transaction.lsn
         before, state = reader.asked, after
         assert planner.next(state) is None
-        assert reader.asked == before or begin == 0  # the first call does not know yet which file grows
+        assert reader.asked == before or begin == 0  # At its first call, the reader does not know yet which file grows.
 
 
 def test_what_comes_in_another_segment_is_found_at_once(writer: RelayWriter, make: Make) -> None:

@@ -248,5 +248,5 @@ def test_zero_dates_are_errors_where_the_source_refuses_them_and_has_none(postgr
             text = Draft("t", "s", login, login, look).text("t.yaml")
             assert look.refuses_unreal is refuses, (sql_mode, value)
             assert ("\npidts:\n  zero-dates: error" in text) is refuses
-            # The notes are about the file that is written: with this line, the column stays NOT NULL.
+            # The notes take account of the line `zero-dates: error`, with which the column stays NOT NULL.
             assert ("created without NOT NULL" in text) is not refuses

@@ -1,4 +1,4 @@
-"""`--resync` with and without tables."""
+"""The value of `--resync` may be omitted, which means all tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a table, and the two log positions between which they were read."""
+"""A chunk has rows of a table, and the two log positions between which they were read."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_without_gtids_a_chunk_waits_for_writers(config_of, monkeypatch):
             assert snapshot.low == snapshot.high == end
 
         def while_somebody_writes(connection):
-            # The high position is read when other sessions may write.
+            # The high position is read when other sessions may write again.
             monkeypatch.setattr(snapshot_module, "log_end", log_end)
             query(session, "SET lock_wait_timeout = 1")
             with pytest.raises(Transient) as refused:

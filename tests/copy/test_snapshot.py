@@ -1,4 +1,4 @@
-"""A whole table as it is at one moment, in memory of limited size."""
+"""A snapshot reads a whole table as it is at one moment, in memory of limited size."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_the_low_end_of_a_snapshot_has_no_commit_that_the_rows_lack(
 ):
     """Another session commits just before the low position is read, and just after it.
 
-    The copy counts the log up to the low position as done. So a snapshot that was opened before would lose the first
-    commit's row.
+    The copy counts the log up to the low position as done. So a snapshot that was opened before the first commit would
+    lose this commit's row.
     """
     session, real, ends = open_session(mysql_like), snapshot_module.settled, []
     table = make(session, database)

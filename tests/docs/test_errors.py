@@ -156,7 +156,9 @@ def looked_at() -> set[str]:
 
 
 def documented() -> tuple[dict[str, str], list[str]]:
-    """Returns the codes with their last column, and the items."""
+    """Returns the page's error codes, each with the last column of its row, and the checks under the heading
+    `FINDINGS`.
+    """
     codes, items = {}, []
     for section in re.split(r"^## ", PAGE, flags=re.MULTILINE):
         for name, last in ENTRY.findall(section):

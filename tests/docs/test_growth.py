@@ -1,4 +1,4 @@
-"""The page of growth shows what was measured, and the bench draws and measures what it says."""
+"""The page of growth shows what was measured, and the bench draws and measures what the page says."""
 
 from __future__ import annotations
 

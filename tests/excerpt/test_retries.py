@@ -1,4 +1,4 @@
-"""Which rows of a relay are marked as retries: the relay has received their part of the log a second time."""
+"""Rows of a relay are marked as retries if the relay has received their part of the log a second time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place in a server's log at which a reading begins if it is to begin at a given time."""
+"""A reading that is to begin at a given time begins in the log file that may have the first change of that time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = 1_700_000_000
     ("moment", "file"), [(SECOND, "bin.000001"), (SECOND + 1, "bin.000003"), (SECOND - 1, "bin.000001")]
 )
 def test_files_of_one_second_are_all_read(monkeypatch, mariadb: Server, moment, file):
-    """The log file before may have a transaction of the second in which the files were created."""
+    """Two files were created in one second. The file before them may also have a transaction of this second."""
     from pidts.excerpt import start_file
 
     created = {"bin.000001": SECOND - 50, "bin.000002": SECOND, "bin.000003": SECOND}

@@ -98,8 +98,9 @@ def test_a_connection_that_breaks_within_a_piece_does_no_harm(served: Served, co
 
 
 def states_after_a_kill(relay: Path) -> list[tuple[int, int]]:
-    """Returns the sizes of the last segment's events and index that a kill may leave: index records only for complete
-    events.
+    """Returns the sizes of the last segment's events and index that a kill may leave.
+
+    The index has records only of complete events.
     """
     folder = Folder.of(relay, "s")
     number = folder.numbers()[-1]

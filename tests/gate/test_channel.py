@@ -1,4 +1,4 @@
-"""A channel on real servers: what a reader of `transfer_data` finds."""
+"""A reader of `transfer_data` finds what a channel between real servers has to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of `plan`, `grants`, `check` and `status` for a channel."""
+"""`plan`, `grants`, `check` and `status` print what is true of a channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First starts of a channel that run at the same time, or that are interrupted."""
+"""A channel begins once, even if first starts run at the same time or are interrupted."""
 
 from __future__ import annotations
 

@@ -133,7 +133,8 @@ def test_a_missing_record_is_found(
     run_sql(mariadb, "UPDATE t SET n = n + 1 WHERE id <= 3", database=database)
     channel.sync()
     _verified(channel, code=0)
-    run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 4", database=datacenter)  # as the retention does
+    # Removes records as the retention does.
+    run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 4", database=datacenter)
     report = _verified(channel, code=0)
     assert _of(report, "t")["rows"] == 6
     run_sql(mysql97, "DELETE FROM transfer_data WHERE id < 8", database=datacenter)
@@ -203,7 +204,7 @@ def test_records_are_read_backwards_over_schema_changes(
         mysql_like,
         database,
         "SET sql_log_bin = 0",
-        "UPDATE t SET b = 'x' WHERE id = 1",  # Its values before the change of b are not known now.
+        "UPDATE t SET b = 'x' WHERE id = 1",  # The row's values before the change of b are not known now.
         "UPDATE t SET c = 9 WHERE id = 2",  # because c existed already
         "DELETE FROM gone",
         "INSERT INTO gone VALUES (7)",

@@ -1,4 +1,4 @@
-"""A task that gets an object store after it has published tables in the warehouse's directory."""
+"""A task gets an object store after it has published tables in the warehouse's directory: its publications move there."""
 
 from __future__ import annotations
 

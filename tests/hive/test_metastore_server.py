@@ -1,4 +1,4 @@
-"""A metastore that other programs use, too: what a killed publisher has left in it, and names that others have used."""
+"""In a real metastore, late calls of a killed publisher do no harm, and names that other programs use are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task from a real MariaDB into Hive, and what a separate Spark reads through the metastore."""
+"""Through the metastore, a separate Spark reads what a task from a real MariaDB has published."""
 
 from __future__ import annotations
 

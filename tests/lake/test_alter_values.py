@@ -1,4 +1,4 @@
-"""Schema changes that alter values on the source, whose log has no events of these rows."""
+"""A schema change that alters values on the source without row events halts; one that keeps all values is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of removed rows, joined from several files that name such places."""
+"""The places of removed rows are joined from several files that name such places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task from a real MariaDB into a warehouse, and what other programs read there.
+"""Other programs read from a warehouse what a task from a real MariaDB has written.
 
 pyiceberg's own catalog reads the tables, without any code of PiDTS.
 """

@@ -361,7 +361,10 @@ def test_a_crash_between_a_load_and_its_settling_loses_nothing_and_brings_nothin
 
 @pytest.mark.parametrize("defers", [True, False])
 def test_a_unique_value_may_be_taken_by_a_row_that_was_loaded_ahead_of_the_log(defers):
-    """The table changes, so the chunk is given up. The log up to this change collides with the row."""
+    """The table's structure changes, so the chunk is given up.
+
+    Changes before that in the log collide with a loaded row.
+    """
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": 1, "slot": 0, "value": 0}, {"id": 2, "slot": 5, "value": 0})
     happened = iter(range(2))

@@ -261,7 +261,7 @@ def test_a_statement_exactly_where_a_table_joins_changes_nothing_of_its_copy():
 
 
 def test_rows_read_for_another_phase_are_not_settled():
-    """The end of the extra rows is not the end of a copy that a schema change has begun anew."""
+    """The chunk ends the phase that finds extra rows. It does not end the copy that a schema change has begun anew."""
     begun = PlanState(START, {ORDERS: CopyState((5,), (9,), mode=CopyMode.REPAIR, phase=Phase.EXTRAS)})
     reading = plan(begun, [])
     entries = log("d")

@@ -243,7 +243,7 @@ def test_any_break_is_cut_off_and_fetched_again(relay: Path, log: list[Piece], w
 
 
 def test_rows_of_a_prepared_transaction_are_fetched_again_with_what_prepared_them(relay: Path) -> None:
-    """They are in an earlier segment than the commit that is read, and before the task's own place."""
+    """These rows are in an earlier segment than the commit that is read, and before the task's own place."""
     plain = sealed_log(14)
     prepare = xa_piece(plain[2], XaStep.PREPARE, "a", None)
     log = [*plain[:2], prepare, *plain[3:11], xa_piece(plain[11], XaStep.COMMIT, "a", prepare), *plain[12:]]

@@ -113,7 +113,7 @@ def test_a_short_file_is_found_but_the_tail_of_the_last_segment_is_only_unfinish
 
 
 def test_records_that_are_gone_as_a_whole_from_the_end_of_an_index_are_found(relay: Path, log: list[Piece]) -> None:
-    """The rest is valid by itself; only the next segment shows that something is missing."""
+    """The rest of the index is valid by itself; only the next segment shows that something is missing."""
     index = relay / "s" / "000000001.index"
     data = index.read_bytes()
     *_, last, _ = [at for at, _ in payloads(data)]

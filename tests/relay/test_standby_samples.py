@@ -1,4 +1,4 @@
-"""The places of a standby's log that are recorded for a failover without GTIDs."""
+"""Places of a standby's log are recorded for a failover without GTIDs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structure of a table at any place of a relay, after DDL, purge and restart, on servers that log no column names."""
+"""A relay gives a table's structure at any place, after DDL, purge and restart, on servers that log no column names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The amount of log after a place."""
+"""The log after a place is counted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The microsecond of a commit, from the server's log: with GTIDs, without them, with tags, and if the log does not have
-it.
+"""The microsecond of a commit is read from the server's log: with GTIDs, without them, with tags.
+
+Some logs do not have it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How late log is received, measured by questions to the source, with this machine's clock alone."""
+"""Questions to the source show how late its log is received, with this machine's clock alone."""
 
 from __future__ import annotations
 

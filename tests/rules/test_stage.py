@@ -1,4 +1,4 @@
-"""How a task's rules change changes, copied rows and structures."""
+"""A task's rules convert changes, copied rows and structures."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_a_batch_comes_out_as_each_of_its_changes_would(
 
     left = [number for number, (op, before, after, _) in enumerate(changes) if not dropped(op, before, after)]
     whole = batch(table, *changes)
-    first = data.draw(st.integers(0, len(changes)))  # A batch may be a part of a longer one.
+    first = data.draw(st.integers(0, len(changes)))  # The rows of a batch may be a slice of a longer Arrow array.
     cut = [replace(whole, rows=whole.rows.slice(0, first)), replace(whole, rows=whole.rows.slice(first))]
     found = [part for part in map(rules.changes, cut) if part is not None]
     assert [image for part in found for image in images_of(part)] == [

@@ -446,4 +446,4 @@ def test_a_foreign_key_needs_no_database_where_the_table_names_one(reference):
     assert [key.for_foreign_key for key in found.structure.keys] == [True]
     added = classify("ALTER TABLE d.a ADD FOREIGN KEY (a) REFERENCES p (id)", "")
     assert isinstance(added, AlterTable)
-    assert isinstance(classify("CREATE TABLE d.a LIKE p", ""), Unknown)  # The servers refuse this one.
+    assert isinstance(classify("CREATE TABLE d.a LIKE p", ""), Unknown)  # The servers refuse this statement.

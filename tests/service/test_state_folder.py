@@ -69,7 +69,7 @@ def test_a_removed_task_leaves_its_relay_to_the_next_one_of_its_name(tmp_path: P
     state.remove(with_relay(state))
     assert list(state.tasks.iterdir()) == []
     assert [path.name for path in (state.left / "shop").iterdir()] == ["relay"]
-    with state.sole_service():  # A later service leaves the folder there.
+    with state.sole_service():  # The next service leaves the relay's folder in `left`.
         made(state, "other")
         task = made(state)
     assert (task.path / "relay" / "shop" / "log").read_text() == "received"

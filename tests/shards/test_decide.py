@@ -619,9 +619,9 @@ def test_a_column_may_get_other_values_and_another_name() -> None:
 
 @pytest.mark.parametrize("mode", ["optimistic", "pessimistic"])
 def test_a_change_of_values_waits_even_if_the_new_values_fit(mode: ShardMode) -> None:
-    """The target would keep digits that its source does not have any more.
+    """Otherwise the target would keep digits that the shard's source does not have any more.
 
-    So the change runs only for the rows of all shards.
+    So the change runs only when all shards have arrived at it.
     """
     wide, narrow, extra = typed(MOMENT), typed(replace(MOMENT, fsp=0)), typed(MOMENT, table("a more"))
     own = replace(arrival(0, wide, narrow), revalues=frozenset("a"))

@@ -83,7 +83,7 @@ def test_values_are_exact(mysql_like, open_session, database, kind, values, expe
 
 
 def test_a_negative_zero_keeps_its_sign(mysql97, open_session, database):
-    # MariaDB shows it only as `0`.
+    # MariaDB shows a negative zero only as `0`.
     found = column(open_session(mysql97), database, "DOUBLE", "-0e0", "0e0")
     assert [str(value) for value in found.to_pylist()] == ["-0.0", "0.0"]
 

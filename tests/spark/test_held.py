@@ -58,8 +58,9 @@ class Source:
 
 
 def hold(cursor, schema: str) -> None:
-    """Opens a transaction in which this session reads. It makes every ALTER wait, and continues to read: other readers
-    would wait for the ALTER.
+    """Opens a transaction in which this session reads.
+
+    The transaction makes every ALTER wait. Its own session can still read; other readers would wait for the ALTER.
     """
     if isinstance(cursor, pymysql.cursors.Cursor):
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # This is PostgreSQL's default.

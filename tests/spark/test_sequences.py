@@ -50,7 +50,8 @@ def test_sequences_in_a_schema_of_the_task_are_left_out(
         cursor.execute(text)
     eventually(lambda: has(1, 2, 3), 60, "what comes behind the sequences")
     assert run.process.poll() is None
-    cursor.execute("SELECT NEXTVAL(s2) FROM seq_1_to_1001")  # Its state is logged when the cached numbers are used up.
+    # The state of a sequence is logged when its cached numbers are used up.
+    cursor.execute("SELECT NEXTVAL(s2) FROM seq_1_to_1001")
     cursor.execute("INSERT INTO t VALUES (4)")
     assert run.stop() == 0
     again = task.start("--until-synced")

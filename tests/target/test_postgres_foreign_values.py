@@ -1,4 +1,4 @@
-"""Values that another program has written on PostgreSQL and that the source's type cannot hold."""
+"""If another program has written a value on PostgreSQL that the source's type cannot hold, the table halts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_date_without_end_is_named_with_its_key(session: PostgresSession, data
 
 
 def test_nothing_is_written_after_an_infinite_date(session: PostgresSession, database: str) -> None:
-    """The caller's transaction has failed, even if the session has read the row since."""
+    """The reading fails the caller's transaction: the transaction cannot be committed any more."""
     structure = made(session, database, ColumnType(Kind.DATE))
     session.execute(f"INSERT INTO {database}.t VALUES (1, 'infinity')")
     session.begin()

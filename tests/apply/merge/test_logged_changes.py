@@ -74,7 +74,7 @@ def test_each_change_of_the_shards_is_logged_once_with_all_values(*, is_partial:
     store.forget()
     found.sort(key=lambda each: (each["pidts_lsn"], each["pidts_op"]))
     seen = [(each["pidts_table"], each["pidts_op"], *(each[name] for name in PLAIN.arrow.names)) for each in found]
-    if is_partial:  # A value that is neither in the log nor needed for the target's row is NULL.
+    if is_partial:  # In the logged change, a value that is neither in the log nor needed for the target's row is NULL.
         kept = {"update_to", "insert"}
         assert [each for each in seen if each[1] in kept] == [each for each in expected if each[1] in kept]
         assert [each[:3] for each in seen] == [each[:3] for each in expected]

@@ -151,7 +151,7 @@ class DyingTarget:
 def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
     request: pytest.FixtureRequest, server: str, moved: Sequence[Change]
 ) -> None:
-    """The row gets the defaults once, wherever the process dies, and once more in safe mode.
+    """The row ends with the defaults wherever the process dies, also if it is written once more in safe mode.
 
     Other rows of the table keep their values.
     """

@@ -343,9 +343,9 @@ def refuses(world: World, leader: str, *others: str) -> None:
 
 
 def test_no_other_shard_waits_for_a_change_that_the_target_has_refused(world: World) -> None:
-    """The change has not happened.
+    """A refused change has not happened.
 
-    If it is tried again after a change of another shard, the changed structure does not count as its result.
+    If it is tried again after a change of another shard, the structure of the target does not count as its result.
     """
     refuses(world, "a")
     assert world.runner("b").run(world.change("b"), AT["b"]) is Outcome.APPLIED

@@ -1,4 +1,4 @@
-"""In whatever order changes come, however often, and in whatever batches: the zone ends with the latest state."""
+"""In whatever order changes come, however often, and in whatever batches: each row of a zone ends in its latest state."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_log_shows_the_version_of_what_is_removed() -> None:
 
 
 def test_a_change_in_part_halts_until_the_row_has_a_higher_version() -> None:
-    """The image lacks the blob. This zone's row may have a different one: two zones have made the same version."""
+    """The image lacks the blob, and this zone's row may have another blob: two zones have written the row's version."""
     table = Table(TableName("shop", "noted"), (*TABLE.columns[:3], Column("b", TEXT)), (PRIMARY,))
     zone = Live(table=table, rules=RULES)
 

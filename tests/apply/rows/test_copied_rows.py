@@ -1,4 +1,4 @@
-"""The rows that a full copy or a repair writes, which are later than the applied log."""
+"""A full copy or a repair writes rows that are later than the applied log."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_a_row_moves_to_a_waiting_shard(story: MakeStory, first: str) -> None:
 
 
 def test_an_update_before_the_move_is_older(story: MakeStory) -> None:
-    """The update is in a batch of its own, later than the row that it must not overwrite."""
+    """The update is applied in a later batch than the row that it must not overwrite."""
     world = begun(story)
     updated(world, FIRST, v=20)
     world.write(FIRST, times=4)
@@ -241,7 +241,7 @@ def test_a_row_moves_to_a_key_that_another_shard_gets_later(story: MakeStory) ->
 
 
 def test_a_shard_that_leaves_with_what_it_has_got(story: MakeStory) -> None:
-    """No event says that its rows are gone, so they stay. Then the waiting shard is the only shard."""
+    """No event removes the rows of the shard that leaves, so they stay. Then the waiting shard is the only shard."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
     world.looks = False
     a, b = world[FIRST], world[SECOND]

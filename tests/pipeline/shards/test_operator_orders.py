@@ -255,7 +255,7 @@ def test_a_new_process_keeps_the_time_since_when_a_table_waits(story: MakeStory)
 
 
 def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story: MakeStory) -> None:
-    """The change of one shard comes after a statement of both shards, so neither reaches it without help."""
+    """Shard A waits at a change that the other shard makes only after a RENAME of both. This RENAME waits for A."""
     other = "one: shard_2.t_1"
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
     world.plan(C)

@@ -232,7 +232,7 @@ def remove_at(found: list[bytes], place: object) -> None:
 def test_a_target_that_cannot_be_written_is_waited_for(world, eventually):
     ledger, task, _, target = world
     with ledger.locker.cursor() as cursor:
-        # An account that may write while the server is read-only would not notice.
+        # The task needs an account that may not write while the server is read-only.
         cursor.execute("CREATE USER plain IDENTIFIED BY 'plain'")
         cursor.execute("GRANT ALL ON *.* TO plain")
         cursor.execute("REVOKE SUPER, READ_ONLY ADMIN ON *.* FROM plain")

@@ -124,8 +124,9 @@ def test_a_table_that_is_read_whole_takes_the_place_of_what_was_there(
 def test_a_batch_has_a_table_loaded_whole_once_by_whoever_comes_first(
     session: TargetSession, target: Target, task: str, structure: Table
 ) -> None:
-    """A later attempt with an older snapshot would remove rows that the log has inserted before the attempt that
-    counts.
+    """Only the first attempt counts.
+
+    A second one with an older snapshot would remove rows that the log has inserted since.
     """
     for v, found, about in (
         (1, "first", {"low": 120}),
@@ -240,7 +241,7 @@ def test_a_chunk_whose_commit_had_no_answer_is_loaded_again_or_conflicts(
     with pytest.raises(Transient):
         load(loading, task, structure, chunk(structure, 0, 50))
     loading.close()
-    move(target, task, 0, 100)  # This waits for the transactions that are open.
+    move(target, task, 0, 100)  # This waits until the open transactions have ended.
     assert load(session, task, structure, chunk(structure, 0, 50)) is (cut == "request")
     assert session.count(structure.name) == 50
     if wire:

@@ -300,8 +300,9 @@ def run_until(
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_with_exactly_these_a_task_copies_follows_and_is_compared(accounts, run_sql: RunSql, capsys) -> None:
-    """From MySQL 5.6 without GTIDs, where the copy of a table without a key needs a lock, to MySQL 9.7. For other
-    servers see tests/scenarios.
+    """The task goes from MySQL 5.6 without GTIDs, where the copy of a table without a key needs a lock, to MySQL 9.7.
+
+    For other servers see tests/scenarios.
     """
     database = "g_1"
     with start_mysql56(options=["--gtid-mode=OFF"]) as source, start_mysql97() as target:

@@ -111,7 +111,7 @@ A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000
         (_mysql(f"{A}:1-5,{B}:1-9"), f"{A}:1-5", True),
         (_mysql(f"{A}:1-4,{B}:1-9"), f"{A}:1-5", False),
         (_mariadb("0-1-5,0-2-9"), "0-1-5", True),
-        # Its position is later, but it has never had the fifth transaction of server 1.
+        # This standby's position is later, but it has never had the fifth transaction of server 1.
         (_mariadb("0-1-4,0-2-9"), "0-1-5", False),
         (_mariadb("0-1-5"), "0-1-5,1-1-3", False),
         (_mysql(f"{A}:1-5"), "0-1-5", False),

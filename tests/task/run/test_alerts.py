@@ -178,7 +178,7 @@ def test_a_comparison_reports_differences_and_when_there_are_none_any_more(tmp_p
     assert webhook.reported() == []
     alert_differences(config, Report((replace(table, missing=2),), ()), "")
     alert_differences(config, Report((replace(table, waiting=1, waits=("it waits",)),), ()), "")
-    alert_differences(config, Report((table,), ()), "shop.b")  # This ends no alert about all tables.
+    alert_differences(config, Report((table,), ()), "shop.b")  # Comparing one table ends no alert about all.
     assert webhook.reported() == [("firing", [("verify-differences", "all tables")])]
     assert webhook.taken[0]["alerts"][0]["what"] == "2 rows differ"
     alert_differences(config, Report((table,), ()), "")

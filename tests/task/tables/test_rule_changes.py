@@ -100,7 +100,7 @@ def test_routes_stay_while_a_shard_of_any_source_waits_for_others(waits: str) ->
         more: Any = Config(
             Rules(routes=Routes((*ROUTES.rules, RouteRule("crm", "", "x")), "s", True), mappings=(MAPPING,))
         )
-        rule_changes.require_unmoved_rows(more, session, others)  # It waits for no other shard.
+        rule_changes.require_unmoved_rows(more, session, others)  # The shard waits for no other one.
         session.meta.halts.save("t", waits, replace(halt, awaits=("s: shop.t_2",)))
         rule_changes.require_unmoved_rows(before, session, others)
         for rules in (more.rules, replace(more.rules, routes=ROUTES, mappings=())):

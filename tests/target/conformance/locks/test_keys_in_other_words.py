@@ -371,7 +371,7 @@ def test_a_unique_value_that_only_the_collation_holds_equal_is_waited_for(
 def test_a_lock_that_an_earlier_version_made_is_found_in_other_words(
     session: TargetSession, target: Target, task: str, name: TableName, kind: str
 ) -> None:
-    """The lock has no form. The first batch adds one."""
+    """The lock has no text that is equal for all spellings of its key. The first batch adds this text, the form."""
     key = ColumnType(Kind.CHAR, length=36, charset="ascii", collation="ascii_general_ci")
     structure = table(name, {"id": key, "v": INT})
     create(session, structure)

@@ -190,7 +190,7 @@ def test_a_small_transaction_takes_few_round_trips(target: MySqlTarget, task: st
     session = target.connect()
     session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
     session.begin()
-    session.write(change(structure, upserts=[(1, 1)]))  # The table is read once.
+    session.write(change(structure, upserts=[(1, 1)]))  # The first write reads the table's structure.
     session.commit()
     before = session.exchange.trips
     session.begin()
