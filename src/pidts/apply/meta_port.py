@@ -282,7 +282,7 @@ class RowLockRecord(Protocol):
         """Returns which of these ids are ids of locks."""
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
-        """Returns the locks whose keys have these forms."""
+        """Returns the locks whose keys have one of these forms: digests of keys as the target compares them."""
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
         """Returns the ids of locks whose `form` does not begin with `start`.

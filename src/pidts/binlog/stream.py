@@ -22,7 +22,7 @@ _AT_TYPE = 4
 _STEP_BYTES = 4 << 20
 
 Pieces = Callable[[], Iterable[bytes | memoryview]]
-"""Begins to read this part of the log. No event is cut between two pieces."""
+"""Begins to read the part of the log that is decoded. No event is cut between two pieces."""
 
 _ROLLBACK = re.compile(rb"ROLLBACK", re.IGNORECASE)
 _HEAD = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})

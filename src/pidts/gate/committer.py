@@ -76,7 +76,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """The result of the work that precedes a stretch's last transaction."""
+    """The numbers before and after a stretch's records, and the rows that its last transaction still has to write."""
 
     base: Numbers
     last: Numbers

@@ -21,23 +21,23 @@ and the target is not read for them.
 source at `s`. Rows that this batch settles were read between `s` and `e`. All other rows are read after the batch is on
 the target, so not before `e`. For a row that is missing this means:
 
-1. The row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads it
-   after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already
-   gone, so a later change of the batch removes it. In both cases its updates are left out.
-2. The row got its key within the batch, by an update that gives it another key or by an INSERT. If the key is read
-   after `e`, that read returns the row, and the change is left out. If the key was read before the row got it, no later
-   read returns the row:
+1. The missing row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy
+   reads it after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was
+   already gone, so a later change of the batch removes it. In both cases its updates are left out.
+2. The missing row got its key within the batch, by an update that gives it another key or by an INSERT. If the key is
+   read after `e`, that read returns the row, and the change is left out. If the key was read before the row got it, no
+   later read returns the row:
 
        copied up to 5    UPDATE 9 SET id = 3, a = 1    no request reads 3 again, and 9 is gone when it is read
 
-3. The row got a key at which a row was already read, and no earlier change of the batch has removed a row from this
-   key. The key was free on the source when the row got it. So the row that was read at the key is this row, after its
-   update: the change continues this row, as it would continue the row at the old key.
+3. The missing row got a key at which a row was already read, and no earlier change of the batch has removed a row from
+   this key. The key was free on the source when the row got it. So the row that was read at the key is this row, after
+   its update: the change continues this row, as it would continue the row at the old key.
 
 A change writes nothing if a later change of the batch removes its row: then only the later change is checked.
 
-**What was read may be another row.** A key may have one row at `s` and another row when the copy reads the key. The
-same applies to a row of the target that was loaded ahead of the log:
+**What was read may be another row.** A key may have one row at `s` and another row when the copy reads the key. A row
+of the target that was loaded ahead of the log may be another row, too:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 

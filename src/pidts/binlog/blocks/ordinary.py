@@ -40,7 +40,7 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL = range(5)
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
 STATE_SIZE = 32
 
-# The indexes of the numbers in a line.
+# The indexes of the numbers in a transaction's line.
 (L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
 LINE = 10
 

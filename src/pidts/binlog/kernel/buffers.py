@@ -122,7 +122,7 @@ class ImageBuffers:
 
 
 class Memory:
-    """Both sides of a table, the operations of its rows, and their Lsns."""
+    """The before images and the after images of a table's rows, the rows' operations, and their Lsns."""
 
     __slots__ = (
         "_frames",
@@ -203,8 +203,8 @@ class Memory:
     def more_text(self, column: int, place: int, needed: int, ahead: float, most: int) -> None:
         """Makes room for a value of the column at this address, and for the values of the expected rows.
 
-        The size of the expected values is estimated from the images on the same side, not from all rows: one side may
-        have its first image long after the other.
+        The size of the expected values is estimated from the before images or the after images alone, not from all
+        rows: the first before image may come long after the first after image, and the other way round.
         """
         behind = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
         side, filled = (self.before, at.BEFORE_FILLED) if behind else (self.after, at.AFTER_FILLED)
@@ -232,7 +232,7 @@ class Memory:
             self.state[field // 8] = 0
 
     def fill(self) -> None:
-        """Gives both sides an image for each row; NULL if the row's operation lacks such an image."""
+        """Gives the before and the after images an entry for each row: NULL if its operation lacks such an image."""
         images.fill(address(self.state), address(self._layout), self.rows)
 
     def back_to(self, rows: int) -> None:

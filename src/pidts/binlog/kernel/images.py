@@ -66,7 +66,7 @@ def set_valid(columns: int, width: int, first: int, end: int) -> None:
 
 @jit
 def fill(table: int, program: int, rows: int) -> None:
-    """Gives both sides an image for each row: NULL where none was written."""
+    """Gives the before images and the after images an entry for each row: NULL where no image was written."""
     width = load64(table + at.WIDTH)
     _nulls(program, load64(table + at.BEFORE), width, load64(table + at.BEFORE_FILLED), rows)
     _nulls(program, load64(table + at.AFTER), width, load64(table + at.AFTER_FILLED), rows)
@@ -121,7 +121,7 @@ def put_lsn(lsn: int, prefix: int, ordinal: int) -> None:
 
 @inline
 def make_ready(table: int, program: int, op: int, row: int) -> None:
-    """On each side for which the operation has an image, sets earlier rows without an image to NULL."""
+    """If the operation has a before image, sets earlier rows without one to NULL; the same for after images."""
     if op != _INSERT and load64(table + at.BEFORE_FILLED) < row:
         _nulls(program, load64(table + at.BEFORE), load64(table + at.WIDTH), load64(table + at.BEFORE_FILLED), row)
         store64(table + at.BEFORE_FILLED, row)
@@ -222,7 +222,7 @@ def _look_ahead(event: int, mask: int, first_bit: int) -> None:
 
 @entry
 def read_again(table: int, skimmed: int, mask: int, first_bit: int, call: int) -> int:
-    """Reads all columns of the skimmed rows whose bits are set, and moves their Lsns together."""
+    """Reads all columns of the rows in `skimmed` whose bits are set, and moves the Lsns of these rows together."""
     ends, lsns = load64(skimmed + at.ENDS), load64(skimmed + at.LSNS)
     events, rows = load64(skimmed + at.EVENT_COUNT), load64(skimmed + at.ROWS)
     number = load64(call + at.DONE)

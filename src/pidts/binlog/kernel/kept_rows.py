@@ -33,7 +33,7 @@ _RESERVE = 1.1
 def whole(
     skimmed: ChangeBatch, memory: Memory, early_filter: EarlyFilter | None, maps: Mapping[int, TableMap]
 ) -> ChangeBatch:
-    """Returns those skimmed rows that the early filter keeps, with all columns. `memory` has the skimmed rows.
+    """Returns the rows that the early filter keeps, with all columns. `skimmed` and `memory` have all rows.
 
     `maps`: the table maps, by the address of the program that reads all columns.
     """

@@ -40,7 +40,7 @@ _LARGEST_SMALL_DECIMAL = 18
 
 
 def cell_size(kind: ColumnType) -> int:
-    """Returns the size in bytes of a value in the array of values, not in the log; 0 if the size varies.
+    """Returns the size in bytes of a value in the column's array, not in the log; 0 if the size varies.
 
     An ENUM or SET has the size of the number that stands for its words.
     """

@@ -166,7 +166,7 @@ class RoutedDecoder(decode.RowDecoder):
         return min(size / max(done, 1), self._batch_bytes / max(decoded, 1)) * _RESERVE
 
     def _give_state(self, place: int, log_index: int) -> None:
-        """Gives the decoder's state to the walk."""
+        """Gives the decoder's state to the compiled code."""
         state = self._state
         state[r.AT], state[r.RESUME], state[r.CLEARED], state[r.UNMAPPED], state[r.TOUCHED_COUNT] = place, 0, 0, 0, 0
         state[r.CAREFUL] = bool(self._savepoints or self._open_full)
@@ -182,7 +182,7 @@ class RoutedDecoder(decode.RowDecoder):
             self._remap(table_id, binding)
 
     def _take_state(self) -> None:
-        """Gives the walk's state to the decoder."""
+        """Gives the compiled code's state to the decoder."""
         state = self._state
         if state[r.CLEARED]:
             self._touched, self._savepoints = {}, {}

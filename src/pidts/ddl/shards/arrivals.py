@@ -11,7 +11,7 @@ from pidts.shards.decide import Decision, Effect, RunDecision, Wait
 
 @dataclass(frozen=True, slots=True)
 class RunByLeader:
-    """The result if the leader has made the change, and has recorded it for this member, too."""
+    """The result if another member, the leader, has made the change, and has recorded it for this member, too."""
 
     change: MemberChange
 
@@ -36,7 +36,7 @@ class GroupState:
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     member_changes: tuple[MemberChange, ...] = ()
-    """The changes of the members that had arrived when the statement began, without the leader's change.
+    """The changes of the members that had arrived when the statement began, without that of the leader, which runs it.
 
     The target records the statement for these members, even if members join or leave meanwhile.
     """
@@ -49,7 +49,7 @@ class GroupState:
         return {member: entry.arrival for member, entry in self.entries.items() if not entry.ran}
 
     def begin(self, run: RunDecision) -> None:
-        """Notes that the leader begins to run the statement for the arrived members."""
+        """Notes that one member, the leader, begins to run the statement for the arrived members."""
         others = [one.member for one in run.arrivals if one.member != run.leader.member]
         self.running, self.member_changes = run, tuple(self.entries[member].change for member in others)
 

@@ -4,9 +4,9 @@ Every part of the task registers its tables and reports each finished change of 
 change asks for a decision, and asks again after each event that may change the decision. Nothing here is durable: after
 a crash every part registers again, and all members arrive again.
 
-While a statement runs for a group, no other member of the group begins one. The leader runs it in its own thread and
-ends it with `ran` or `failed`, even if its attempt has ended meanwhile, because the statement is still running on the
-target.
+While a statement runs for a group, no other member of the group begins one. The member that runs the statement, the
+*leader*, does so in its own thread. It reports the end with `ran` or `failed`, even if its attempt has ended meanwhile,
+because the statement is still running on the target.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class ShardGroups:
             return replace(halt, unfit=found.unfit, lacks=found.lacks, stays=found.stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
-        """Returns the changes of the members, besides the leader, that had arrived when the statement began."""
+        """Returns the changes of the members that had arrived when the statement began, without that of the leader."""
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 
