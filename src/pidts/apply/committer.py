@@ -200,7 +200,7 @@ class Committer:
                 raise located from (error if located is not error else error.__cause__)
 
     def _mine(self, checkpoint: Checkpoint, worker: int) -> Checkpoint:
-        """Returns the checkpoint as this run's row of a worker; most checkpoints are that already."""
+        """Returns the checkpoint with this run's task, source and epoch, and with the worker's number."""
         found = checkpoint.task, checkpoint.source, checkpoint.worker, checkpoint.epoch
         if found == (self._task, self._source, worker, self._epoch):
             return checkpoint

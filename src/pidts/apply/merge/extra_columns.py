@@ -18,7 +18,7 @@ maps to the target table, and even if the target's key distinguishes the tables'
 
 **A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. The row counts as new
 in the whole part of the batch that inserts it, whatever else the part does to it. An UPDATE of an existing row finds a
-row of its own table: these columns were set when that row was new.
+row of its own table: the extra columns were set when that row was new.
 
 **Existing rows are removed only where tables share the target table**; the structures recorded on the target say which
 tables do. If only one table maps there, all rows are its own, and columns that somebody has added on the target keep

@@ -17,9 +17,9 @@ the columns of unique keys are needed: the server may leave out other columns (M
 and the target is not read for them.
 
 **While the table is copied**, the target may lack the row whose values an update needs. The batch covers the log after
-`s`, up to `e`. Rows count as copied from the batch on that *settles* them. Rows that were settled earlier show the
-source at `s`. Rows that this batch settles were read between `s` and `e`. All other rows are read after the batch is on
-the target, so not before `e`. For a row that is missing this means:
+`s`, up to `e`. A row counts as copied as soon as a batch *settles* it. Rows that were settled earlier show the source
+at `s`. Rows that this batch settles were read between `s` and `e`. All other rows are read after the batch is on the
+target, so not before `e`. For a row that is missing this means:
 
 1. The missing row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy
    reads it after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was

@@ -198,7 +198,7 @@ def _by_keys(
 
 
 def _looked_up(known: Future[tuple[int, list[Range]]] | None, limit: int, parts: int) -> list[Range]:
-    """Returns the boundaries that were found in advance, if they are enough and about as far apart as wanted."""
+    """Returns the boundaries that were found in advance, if there are enough of them at about the wanted distance."""
     if known is None:
         return []
     try:

@@ -222,7 +222,7 @@ def _look_ahead(event: int, mask: int, first_bit: int) -> None:
 
 @entry
 def read_again(table: int, skimmed: int, mask: int, first_bit: int, call: int) -> int:
-    """Reads all columns of the rows in `skimmed` whose bits are set, and moves the Lsns of these rows together."""
+    """Reads all columns of the rows in `skimmed` whose bits are set, and moves their Lsns next to each other."""
     ends, lsns = load64(skimmed + at.ENDS), load64(skimmed + at.LSNS)
     events, rows = load64(skimmed + at.EVENT_COUNT), load64(skimmed + at.ROWS)
     number = load64(call + at.DONE)
