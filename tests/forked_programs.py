@@ -113,7 +113,7 @@ def _serve(descriptor: int) -> None:
     import pidts.web.server
     from pidts.binlog.choice import compiled
 
-    with suppress(ImportError):  # Its packages are optional.
+    with suppress(ImportError):  # The packages of Hive targets are optional.
         import pidts.target.hive.session
 
     del pidts

@@ -88,7 +88,7 @@ def store_server(folder: Path, provider: str = "filesystem-nio2") -> Iterator[Ob
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "tests",
         "AWS_SECRET_ACCESS_KEY": "of-tests",
-        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # This server does not support the newest checksum.
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # S3Proxy does not support the newest checksum.
     }
     (folder / "properties").write_text(
         f"s3proxy.endpoint={variables['AWS_ENDPOINT_URL']}\n"
@@ -118,7 +118,7 @@ def store_server(folder: Path, provider: str = "filesystem-nio2") -> Iterator[Ob
                 patch.setenv(name, value)
             from pidts.target.iceberg import files
 
-            # This process may already have read the variables.
+            # pyarrow and pyiceberg may already have read the variables in this process.
             patch.setattr(files.IO, "properties", files.store_settings())
             files.IO.fs_by_scheme.cache_clear()  # type: ignore[attr-defined] - it is an lru_cache
             yield ObjectStore(variables, server.pid)

@@ -78,7 +78,7 @@ DOCUMENTS = {
 
 
 def json_keys() -> dict[str, list[str]]:
-    """Returns all keys of each document, at whatever depth."""
+    """Returns all keys of each document, nested keys included."""
     return {name: sorted({key for place in places for key in keys_of(place)}) for name, places in DOCUMENTS.items()}
 
 

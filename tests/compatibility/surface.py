@@ -100,7 +100,7 @@ def _members(schema: dict[str, Any], before: str = "") -> set[str]:
 
 
 def surface() -> dict[str, Any]:
-    """Returns everything above as one document."""
+    """Returns the results of all functions above as one document."""
     return {
         "error codes": error_codes(),
         "commands": commands(),

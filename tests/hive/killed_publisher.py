@@ -65,7 +65,7 @@ class Client:
 
 
 def main(task: Path, place: str, call: int, when: str) -> None:
-    """Publishes what waits, and is killed."""
+    """Publishes the states that wait for a publication, and is killed meanwhile."""
     jvm: list[int] = []
     launch = metastore.launch_gateway
     connected = metastore._connected
@@ -85,7 +85,7 @@ def main(task: Path, place: str, call: int, when: str) -> None:
         killing = Killing(getattr(OWNERS[place], place), call, when, jvm)
 
         def replacement(*words: Any, **named: Any) -> Any:
-            return killing(*words, **named)  # This is a function, because it replaces a method.
+            return killing(*words, **named)  # A method is replaced, so the replacement is a function.
 
         setattr(OWNERS[place], place, replacement)
     else:

@@ -31,7 +31,7 @@ def main(port: int, folder: Path, jars: str = "") -> None:
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{more} --driver-java-options {options} pyspark-shell"
     gateway = launch_gateway(SparkConf(loadDefaults=False), {"stdout": subprocess.DEVNULL})
     jvm = gateway.jvm
-    # Its tables end with the tests: nothing has to be on the disk.
+    # The metastore's tables end with the tests, so nothing has to be on the disk.
     jvm.java.lang.System.setProperty("derby.system.durability", "test")
     settings = {
         "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore_db;create=true",

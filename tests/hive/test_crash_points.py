@@ -62,7 +62,7 @@ def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
     world.publish()
     assert world.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
     assert world.session.published.of("to-hive")[ORDERS].lsn == third
-    world.publish()  # This writes records that nobody needs.
+    world.publish()  # This publication records which folders are not needed any more.
     assert world.folders() > 1, "readers that have begun keep their files"
     now[0] += 3700
     world.publish()

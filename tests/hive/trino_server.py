@@ -32,7 +32,7 @@ OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
     "-Djdk.attach.allowAttachSelf=true",
-    "-Duser.timezone=Asia/Tokyo",  # This is not UTC, which the files use.
+    "-Duser.timezone=Asia/Tokyo",  # Trino's time zone is not that of the files, UTC.
 )
 
 

@@ -128,7 +128,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Replaces the time of all Python code.
 
-    It begins with the present time, because the server compares times with its own.
+    The replaced time begins at the present, because the server compares times with its own clock.
     """
     now = [time.time()]
     monkeypatch.setattr("time.time", lambda: now[0])

@@ -416,7 +416,7 @@ class Task:
     def _read_whole(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
         """Reads a table in one attempt or two.
 
-        Either of them may load the rows first, and both may continue after the other.
+        Either attempt may load the rows first, and the other attempt may continue afterwards.
         """
         attempts = [self._whole_attempt(table, low)]
         if self.chance.random() < 0.5 and self._fits(table):

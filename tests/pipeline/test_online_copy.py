@@ -435,8 +435,8 @@ def test_rows_of_a_table_without_a_key_are_read_again_until_nothing_happens_mean
 
 @pytest.mark.parametrize("seed", range(30))
 def test_whichever_attempt_at_a_table_without_a_key_comes_first_its_snapshot_is_the_one_that_counts(seed):
-    """Its rows count together with its place in the log: with any other place, a change would be applied twice, or
-    never.
+    """The snapshot's rows count together with its place in the log: with any other place, a change would be applied
+    twice, or never.
     """
     chance = random.Random(seed)
     server, target = Server([BAG]), new_target()

@@ -174,7 +174,7 @@ def test_a_row_that_was_read_after_its_move_does_not_halt(to: int) -> None:
 
 
 def test_where_two_workers_would_split_an_update_after_the_copy_none_of_them_writes() -> None:
-    """Both workers are then at one place, and their number can be changed, as the message says."""
+    """The table halts with both workers at one place, so their number can be changed, as the halt's message says."""
     server, target = Minimal([PLAIN]), new_target()
     rows = [{"id": key, "slot": 0, "value": key} for key in range(8)]
     server.insert(PLAIN.name, *rows)

@@ -38,7 +38,9 @@ def picture(state: PlanState) -> tuple:
 
 
 def carried(start: PlanState, end: PlanState, entries: list[LogEntry]) -> list[str]:
-    """Returns what each slice has, as `number:tables`."""
+    """Returns `number:tables` for each transaction that a slice carries, with those of its tables that the slice
+    carries.
+    """
     plan = plan_between(start, end, lambda at, to: behind(entries, at, to), work_of)
     found = []
     for pointer in [Pointer.from_json(Pointer(log=piece).to_json()) for piece in plan.log]:

@@ -131,7 +131,7 @@ def test_one_flipped_bit_before_the_last_entry_is_reported(relay: Path, make_wri
     data = index.read_bytes()
     entries = list(RelayReader(relay, "s").entries())
     writer.close()
-    last = data.rindex(UUID.encode()) - 120  # This place is somewhere before the last entry.
+    last = data.rindex(UUID.encode()) - 120  # a place somewhere before the last entry
     for at in range(0, last, 3):
         index.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         with pytest.raises(Halted) as caught:

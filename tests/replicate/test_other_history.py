@@ -113,7 +113,7 @@ def test_domains_and_tags_are_followed_and_resumed(
 def test_a_backup_that_was_restored_and_has_grown_since(
     start_server: Callable[..., Server], run_sql: RunSql, tmp_path: Path
 ) -> None:
-    """It is the same server with the same files, with all received GTIDs and more, and with other contents."""
+    """The restored server is the same server with the same files and all received GTIDs, but with other contents."""
     home, backup, relay = tmp_path / "server", tmp_path / "backup", tmp_path / "relay"
     with start_server(home) as server:
         run_sql(server, "CREATE DATABASE d")

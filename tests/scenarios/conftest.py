@@ -149,7 +149,7 @@ def carried(
                     for each in chosen
                     if (each["target"], each["scenario"].group) == place
                 }
-                # This server takes seconds to start, so only merged shards get it as their second source.
+                # MySQL 9.7 takes seconds to start, so only scenarios with merged shards get it as their second source.
                 second = request.getfixturevalue("mysql97") if scenario.is_sharded else None
                 folder = tmp_path_factory.mktemp("scenarios")
                 task = SharedTask(list(mates.values()), target, folder, servers, programs, second)

@@ -72,7 +72,7 @@ CREATE_SELECT = [
     "CREATE TABLE {0}.chosen (PRIMARY KEY (a)) SELECT a, n * 2 AS twice FROM {0}.pair WHERE a < 50",
     "INSERT INTO {0}.chosen VALUES (70, 10)",
 ]
-"""These run only on MariaDB. MySQL with GTIDs refuses CREATE TABLE … SELECT, or logs its rows separately."""
+"""These statements run only on MariaDB. MySQL with GTIDs refuses CREATE TABLE … SELECT, or logs its rows separately."""
 
 
 @pytest.mark.spark

@@ -91,7 +91,7 @@ class Shop:
         (last,) = self.run_sql(self.source, "SHOW MASTER STATUS")
         deadline = time.monotonic() + 60
         while self.run_sql(self.source, "SHOW BINARY LOGS")[0][0] != last[0]:
-            # This fails as long as a connection of the replicator remains.
+            # The server purges nothing as long as a connection of the replicator remains.
             self.sql(f"PURGE BINARY LOGS TO '{last[0]}'")
             assert time.monotonic() < deadline
             time.sleep(0.2)

@@ -83,7 +83,7 @@ def test_a_task_of_version_0_1_continues(target_kind, make_shards, old_source):
         before, after = answers(shards, old, *words), answers(shards, None, *words)
         assert before <= after, f"pidts {' '.join(words)} --json lost {sorted(before - after)}"
 
-    # This is written while nothing runs; then this version continues.
+    # These rows are written while no task runs; then this version continues.
     shards.on("one", "UPDATE {1}.versioned SET v = 'new', update_time = '2021-01-01' WHERE id = 1")
     shards.on(
         "one", "INSERT INTO {1}.keyless VALUES (1, 'a'), (3, 'late')", "UPDATE {1}.orders_1 SET n = 9 WHERE id = 1"

@@ -126,7 +126,7 @@ def test_no_request_breaks_the_service(web: Web, request: tuple[str, str, bytes 
         try:
             connection.request(*request)
         except (ValueError, UnicodeError, http.client.InvalidURL):
-            return  # This client does not send such a request.
+            return  # Python's client refuses to send such a request.
         answer = connection.getresponse()
         data = answer.read()
     assert answer.status < 500, (request, data)

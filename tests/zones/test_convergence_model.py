@@ -35,7 +35,7 @@ SHAPES: dict[str, list[Feed]] = {
 class Zone:
     """A zone.
 
-    Its log has transactions: the zone from which a change came (empty: this zone), and the states of the row.
+    The log has transactions, each with the zone from which it came (empty: this zone) and the states of its rows.
     """
 
     rows: dict[int, State] = field(default_factory=dict)

@@ -135,7 +135,7 @@ class Shard:
     name: TableName
     group: Group
     base: int
-    """Its keys and unique values are this number or a little larger. No other shard has the same number."""
+    """The shard's keys and unique values are this number or a little larger. No other shard has the same number."""
     version: int = 0
     ends: dict[int, Lsn] = field(default_factory=dict)
     """For each version of its structure, the place of the log up to which it had this version."""

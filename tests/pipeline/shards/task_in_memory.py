@@ -125,7 +125,7 @@ class _Decoder:
 
 @contextmanager
 def driven() -> Iterator[None]:
-    """Removes everything that would make two runs differ."""
+    """Removes everything that would make two runs with the same seed differ."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (stream, ddl_threads, decoding):
             patch.setattr(module, "RelayReader", MemoryRelay)

@@ -206,7 +206,7 @@ def test_the_process_dies_anywhere(change: str, *, transactional_ddl: bool) -> N
 def test_a_replaced_process_leads_the_others(seed: int) -> None:
     """The old process reports for a source whose next attempt has begun.
 
-    Its report must not count: the new attempt has read the records as they were before the change.
+    The report must not count: the new attempt has read the records as they were before the change.
     """
     with stories() as story:
         world = story(TWO, seed=seed, transactional_ddl=seed % 2 == 0)

@@ -227,7 +227,7 @@ def test_a_row_moves_and_gets_another_key(story: MakeStory) -> None:
 
 
 def test_a_row_moves_to_a_key_that_another_shard_gets_later(story: MakeStory) -> None:
-    """Here the half for the new key is set aside: another row has this key by then, and only a DELETE remains."""
+    """The half of the update for the new key is set aside: another row has this key by then. Only a DELETE remains."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
     (seven,) = (old for old in a.rows if old["id"] == 7)

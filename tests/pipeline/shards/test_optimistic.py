@@ -130,7 +130,7 @@ def test_a_column_dropped_with_an_added_one_is_not_added_again_before_it_is_gone
 def test_a_renamed_column_keeps_its_values_where_another_shard_has_made_it_anew(
     story: MakeStory, mode: str, first: str
 ) -> None:
-    """Both changes lead to one structure.
+    """One shard renames the column, the other one drops it and adds it under the new name: both get the same structure.
 
     One statement for both shards would remove values, or keep values that must be removed.
     """

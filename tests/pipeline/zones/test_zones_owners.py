@@ -200,7 +200,7 @@ def test_many_histories(part: int) -> None:
 
 @pytest.mark.parametrize("broken", ["nothing", "the row before", "the row behind"])
 def test_the_check_finds_writes_of_zones_that_do_not_own_the_row(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In these zones, no image is checked, or only one of the two images."""
+    """The check is broken: it examines none of the two images of a change, or only one."""
     judged = check.foreign_events
 
     def partly(events: KeyEvents, owners: Owners, writer: str, known: KnownColumns | None) -> Mapping[int, str]:

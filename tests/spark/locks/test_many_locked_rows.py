@@ -68,7 +68,7 @@ def test_a_table_with_too_many_rows_that_differ_halts_and_all_others_continue(
     assert summary["locked_rows"] == 0
     servers.source("UPDATE {0}.a SET v = 4 WHERE id = 1")
 
-    # This is what the halt's message advises.
+    # The halt's message advises to copy the table again.
     code = task.start("--resync", f"{database}.a", "--until-synced", "--json").process.wait(600)
     assert code == 0, task.logs()
     servers._target.execute(f"SELECT COUNT(*), SUM(v = 3), MIN(s), MAX(s) FROM {database}.a")

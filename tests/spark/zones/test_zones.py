@@ -253,7 +253,7 @@ def test_a_pair_whose_servers_and_tasks_are_killed_ends_equal(
     runs = zones.start()
 
     def write(zone: str) -> None:
-        with suppress(pymysql.err.OperationalError):  # Its server is down.
+        with suppress(pymysql.err.OperationalError):  # The zone's server is down.
             zones.write(zone)
 
     with background(lambda: write("a"), 0.02), background(lambda: write("b"), 0.02):
@@ -312,7 +312,10 @@ def test_zones_that_write_the_same_rows_end_equal(
     background: Callable[..., Any],
     shape: str,
 ) -> None:
-    """Both sides write all the time, and all processes are killed meanwhile. Versions decide, and no row is locked."""
+    """Programs write in both zones all the time, and all processes are killed meanwhile.
+
+    Versions decide, and no row is locked.
+    """
     feeds = SHAPES[shape]
     pause = pause_of(feeds)
     decided = {"conflict": "version", "version-column": "v"}
@@ -353,7 +356,10 @@ def test_a_write_of_a_zone_that_does_not_own_the_row_is_set_aside(
     run_sql: RunSql,
     background: Callable[..., Any],
 ) -> None:
-    """Both sides write their own rows all the time, and one side writes rows of the other. All processes are killed."""
+    """Programs write each zone's own rows all the time, and in one zone also rows of the other zone.
+
+    All processes are killed.
+    """
     ranges = {"schema": database, "table": "t"}
     owners = [{**ranges, "where": "id >= 1000000", "zone": "b"}, {**ranges, "zone": "a"}]
     owners += [{"schema": database, "table": "leaving", "zone": "a"}]

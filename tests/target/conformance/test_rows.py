@@ -253,7 +253,7 @@ def test_a_column_that_was_dropped_under_the_session_is_no_row_s_fault(
     create(session, structure)
     for number in (1, 2):  # The first session may still see rows as they were before its own statement.
         write(session, change(structure, upserts=[(number, 1)]))
-    # This is a session as of another process: sessions of one process see each other's changes.
+    # The copy's session is like one of another process; sessions of one process see each other's changes.
     other = deepcopy(target).connect()
     if isinstance(target, IcebergTarget):
         statement = classify(f"ALTER TABLE `{name.name}` DROP COLUMN v", name.schema)

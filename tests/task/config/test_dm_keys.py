@@ -265,7 +265,7 @@ def with_value(key: str, value: object) -> tuple[str, str]:
     for part in way:
         place = place[part]
     place[last] = value
-    return json.dumps(task, indent=1), json.dumps(source, indent=1)  # This is valid YAML.
+    return json.dumps(task, indent=1), json.dumps(source, indent=1)  # JSON is valid YAML.
 
 
 def attribute(config: TaskConfig, path: str) -> object:

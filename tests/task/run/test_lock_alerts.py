@@ -185,7 +185,7 @@ def test_a_row_that_is_resolved_meanwhile_is_not_reported(world: World) -> None:
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Receives what is posted."""
+    """Receives the alerts that are posted."""
 
     got: list[tuple[str, bytes]]
     status = 200
