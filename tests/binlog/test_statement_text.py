@@ -60,7 +60,7 @@ def test_a_literal_that_is_no_text_is_written_as_bytes(
 
 
 def test_a_session_in_binary_stops_nothing() -> None:
-    """MySQL 8 logs this charset with each BEGIN, and the compiled scan accepts it as any other charset."""
+    """MySQL 8 logs the charset `binary` with each BEGIN, and the compiled scan accepts it like any other charset."""
     session = b"\4" + struct.pack("<HHH", 63, 63, 45)
     body = struct.pack("<IIBHH", 1, 0, 4, 0, len(session)) + session + b"shop\0BEGIN"
     query = Query.parse(Event(EventType.QUERY, 0, 1, 0, 19 + len(body), 0, 4, 7, memoryview(body)))

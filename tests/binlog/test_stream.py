@@ -76,7 +76,7 @@ def test_rows_leave_before_their_transaction_ends_unless_it_may_be_taken_back(ke
 def test_rows_leave_a_compressed_transaction_piece_by_piece(closing, leaves, kernel):
     """The only event of the transaction has several pieces of rows.
 
-    A rollback in it is found before any row is returned.
+    A rollback in the transaction is found before any row is returned.
     """
     inner = bare(EventType.TABLE_MAP, TABLE_MAP)
     for _ in range(10):

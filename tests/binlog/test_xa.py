@@ -60,9 +60,7 @@ def test_a_group_that_prepares_is_a_mark_that_shows_what_it_holds():
 
 @pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
 def test_the_commit_names_its_transaction_and_comes_after_the_previous_one(word):
-    """If the rows had the place of the group's first byte, they would not be after a checkpoint at the end of the group
-    before.
-    """
+    """Rows with the place of the group's first byte would not be after a checkpoint at the end of the previous group."""
     _, end = scanned(*GROUP, event(EventType.XA_PREPARE, prepare()), GTID, query(f"XA {word} {ONE}"))
     assert (end.row_events, end.xa.xid, end.xa.step) == (0, ONE, XaStep[word])
     assert end.prev_lsn < end.xa.at < end.lsn

@@ -181,7 +181,7 @@ def test_a_time_is_a_place_in_the_log(mariadb: Server, database: str, run_sql: R
 def test_rows_of_the_servers_own_tables_are_not_shown(
     mysql_like: Server, database: str, run_sql: RunSql, shown: Shown
 ) -> None:
-    """The log has these changes, and no task carries them."""
+    """The log has changes of the server's own tables, and no task carries them."""
     run_sql(mysql_like, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
     before = end_of_log(mysql_like, run_sql)
     run_sql(mysql_like, "INSERT INTO mysql.time_zone_leap_second VALUES (78796800, 1)")

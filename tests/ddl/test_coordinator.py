@@ -93,7 +93,7 @@ def test_the_leader_runs_the_change_whichever_member_arrives_last() -> None:
 
 
 def test_shards_that_wait_alike_examine_their_group_once_after_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the time would grow with the third power of the number of shards."""
+    """If each waiting shard examined its group, the time would grow with the third power of the number of shards."""
     sources = [f"s{number:02}" for number in range(30)]
     groups, examined = begun(*sources, "other"), []
     monkeypatch.setattr(coordinator, "decide", lambda *found: examined.append(found) or decide(*found))

@@ -184,7 +184,7 @@ def shared(*others: str, mode: str = "") -> Sharing:
 )
 @pytest.mark.parametrize("sharing", [shared("t_9"), shared(mode="pessimistic")])
 def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, sharing: Sharing) -> None:
-    """This is also true if it is the only shard so far, in a task that declares shards."""
+    """This is also true if the shard is the only one so far, in a task that declares shards."""
     what = found(sql, ONE_SCHEMA, "t_1", sharing=sharing)
     assert what is not None
     assert what.change.statement is None
@@ -369,7 +369,7 @@ def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> 
     ],
 )
 def test_a_zone_renames_a_table_only_where_it_owns_all(sql: str, said: str) -> None:
-    """After the rename, the name has other rows or none, and no row event shows them."""
+    """After the rename, the table's former name leads to other rows or to none, and no row event shows this."""
     plain = Rules(allow=AllowList(do_dbs=("shop",)))
     names = ("t_2",) if sql == "RENAME TABLE t_2 TO t_1" else ("t_1", "t_2")
     more = tuple(OwnedRange(schema="shop", table="t_2", zone=zone) for zone in "b")

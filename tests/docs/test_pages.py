@@ -76,7 +76,7 @@ def test_each_page_can_be_reached_from_the_index() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
 def test_prose_is_wrapped(page: Path) -> None:
-    """Rows of tables cannot be wrapped."""
+    """Rows of tables are excepted, since they cannot be wrapped."""
     wide = [line for line in prose(page).splitlines() if len(line) > WIDTH and not line.startswith(("|", "    "))]
     assert wide == []
 

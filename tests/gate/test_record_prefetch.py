@@ -85,7 +85,7 @@ def test_records_for_another_place_are_discarded(ahead: RecordPrefetch, context:
 
 
 def test_records_made_with_other_structures_are_discarded(ahead: RecordPrefetch, context: JobContext) -> None:
-    """Equal contexts may belong to different places of the log: only the same context counts."""
+    """Equal contexts may belong to different places of the log: only the same context object counts."""
     ahead.begin(PLACE, lambda: _made(context))
     assert ahead.take(PLACE, replace(context)) is None
 

@@ -123,7 +123,7 @@ def test_values_that_the_source_certainly_has_are_written(
 
 
 def test_a_generated_column_whose_base_changes_halts(tmp_path: Path) -> None:
-    """The source computes the column anew."""
+    """The source computes the column anew, and its log does not have the new values."""
     with pytest.raises(Halted) as caught:
         altered(tmp_path, "v DECIMAL(10,2), g INT AS (length(v))", (Decimal("1.50"), 4), "MODIFY v DECIMAL(12,3)")
     assert caught.value.code == "ddl-not-translatable"

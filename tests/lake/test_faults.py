@@ -242,7 +242,7 @@ def test_files_of_a_snapshot_that_another_program_went_back_to_stay(target: Iceb
 def test_files_of_a_snapshot_that_another_program_went_back_to_and_wrote_on_stay(
     target: IcebergTarget, clock: list[float]
 ) -> None:
-    """The newest snapshot is then the current one, as if no program had gone back."""
+    """After the other program's write, the newest snapshot is the current one, as if no program had gone back."""
     gone_back(target, clock)
     append(target, 99, "main")
     committed(target, clock, 100, 101, 102, 103, 104, 105)

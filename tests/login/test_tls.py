@@ -145,7 +145,7 @@ def test_a_server_without_tls_is_refused_where_tls_is_demanded(mysql56: Server, 
 
 
 def test_a_handshake_that_fails_is_never_answered_by_continuing_in_plain(authority: Authority, pair: Pair) -> None:
-    """The server has a certificate, and a version of TLS that is not allowed any more."""
+    """The server has a certificate, but speaks only TLS 1.1, which PiDTS does not accept."""
     files = (f"--ssl-ca={authority.ca}", f"--ssl-cert={pair.cert}", f"--ssl-key={pair.key}")
     with sandbox.start_mariadb(options=(*files, "--tls-version=TLSv1.1")) as old:
         assert refused(source(old, "preferred")).code == "tls-failed"

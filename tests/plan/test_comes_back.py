@@ -131,7 +131,7 @@ def changing(entry: LogEntry, *tables: TableName) -> LogEntry:
 
 
 def test_a_table_of_the_task_is_no_mark() -> None:
-    """An application may have a table with this name."""
+    """An application may have a table with a mark's name."""
     (entry,) = log("o")
     own = TableName("shop", MARK_B.name)
     assert not MEANING(changing(entry, own)).comes_back
@@ -235,7 +235,7 @@ def test_notes_are_read_once_before_all_later_rows(kinds: list[str], size: int, 
 
 
 def test_only_the_table_of_the_meta_schema_has_notes() -> None:
-    """A table of the task may have the same name."""
+    """A table of the task may have the same name as the meta table with the notes."""
     (entry,) = log("N")
     meaning = replace(MEANING, reads_notes=True, _rows={})
     assert meaning(entry).origin == "*"

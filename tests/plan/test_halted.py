@@ -140,7 +140,10 @@ WORDS = ["a", "b", "c", "ab", "bc", "A", "B", "C", "AB", "BC", "ABC", "*", "x"]
     seed=st.integers(0, 1 << 32),
 )
 def test_whatever_halts_and_is_repaired_each_table_gets_all_of_its_log_in_order(words, size, seed):
-    """Rows and statements of each table arrive once and in order; a statement when all its tables have reached it."""
+    """Rows and statements of each table arrive once and in order.
+
+    A statement arrives when all its tables have reached it.
+    """
     entries, chance = log(" ".join(words)), random.Random(seed)
     limits = Limits(transactions=size, idle_entries=50)
     state, done, halted, got = PlanState(START), set(), set(), {name: [] for name in "abc"}

@@ -346,7 +346,7 @@ class Killed(BaseException):
 
 
 def test_killed_anywhere_in_a_cut(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file operation of a cut is once the last one.
+    """The process is killed once at each file operation of a cut.
 
     The next start completes the cut, and readers see no gap meanwhile.
     """

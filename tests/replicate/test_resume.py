@@ -227,7 +227,7 @@ def test_a_log_file_is_recognized_by_its_creation_time_and_server() -> None:
 
 
 def test_no_other_server_takes_over_in_the_middle_of_what_is_fetched_again() -> None:
-    """A task that is ahead of the relay would get its own changes again, at the places of another server."""
+    """Otherwise a task that is ahead of the relay would get applied changes again, at the places of another server."""
     behind = Refetches(done=(Refetch(Lsn(0, 3, 4), Lsn(0, 4, 300), "relay-gap"),))
     check_fetched_again(STATE, behind, HERE)
     ahead = Refetches(done=(*behind.done, Refetch(Lsn(0, 4, 100), Lsn(0, 4, 301), "relay-gap")))

@@ -448,7 +448,7 @@ def test_a_task_that_was_cut_over_says_so_before_anything_is_checked(
 def test_a_run_that_the_cutover_has_fenced_names_the_cutover(
     parts: tuple[TaskConfig, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run was writing when the cutover claimed the task, and had not read the record yet."""
+    """The run was writing when the cutover claimed the task, and had not read the cutover's record yet."""
 
     def fenced(*_: object, **__: object) -> None:
         raise Fenced("fenced", "another run has taken the task over")

@@ -24,7 +24,7 @@ MakePair = Callable[[Server, Server], Pair]
 def test_a_locked_row_whose_key_has_other_words_is_locked(
     pair_of: MakePair, mysql97: Server, mariadb: Server, *, has_form: bool
 ) -> None:
-    """An earlier version stored no form of a key."""
+    """Without `has_form`, the lock is of an earlier version, which stored no form of the key."""
     pair = pair_of(mysql97, mariadb)
     pair.on_source(
         "CREATE TABLE t (k VARCHAR(10) COLLATE utf8mb4_general_ci PRIMARY KEY, v INT)",

@@ -138,7 +138,7 @@ def test_no_request_breaks_the_service(web: Web, request: tuple[str, str, bytes 
 
 
 def test_the_task_and_the_service_are_still_there(web: Web) -> None:
-    """No hostile request has removed or started it."""
+    """No hostile request has removed the task, or started it."""
     assert web.call("GET", "/readyz")[0] == 200
     left = [path.name for path in (web.state / "tasks").iterdir()]
     assert [name for name in left if name.startswith(".")] == []

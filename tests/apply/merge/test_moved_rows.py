@@ -141,7 +141,7 @@ def test_no_member_has_the_key_at_the_end_in_any_order_of_commits():
 
 
 def test_an_entry_does_not_count_if_its_member_loses_the_key_in_the_same_part():
-    """Within one part, the reduction knows which table has the key in the end."""
+    """Within one part, the reduction itself finds which table has the key in the end."""
     for given, left in ((True, [row(5, 10)]), (False, [row(5, 20)])):
         destination = Destination(row(5))
         destination.write(of(M, 20, insert(5, a=20)))

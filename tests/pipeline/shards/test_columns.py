@@ -51,7 +51,7 @@ def ends(world: Story, name: str) -> None:
 
 @pytest.mark.parametrize(("first", "apart"), [("insert", False), ("delete", False), ("delete", True)])
 def test_the_old_shard_of_the_row_waits(story: MakeStory, first: str, *, apart: bool) -> None:
-    """The INSERT finds the row of the other shard on the target."""
+    """The row's old shard waits before its DELETE, so the new shard's INSERT finds the old shard's row on the target."""
     world = begun(story)
     world.plan(f"ALTER TABLE {{t}} {WIDER}")
     world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})

@@ -83,7 +83,7 @@ def test_a_shard_that_is_ahead_by_several_changes(story: MakeStory) -> None:
 
 
 def test_sequences_that_are_interleaved(story: MakeStory) -> None:
-    """Five tables on two servers: two columns, an index, a column with an index, and rows between all of these changes."""
+    """Five tables on two servers get two columns, an index, and a column with an index, with rows between all changes."""
     layout = {
         "one": ("shard_1.t_1", "shard_1.t_2"),
         "two": ("shard_1.t_2", "shard_1.t_3", "shard_2.t_1"),

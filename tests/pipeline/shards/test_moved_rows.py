@@ -102,7 +102,7 @@ def check(world: World) -> None:
 @pytest.mark.parametrize("first", ["insert", "delete"])
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_row_moves_from_a_waiting_shard(story: MakeStory, first: str, *, apart: bool) -> None:
-    """The DELETE comes long after the other shard has inserted the row."""
+    """The waiting shard's DELETE is applied long after the other shard has inserted the row."""
     world = begun(story)
     move(world, FIRST, SECOND, first=first, apart=apart)
     world.finish()

@@ -134,7 +134,7 @@ def test_a_table_with_the_same_name_on_another_server_waits_if_nothing_distingui
 def test_only_rows_with_the_same_extracted_values_are_compared(
     story: MakeStory, first: int, expected: list[str]
 ) -> None:
-    """The rows of the other table have higher numbers."""
+    """A table with other extracted values has a row with a higher number, which does not count."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
     world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True, rules=rules)

@@ -53,8 +53,9 @@ def test_waiting_shards_are_reported_from_one_run_to_the_next(make_shards: Calla
 def test_a_source_whose_first_start_did_not_come_through_begins_after_a_change(
     make_shards: Callable[..., Shards],
 ) -> None:
-    """The other sources have the change only in their relays. It does not wait for a source that has no rows on the
-    target.
+    """The other sources have the change only in their relays.
+
+    The change does not wait for a source that has no rows on the target.
     """
     shards = make_shards("postgres")
     shards.on("one", "INSERT INTO {1}.orders_1 VALUES (1, 'a', 1)")

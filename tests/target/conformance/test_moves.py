@@ -125,7 +125,7 @@ def test_keys_of_every_kind_are_distinguished(target: Target, task: str) -> None
 
 
 def test_a_key_has_one_name_in_columns_of_any_width() -> None:
-    """One shard has the larger type already."""
+    """The key column of one shard has the larger type already."""
     for narrow, wide, values in (
         (INT, ColumnType(Kind.BIGINT, unsigned=True), (1, 0)),
         (decimal(9, 2), decimal(40, 20), ("1.10", "0.00", "1200.00")),

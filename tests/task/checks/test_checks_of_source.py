@@ -275,8 +275,9 @@ def test_for_a_task_that_continues_only_joining_tables_are_checked(
 def test_rows_left_by_dropped_shards_do_not_prevent_a_start(
     write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
 ) -> None:
-    """The CREATE TABLE of the new table comes later in the log. The new table waits there if the rows that are left on
-    the target do not fit. They stay.
+    """The CREATE TABLE of the new table comes later in the log.
+
+    The new table waits at this statement if the rows that are left on the target do not fit. These rows stay.
     """
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, other INT)", database=database)
     config = write()

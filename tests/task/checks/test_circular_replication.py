@@ -439,7 +439,7 @@ def test_tables_that_end_elsewhere_make_no_ring(
 def test_a_task_without_a_record_of_its_origins_is_no_hindrance(
     ring: list[TaskConfig], mysql56: Server, database: str, run_sql: RunSql
 ) -> None:
-    """The records are those of earlier versions."""
+    """The task's records are of an earlier version, which did not record origins."""
     ab, bc, ca = ring
     begin(ab, "t", database=database)
     begin(bc, "t", database=database)
