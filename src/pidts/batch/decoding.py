@@ -84,7 +84,7 @@ def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = N
         target_table = context.rules.target_table(table)
         upstream = context.rules.upstream(table)
         for rows in staged_rows(context.staging, pointer.write):
-            # These keys, which the source does not have, were read on the target.
+            # In this phase the keys were read on the target, and the source does not have them.
             is_absent = pointer.write.phase is Phase.EXTRAS
             for batch in (
                 absent(target_table, rows) if is_absent else copied(target_table, context.rules.rows(table, rows))

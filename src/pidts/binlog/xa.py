@@ -96,7 +96,8 @@ class PreparedGroups(Generic[Place]):
         xa = transaction.xa
         if xa is None:
             return transaction, None
-        # A name can be used again after its transaction has ended. A server that crashed may prepare it a second time.
+        # A name can be used again after its transaction has ended. A server that crashed may prepare a transaction with
+        # the same name a second time.
         prepared = self._by_xid.pop(xa.xid, None)
         if xa.step is XaStep.PREPARE:
             self._by_xid[xa.xid] = Prepared(xa, place)

@@ -198,7 +198,7 @@ class Interpreter:
             if isinstance(statement, Ignored | StatementDml | Unknown):
                 continue
             known = {name: table for name, table in {**context.structures, **changed}.items() if table is not None}
-            with suppress(Halted):  # it may concern the target's own tables, which are not known here
+            with suppress(Halted):  # the statement may concern tables that only the target has
                 after = apply(statement, known, context.charsets, dialect=due.dialect)
                 changed |= {name: table for name, table in after.items() if due.is_ours(name)}
         return changed

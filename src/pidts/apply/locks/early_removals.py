@@ -121,7 +121,7 @@ def removed_before(session: TargetSession, task: str, source: str, met: KeyRows,
     arriving = np.nonzero(events.arrives & (met.at[events.key] < 0))[0]
     if not len(arriving):
         return {}
-    # Only the first of these events of each key counts: before it, all changes of the key find no row.
+    # Of the events that give a row to a key, only the key's first one counts: all changes before it find no row.
     coming = arriving[np.append(True, events.key[arriving][1:] != events.key[arriving][:-1])]
     table = events.batch.table
     names = key_names(session, table, events.keys.take(pa.array(events.key[coming])))

@@ -221,7 +221,7 @@ def _rows_of(
             found[place] = of_id.get(locks[place].id)
         alone = [place for place in mine if found[place] is None]
         if not all(table.column(name).type.is_integer for name in table.identity):
-            # The target may spell the key in another way, and may have one row for several of these keys.
+            # The target may spell the key in another way, and may have one row for several of the locked keys.
             for place in alone:
                 row = session.read_rows(table, keys=_key(locks[place], schema), lock=writes)
                 found[place] = next(iter(_values(row)), None)

@@ -369,7 +369,7 @@ class ImageCompletion:
             hit = found[row] == wanted
             prev[self._roots[hit[:roots]]] = self._nowhere + 1 + row[:roots][hit[:roots]]
             there[self._comers[hit[roots:]]] = self._nowhere + 1 + row[roots:][hit[roots:]]
-        # These rows are not at their old key, but may be at their new key.
+        # Rows that the target does not have at their old key may be at their new key.
         came = np.nonzero(there >= 0)[0]
         if len(came):
             begin = self._follow(np.zeros(len(prev), np.bool_), prev)[came]

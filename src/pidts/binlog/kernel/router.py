@@ -216,7 +216,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
         return HAND_OVER
     if role == STATEMENT:
         control = control_of(body, end, state[CHARSETS])
-        # ROLLBACK is the only one of these statements that ends with K.
+        # Of BEGIN, COMMIT and ROLLBACK, only ROLLBACK ends with K.
         if control == C_NONE or load8(end - 1) == 75:
             return HAND_OVER
         if control == C_BEGIN:
