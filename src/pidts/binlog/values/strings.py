@@ -102,7 +102,7 @@ def _unreadable(table: TableName, column: Column) -> Build:
                 where=Where(table=str(table)),
                 todo=(
                     "Give the structure from elsewhere (a catalogue, or CREATE DATABASE with its charset), or leave "
-                    "the table out; with binlog_row_metadata=FULL on the source, the log has it from now on"
+                    "the table out; with binlog_row_metadata=FULL on the source, later events have the charset"
                 ),
             )
         return pa.array([None if value is None else "" for value in values], pa.string())
