@@ -61,8 +61,8 @@ Again: TypeAlias = Callable[[Halted], bool]
 _log = structlog.get_logger(__name__)
 
 _MOST_TO_ADVANCE = 16 << 10
-"""A checkpoint row is advanced only if its copy progress and its GTID sets have at most this number of characters, in
-the former row and the new one together. The statement has both rows, and must be neither larger than the server accepts
+"""A checkpoint row is advanced only if the copy progress and the GTID sets of the former row and the new one together
+have at most this number of characters. The statement has both rows, and must be neither larger than the server accepts
 nor so large that it is sent without the next statements.
 """
 

@@ -20,8 +20,8 @@ change's error. These cases are covered:
    change is halted is read within two seconds. A command that is given while the change runs is read when the change
    fails or is tried again. If the change succeeds, the command is never read.
 4. A ddl command is read, and another one is given before the first one is begun: the commit that would begin the first
-   one notices this, and the newer one is read (`pidts.apply.ddl.runner`, also about a crash while a command is carried
-   out).
+   one notices this, and the newer one is read. `pidts.apply.ddl.runner` covers this, and a crash while a command is
+   carried out.
 5. The command's statement fails, too: whether or not the command is recorded as begun, the thread waits for another
    command.
 

@@ -5,8 +5,8 @@ next numbers are known. If this column alone is the key on the target, and anoth
 the new row overwrites the other shard's row without any error. Such tables are common: for each month a table is
 created, `CREATE TABLE orders_02 LIKE orders_01`, and its numbers begin with 1 again.
 
-If the target's key has extracted columns, only rows of tables with the same extracted values can collide: tables with
-the same name on two servers, if no extracted column has the server.
+If the target's key has extracted columns, only rows of tables with the same extracted values can collide. An example:
+tables with the same name on two servers, if no extracted column has the server.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ A crash can come at these points:
 1. Before anything is written: nothing has happened.
 2. Some pieces are committed, the last transaction is not: their rows are after `transfer_checkpoint`, and programs do
    not read there. The next attempt, in this or in another run, removes them under the lock of the task's checkpoint
-   before it writes, and gives the same numbers again: the numbers follow from `transfer_checkpoint` and the log.
+   before it writes, and gives the same numbers again. The numbers follow from `transfer_checkpoint` and the log.
 3. While the last COMMIT is under way and its answer is lost: the next attempt locks the task's checkpoint, and so waits
    for the end of the old transaction. Then it reads whether the old transaction was committed (ALREADY) or not (case
    2).

@@ -179,8 +179,8 @@ class _Unread(Enum):
 def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> _Unread:
     """Returns the keys whose rows are not read.
 
-    The rows that the batch changes or deletes are read to decide whether other rows need not be read: NEW is returned
-    only if all of these rows equal the source's rows.
+    NEW means that only the rows of new keys are not read. It is returned only if all rows that the batch changes or
+    deletes equal the source's rows; these rows are read here.
     """
     if not _may_expect(batch, check):
         return _Unread.NONE

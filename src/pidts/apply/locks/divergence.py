@@ -12,8 +12,8 @@ depend on where batches are cut. It is as if the events were applied one by one 
     anything else                                           the row has diverged
 
 If a table has unique keys besides its identity, and a row differs only at a later event of its key, all events of the
-key in the batch are held, from the first one on: only for the first event is it known which unique values the row has
-on the target.
+key in the batch are held, from the first one on. The reason: only for the first event is it known which unique values
+the row has on the target.
 
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 

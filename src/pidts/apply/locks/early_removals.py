@@ -8,7 +8,7 @@ In a mesh the changes of one row reach a zone by several tasks:
 
 A DELETE may also find no row because two zones have deleted the row, and then no INSERT is to come. So nothing is
 locked, but the DELETE is recorded in the zone's meta schema, and a later INSERT of the key by another task is set
-aside: its lock says which task had deleted a row of the key. Two alternatives were rejected:
+aside. The lock says which task had deleted a row of the key. Two alternatives were rejected:
 
 - Causal delivery (task bc waits until c has everything from a that b had) would need no locks. But bc would wait for as
   long as ac does, and would have to know the place of each other task at each transaction of b, in comparable numbers.
@@ -41,8 +41,8 @@ then looks for the row once more. Either the INSERT was committed before that, o
     deadlock or time-out at a checkpoint    the target ends one of the two transactions, which is repeated
 
 The record of a DELETE counts for INSERTs that were made on a source up to an hour after the removal, by the clocks of
-the servers and of the task's machine: later, the key may be used for a new row. A record is kept for seven days: no
-task may lag by more.
+the servers and of the task's machine. After this hour, the key may be used for a new row. A record is kept for seven
+days: no task may lag by more.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ zone sees such a change:
 
 So if zone c has left out a change, the tasks out of c set c's own next change of the row aside in all other zones. For
 this the task that leaves a change out inserts a note into the table `left_out` of c's meta schema, and deletes it
-again: the log of c has the note, in the transaction of the record, before the program's change. A task out of c reads
-the notes in a batch without rows, and records them in its target: each later batch of any worker finds the record.
+again. So the log of c has the note, in the transaction of the record, before the program's change. A task out of c
+reads the notes in a batch without rows, and records them in its target: each later batch of any worker finds the
+record.
 
 **The argument**, as in `made_already`, but for any number of zones. If a zone has left out a change x -> y, and no zone
 has a lock of the row, then the zone has no later change of the row, neither of its own programs nor of other zones. So

@@ -45,7 +45,7 @@ Between zones that have to converge, this rule does not work:
     a and c have row 5 of b;  a deletes it;  c's older 4 reaches a          a has 4, all others none
 
 Two solutions are possible. In the first, the task that reads a's log writes tombstones into a. But the tasks that write
-to a would have to wait until that task has seen each DELETE: every new row finds nothing under its key, so each batch
+to a would have to wait until that task has seen each DELETE. Every new row finds nothing under its key, so each batch
 would wait for a task of the other direction, which may not even run. The solution chosen is that the DELETE *returns*:
 a task that writes to a zone also carries those removals that other tasks have made on its source on behalf of that
 zone. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already;
@@ -66,7 +66,7 @@ Otherwise:
     task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
 
 A table converges if it has the version column, a primary key that all servers compare by its bytes, and no other unique
-key: with another unique key, a row might take the unique value of another row, and that would be a conflict of two
+key. With another unique key, a row might take the unique value of another row, and that would be a conflict of two
 rows. In all other tables rows that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the
 meta schema of each zone that a task writes to (`pidts.target.tombstones`): a change that takes longer to arrive would
 bring a deleted row back.

@@ -41,9 +41,9 @@ of the target that was loaded ahead of the log may be another row, too:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
-So while the table is copied, an update that gives a row another key takes no column from the row at a key that gets a
-row within the batch, nor at a key where the target may be ahead of the batch. It only deletes the rows at both keys,
-and the row has to be read at its new key after `e`.
+So while the table is copied, an update that gives a row another key takes no column from two kinds of rows: the row at
+a key that gets a row within the batch, and the row at a key where the target may be ahead of the batch. It only deletes
+the rows at both keys, and the row has to be read at its new key after `e`.
 
 A row that was loaded ahead of the log may have been removed from the target again, because a row of an earlier change
 had the same key or unique value. Its chunk is settled and is not read again. So if the target may be ahead, a missing
