@@ -16,7 +16,7 @@ class FailedTests:
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
-        # Removed from the environment, because programs that tests start may run tests, too.
+        # The variable is removed from the environment, because programs that tests start may run tests, too.
         self._file = os.environ.pop(FILE, "")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -45,7 +45,7 @@ def test_a_document_in_other_words_is_the_same(said, found):
     ("said", "found"),
     [
         ('{"a": 4.095398469883106e16}', '{"a": 40953984698831061}'),
-        ("4.095398469883106e+16", "40953984698831064"),  # The second is the nearest floating point number.
+        ("4.095398469883106e+16", "40953984698831064"),  # the second: the floating point number nearest to the first
         ("40953984698831060", "40953984698831061"),
         ("[9007199254740993]", "[9007199254740992.0]"),
         ("[18446744073709551615]", "[18446744073709551614]"),

@@ -71,7 +71,7 @@ def installed(folder: Path) -> Path:
             linked = ours / entry.name
             if not (entry.name.lower().startswith(NOT_LINKED) or entry.suffix == ".pth" or linked.is_symlink()):
                 linked.symlink_to(entry)
-    # Without --no-deps: a requirement of the wheel that is not satisfied is an error.
+    # pip runs without --no-deps, so a requirement of the wheel that is not satisfied is an error.
     words = (*PIP, "--python", environment / "bin" / "python", "install", "-q", "--no-index", f"{wheel}[spark]")
     run(*words, cwd=folder)
     return environment / "bin"

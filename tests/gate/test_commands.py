@@ -41,7 +41,7 @@ def test_the_commands_before_a_start(
     assert "on-divergence" not in planned
     assert b"has not begun" in channel.command("status", str(channel.path)).stdout
 
-    channel.sync()  # The grants are enough.
+    channel.sync()  # The printed grants are enough for a run.
     assert channel.command("status", str(channel.path)).returncode == 0
     run_sql(mariadb, "DROP DATABASE gate_dc")
     run_sql(mariadb, "DROP USER gate@localhost")

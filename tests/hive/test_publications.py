@@ -98,7 +98,8 @@ def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: World) -> No
     )
     world.run()
     with world.reader() as reader:
-        # First Spark's own reader of Parquet, then Hive's reader, which uses another calendar for days before 1582.
+        # Spark's own reader of Parquet reads first, then Hive's reader, which uses another calendar for days before
+        # 1582.
         for form, oldest in (("true", "0001-01-01"), ("false", "0001-01-03")):
             reader.ask("set", "spark.sql.hive.convertMetastoreParquet", form)
             (kinds,) = reader.rows(

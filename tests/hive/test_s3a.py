@@ -81,7 +81,7 @@ def test_spark_reads_states_and_changes_in_an_object_store(world: StoreWorld, st
         world.sql("INSERT INTO orders (customer, note) VALUES ('Dan', 'new')")
         world.run()
         later = rows.replace("buyer", "customer").replace("AS STRING)", "AS STRING), note")
-        for form in ("true", "false"):  # First Spark's own reader of Parquet, then Hive's reader.
+        for form in ("true", "false"):  # Spark's own reader reads first, then Hive's.
             reader.ask("set", "spark.sql.hive.convertMetastoreParquet", form)
             assert reader.rows(later) == [
                 [1, "Ann", "9.00", "none"],

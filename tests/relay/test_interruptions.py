@@ -212,7 +212,7 @@ def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path
             assert process.stdin is not None
             assert process.stdout is not None
             ready = (line for line in process.stdout if line == b"ready\n")
-            for _ in itertools.islice(ready, 2):  # a hundred transactions are written whole, some of the next hundred
+            for _ in itertools.islice(ready, 2):  # A hundred transactions and some of the next are written.
                 process.stdin.write(b"\n")
                 process.stdin.flush()
             time.sleep(0.001 * kills)
@@ -256,7 +256,7 @@ def test_a_full_disk_at_every_byte(relay: Path, make_writer: MakeWriter, monkeyp
         monkeypatch.setattr(writer_module.os, "write", disk.write)
         store(writer, XA_LOG[:2])
         disk.room = room
-        with suppress(Transient):  # No error if there is enough room.
+        with suppress(Transient):  # The write raises no error if there is enough room.
             store(writer, XA_LOG[2:])
             assert disk.room > 0
         disk.room = 1 << 30

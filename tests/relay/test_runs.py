@@ -134,7 +134,7 @@ def test_no_more_are_joined_than_are_allowed(seed, most):
     assert sum(entry.count for entry in found) == len(entries)
     joined = [(entry.count, entry.transaction.row_events) for entry in found if entry.count > 1]
     assert all(count <= most[0] and rows <= most[1] for count, rows in joined)
-    # Nothing more would have fitted into an entry.
+    # No joined entry could have included the transaction after it.
     firsts = [sum(entry.count for entry in found[:place]) for place in range(1, len(found))]
     for entry, behind in zip(found, firsts, strict=False):
         rows = entry.transaction.row_events + entries[behind].transaction.row_events
@@ -142,7 +142,7 @@ def test_no_more_are_joined_than_are_allowed(seed, most):
 
 
 def test_a_large_transaction_is_joined_to_no_small_ones():
-    # Otherwise the rows of small transactions would be separated where only large transactions may be cut.
+    # In a joined entry, rows of small transactions would be separated where only large transactions may be cut.
     chance = random.Random(3)
     chance.random = lambda: 1.0
     sizes = [200, 200, 5 << 20, 200, 200]

@@ -80,4 +80,4 @@ def test_the_identity_of_a_transaction_without_gtid_is_its_first_commit() -> Non
     assert begins_transaction(there)
     assert identity_of(there) == identity_of(replicated) == (9, "77")
     assert identity_of(_gtid_event(34, clocks)) is None  # MySQL 5.7
-    assert identity_of(_gtid_event(34, clocks + bytes(7 + 5))) is None  # A standby of a former source logs this.
+    assert identity_of(_gtid_event(34, clocks + bytes(7 + 5))) is None  # a standby of a former source

@@ -69,8 +69,8 @@ def test_committed_transactions_are_visible(mysql_like, open_session, database):
 def test_a_transaction_that_owns_its_gtid_is_waited_for(mysql97, open_session, database):
     session, reader = open_session(mysql97), open_session(mysql97)
     query(session, f"CREATE TABLE {database}.t (a INT PRIMARY KEY)")
-    # The time between the log and the tables is too short to hit. A GTID that is set by hand belongs to the session
-    # from its beginning.
+    # The moment in which a transaction is in the log and not yet visible in the tables is too short to hit. A GTID that
+    # is set by hand belongs to the session from its beginning.
     query(session, "SET gtid_next = '3e11fa47-71ca-11e1-9e33-c80aa9429562:1'")
     query(session, "BEGIN")
     query(session, f"INSERT INTO {database}.t VALUES (1)")

@@ -177,7 +177,7 @@ def test_a_table_whose_columns_the_account_may_not_see_is_no_table_without_colum
     for name in ("seen", "unseen"):
         query(session, f"CREATE TABLE {database}.{name} (id INT PRIMARY KEY)")
     user = "narrow"
-    # The server's account without a name has priority there.
+    # MySQL 5.6 has an account without a name for localhost, which has priority over `narrow@'%'`.
     host = "localhost" if mysql_like.kind == "mysql56" else "%"
     query(session, f"CREATE USER {user}@'{host}' IDENTIFIED BY 'x'")
     try:

@@ -64,7 +64,7 @@ def test_a_table_is_altered_once_also_where_the_task_begins_in_the_middle(
         return bool(cursor.fetchall())
 
     place, target = (server, database, "orders"), target_server(target_kind)
-    # Eight chunks with a pause after each: it has not ended before it is stopped.
+    # The tool copies eight chunks with a pause after each, so it has not ended before the test stops it.
     change = "ADD COLUMN price DECIMAL(10,2) NOT NULL DEFAULT 1.50 AFTER name, DROP KEY by_name"
     first = altering.start(place, change, "--sleep", "0.5")
     eventually(is_altered, 60, "the shadow is altered")

@@ -137,7 +137,7 @@ def test_a_body_has_a_limit_whether_or_not_its_length_is_announced(web: Web) -> 
             for _ in range(MOST_BODY // 0x10000 + 2):
                 connection.sendall(piece)
         except OSError:
-            pass  # The service has answered, and closed.
+            pass  # The service has answered, and has closed the connection.
         assert b" 413 " in connection.makefile("rb").readline()
 
 
@@ -172,7 +172,7 @@ def test_many_changes_in_a_second_are_refused() -> None:
 @pytest.mark.parametrize(
     ("policy", "origin", "status"),
     [
-        (Policy("0.0.0.0", TOKEN), "https://pidts.example", 200),  # A proxy in front of it encrypts.
+        (Policy("0.0.0.0", TOKEN), "https://pidts.example", 200),  # A proxy in front of the service encrypts.
         (Policy("0.0.0.0", TOKEN), "http://pidts.example", 200),
         (Policy("0.0.0.0", TOKEN), "https://other.example", 403),
         (Policy("0.0.0.0", TOKEN, uses_tls=True), "http://pidts.example", 403),

@@ -209,14 +209,14 @@ def test_a_row_moves_and_gets_another_key(story: MakeStory) -> None:
     move(world, FIRST, SECOND, to=8)
     a.source.commit((a.name, [(Op.INSERT, None, row(a, 7)), (Op.INSERT, None, row(a, 9, v=5))]))
     (seven,) = (old for old in a.rows if old["id"] == 7)
-    # In the first table, 7 becomes 6, and the second table gets 7. 9 becomes 5, which the second table had for a
-    # while.
+    # In the first table, key 7 becomes 6, and the second table gets key 7. Key 9 becomes 5, which the second table had
+    # for a while.
     a.source.commit((a.name, [(Op.UPDATE, seven, {**seven, "id": 6})]))
     b.source.commit((b.name, [(Op.INSERT, None, row(b, 7, v=70)), (Op.INSERT, None, row(b, 5, v=50))]))
     b.source.commit((b.name, [(Op.DELETE, row(b, 5, v=50), None)]))
     (nine,) = (old for old in a.rows if old["id"] == 9)
     a.source.commit((a.name, [(Op.UPDATE, nine, {**nine, "id": 5})]))
-    # In the second table, 8 becomes 4, and 4 moves to the third table.
+    # In the second table, key 8 becomes 4, and the row with key 4 moves to the third table.
     (eight,) = (old for old in b.rows if old["id"] == 8)
     b.source.commit((b.name, [(Op.UPDATE, eight, {**eight, "id": 4})]))
     move(world, SECOND, THIRD, key=4)

@@ -94,7 +94,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     assert (lock["owner"], lock["disagrees"]) == (lock["arrived"][0]["source"], False)
     assert time.time() - 120 < lock["since"] < time.time()
 
-    # Other commands show the same.
+    # `pidts status` and other commands show the same shards.
     path = str(shards.task.path)
     found = shards.pidts("status", path)
     (other,) = found["locks"]

@@ -126,7 +126,7 @@ def test_whenever_it_is_killed_the_end_is_the_same(kind: str, make_shards: Calla
     shards.has_all(run)
     assert shards.rows(columns="id, v, n, a, b") == sources.all_rows("id, v, n, a, b")
 
-    # The change has run, and the record of one source cannot be written. On PostgreSQL this is one transaction.
+    # The change has run, and the record of one source cannot be written. On PostgreSQL, both are one transaction.
     sources.change("DROP COLUMN a", PLACES[:3])
     waits(run, PLACES[:3])
     with ExitStack() as held:

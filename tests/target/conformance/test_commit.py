@@ -108,7 +108,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
         if broken >= len(watched.points):
             break
         place, broken = place + 10, broken + 1
-    assert broken == 10  # begin, lock, write, save, commit: before and after each
+    assert broken == 10  # two points for each: begin, lock, write, save, commit
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_run_s_second_batch_is_one_round_trip(kind: str, target: Target, task:
             batch = [change(structure, deletes=[(number - 1,)], upserts=[(number, 1), (number + 10, 1)])]
             writer.commit(0, lsn(100 + number), checkpoint(101 + number), lambda _, batch=batch: batch)
             trips.append(writer.times.reading().trips - sum(trips))
-    assert trips[2] == (1 if kind != "values" else 6)  # begin, advance, save, write, commit before and after
+    assert trips[2] == (1 if kind != "values" else 6)  # begin, advance, save, write, and two for commit
     assert len(state(target, task, structure)[1]) == 4
 
 

@@ -249,7 +249,7 @@ def test_waiting_changes_are_counted_in_the_relay(world: World) -> None:
     assert other is not None
     assert both is not None
     assert (other.transactions, both.transactions) == (3, 3)
-    # 4 is the change itself. In 6, 7, 9, 10 and 12, the table has rows.
+    # Transaction 4 is the change itself. Transactions 6, 7, 9, 10 and 12 have rows of the table.
     assert (found.transactions, found.own_bytes, found.since) == (5, 5 * 123, 1_700_000_005)
     assert found.is_whole
     assert 9 * 123 <= found.log_bytes <= 9 * 123 + 5 * 200, "what else stands there, and heads of segments"
@@ -278,7 +278,7 @@ def test_how_much_is_kept_for_waiting_tables(world: World) -> None:
     ]
     held = held_tables(config, rows)
     assert held.tables == {a: at(4), b: at(8)}
-    # The checkpoint is at 10; 11 and 12 have changes of no other table.
+    # The checkpoint is at transaction 10; transactions 11 and 12 have changes of no other table.
     assert 8 * 123 <= held.log_bytes <= 8 * 123 + 5 * 200
     alone = held_tables(config, rows[:1])
     assert 6 * 123 <= alone.log_bytes <= held.log_bytes - 2 * 123, "11 is of others"

@@ -395,7 +395,7 @@ def test_new_rows_are_compared_without_a_further_round_trip(target: Target, task
             for first in range(3):
                 key = len(trips) * 10 + first
                 running.commit(committer, structure, (Op.INSERT, None, row(key)))
-                if first == 1:  # The structure is known now.
+                if first == 1:  # The committer knows the table's structure now.
                     before = committer.times.reading().trips
             trips.append(committer.times.reading().trips - before)
     assert trips == [1, 2]  # With LOCK, the target is asked first which of the rows are locked.
