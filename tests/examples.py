@@ -1,4 +1,4 @@
-"""How many random examples each test tries."""
+"""Decides how many random examples each test tries."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PIDTS = [sys.executable, "-m", "pidts"]
 NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, pymysql.err.ProgrammingError)
 """The errors of a target on which the task has not created its tables yet."""
 NOT_THERE = (*NO_TABLE, pymysql.err.OperationalError)
-"""The same errors, and MySQL's error for a missing schema."""
+"""The errors in `NO_TABLE`, and MySQL's error for a missing schema."""
 
 
 def connect(server: Server, database: str | None = None) -> Any:

@@ -34,7 +34,7 @@ class Spent:
     """The number of units of work, such as rows; 0 if the part has none."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values, rounded to what was measured."""
+        """Returns plain values, rounded to the precision of the measurement."""
         return {
             "cpu_seconds": round(self.cpu, 2),
             "seconds": round(self.seconds, 2),

@@ -177,7 +177,7 @@ def pss(root: int) -> dict[str, float]:
 
 
 def processes(root: int) -> dict[int, str]:
-    """Returns the kind of each process, by its place in the tree of processes."""
+    """Returns the kind of each process, which follows from its place in the tree of processes."""
     found = {root: "service"}
     for pid in below(root):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The readable form of change events: one line for each change, followed by the changed values."""
+"""Change events in readable form have one line for each change, followed by the changed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser, over a real service with a real task: each view and each action.
+"""Each view and each action of the page works in a real browser, over a real service with a real task.
 
 The tests share one service and one task, which copies from MariaDB to PostgreSQL. Each test leaves the task in sync.
 """

@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 def minimal(batch: ChangeBatch, which: Callable[[Lsn], bool] = lambda _: True) -> ChangeBatch:
     """Returns a batch with full images in the form in which a log with MINIMAL images has it.
 
-    `which` chooses the changes by their index.
+    `which` chooses the changes by their Lsns.
     """
     table, names = batch.table, batch.table.arrow.names
 

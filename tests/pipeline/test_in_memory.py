@@ -1,4 +1,4 @@
-"""Planner, reduce and committer with a source and a target in memory: no server, no Spark, in milliseconds.
+"""Planner, reduce and committer carry changes from a source to a target in memory, without a server or Spark.
 
 Histories, batches, the number of workers, a full copy meanwhile, and crashes at named points of the target's
 transactions are random. The target becomes equal to the source, and a counter that only grows on the source never

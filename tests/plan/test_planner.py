@@ -1,4 +1,4 @@
-"""The planner's four rules, on a log made of numbers."""
+"""The planner follows its four rules on a log made of numbers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The net effect of a batch, case by case."""
+"""The net effect of a batch is right, case by case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a disk of some dozens of kilobytes: fills it with a relay, makes room by a purge, and continues.
+"""Fills a disk of some dozens of kilobytes with a relay, makes room by a purge, and continues.
 
 Prints the results.
 """

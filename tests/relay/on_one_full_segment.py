@@ -1,4 +1,4 @@
-"""On a disk of three megabytes: one segment and another program's file fill it. Prints the results."""
+"""Lets one segment and another program's file fill a disk of three megabytes. Prints the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meaning of patterns in rules."""
+"""A pattern in a rule fits the names that it is meant to fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structures of tables after a statement, computed without a server."""
+"""The structures of tables after a statement are computed without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table's structure at one place of the log: computed if the log allows it, otherwise unknown, never guessed."""
+"""A table's structure at one place of the log is computed if the log allows it, otherwise unknown, never guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of real servers as a stream of events."""
+"""The log of real servers arrives as a stream of events."""
 
 from __future__ import annotations
 

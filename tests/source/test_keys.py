@@ -1,4 +1,4 @@
-"""The keys between chunks: JSON in the checkpoint, and SQL in the next statement."""
+"""The keys between chunks are JSON in the checkpoint, and SQL in the next statement."""
 
 from __future__ import annotations
 

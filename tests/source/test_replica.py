@@ -1,4 +1,4 @@
-"""How a replicator registers at a source."""
+"""A replicator registers at a source as a replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pidts cutover` with a running task, from one server to another, and the way back.
+"""`pidts cutover` switches a running task from one server to another, and a second task leads back.
 
 `tests/task/test_cutover.py` shows, without Spark, what is true if the command is killed at any step.
 """

@@ -1,4 +1,4 @@
-"""Merged tables of two servers: compared and repaired on real servers, with their own keys and with made-up ones."""
+"""Merged tables of two real servers are compared and repaired, with their own keys and with made-up ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merged tables on real targets: keys with extracted columns, structures that differ, partial row images."""
+"""Real targets get merged tables right: with extracted columns in the key, different structures, partial row images."""
 
 from __future__ import annotations
 

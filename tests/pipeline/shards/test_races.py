@@ -1,4 +1,7 @@
-"""Several shards reach a change at the same time. Each could continue because of the others, but not all of them."""
+"""Several shards reach a change at the same time.
+
+Each of them alone could continue because of the others, but not all of them can.
+"""
 
 from __future__ import annotations
 

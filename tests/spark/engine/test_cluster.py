@@ -1,4 +1,4 @@
-"""The same job on a Spark standalone cluster: one master and one or two workers, all on loopback.
+"""The jobs of a task run on a Spark standalone cluster: one master and one or two workers, all on loopback.
 
 `test_executor_code.py` shows, without a cluster, that the work of a job arrives complete at another process.
 """

@@ -15,7 +15,7 @@ import pytest
 from tests.running import Progress
 
 WIDE, WIDE_ROWS = 30 * 32, 100_000
-"""The bytes of a row, and the number of rows. Together they are 100 MB of log, and as much in Arrow."""
+"""The bytes of a row, and the number of rows. Together, the rows are 100 MB of log, and as much in Arrow."""
 MEGABYTE = 1 << 20
 
 

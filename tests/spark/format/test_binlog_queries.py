@@ -1,4 +1,4 @@
-"""`format("binlog")` in real queries: the documented job, checkpoints, lag, secrets, and killed processes."""
+"""`format("binlog")` works in real queries: the documented job, checkpoints, lag, secrets, and killed processes."""
 
 from __future__ import annotations
 

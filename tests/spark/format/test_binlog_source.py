@@ -1,4 +1,4 @@
-"""`format("binlog")`: a server's log as a data frame, in batches and streams, untyped and with a table's own types.
+"""`format("binlog")` reads a server's log as a data frame, in batches and streams, untyped or with a table's own types.
 
 Tests that need no JVM call the data source as Spark does: they plan, and then read each task's part from a pickled
 copy. `test_binlog_queries.py` does the same through Spark.

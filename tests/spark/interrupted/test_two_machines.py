@@ -1,4 +1,4 @@
-"""`pidts replicate` and `pidts apply` in two processes and two folders, connected only by TLS. Each process may die."""
+"""`pidts replicate` and `pidts apply` work in two processes and two folders, connected only by TLS. Each may die."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 class Wire:
     """Forwards bytes.
 
-    `cut` = "request": the next message never arrives. "answer": it arrives, and its answer does not. Works once.
+    If `cut` is "request", the next message never arrives; if "answer", it arrives, and its answer does not. Works once.
     """
 
     def __init__(self, host: str, port: int) -> None:
