@@ -22,7 +22,7 @@ MODULES = ("curves", "drawing", "page")
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Any]:
-    """The modules of the bench, which is not a package."""
+    """Yields the modules of the bench, which is not a package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCH))
         yield SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})

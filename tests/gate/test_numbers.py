@@ -48,7 +48,7 @@ def _records(rows: list[Lsn]) -> pa.Table:
 
 
 def _numbered(log: Log, cuts: set[int], last: Numbers) -> tuple[list[tuple[int, int]], Numbers]:
-    """Returns the numbered records of a part of the log, whose rows are in several tables and cut anywhere."""
+    """Returns the numbers of the records of a log that is cut at `cuts`, and the last numbers."""
     ends, numbering = transaction_ends(list(_entries(log))), Numbering(last)
     rows = [lsn for transaction in log for lsn in transaction]
     found: list[tuple[int, int]] = []

@@ -117,5 +117,5 @@ def test_values_are_what_the_server_prints(mysql_like: Server, zone: str) -> Non
 
 
 def _without_tables(scenario: Scenario) -> Scenario:
-    """Returns the scenario without its tables: they are read as text here."""
+    """Returns the scenario without its tables, which this test reads as text."""
     return Scenario(scenario.name, scenario.kinds, scenario.statements, ())

@@ -13,7 +13,7 @@ _MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def memory_path() -> Iterator[Path]:
-    """Returns a folder in memory, if the system has one: a hundred commits wait for the disk a thousand times."""
+    """Returns a folder in memory, if the system has one: on a disk, a hundred commits would wait a thousand times."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         yield Path(folder)
 

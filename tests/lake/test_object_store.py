@@ -48,7 +48,7 @@ class StoreWorld(World):
         return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
 
     def there(self, table: str, order: str = "id") -> list[dict[str, Any]]:
-        """Returns the rows of a table, as a reader of Iceberg sees them that has the address of the store."""
+        """Returns the rows of a table, as a reader of Iceberg that has the store's address sees them."""
         place, variables = self.folder / "warehouse", self.store.environment
         where = {"s3.endpoint": variables["AWS_ENDPOINT_URL"], "s3.region": variables["AWS_REGION"]}
         catalog = SqlCatalog("lake", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}", **where)

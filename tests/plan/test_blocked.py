@@ -29,7 +29,7 @@ def shown(state, entries, halted=(), known="abc", work=work_of):
 
 
 def gone(entry):
-    """Returns what an entry does: a statement with several tables drops them, and `*` drops their schema."""
+    """Returns the effect of an entry: a statement with several tables drops them, and `*` drops their schema."""
     work = work_of(entry)
     if work.kind is WorkKind.DDL and work.tables is None:
         return Work(WorkKind.DDL, schemas=("shop",), gone_schemas=("shop",))

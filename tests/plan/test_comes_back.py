@@ -60,7 +60,7 @@ def log(kinds: Iterable[str]) -> list[LogEntry]:
 
 
 def inside(slices: Iterable[LogSlice], entry: LogEntry, table: TableName) -> bool:
-    """Returns whether the rows that an entry has of a table are decoded."""
+    """Returns whether the slices include an entry's rows of a table."""
     at = entry.extent
     return table in entry.transaction.tables and any(
         part.offset <= at.offset and at.end <= part.end and piece.carries(table)

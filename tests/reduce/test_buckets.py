@@ -170,7 +170,7 @@ def test_a_unique_key_that_contains_the_identity_keeps_nothing_together() -> Non
 
 
 def in_part(table: Table, *updates: tuple[tuple[Any, ...], tuple[Any, ...], int]) -> ChangeBatch:
-    """Returns updates in MINIMAL row images: the key before, then the columns of a bitmap."""
+    """Returns updates in MINIMAL row images: the before image has the key, the after image the columns of a bitmap."""
     changes = batch(table, [(Op.UPDATE, old, new) for old, new, _ in updates])
     keys = len(table.identity)
     found = [bytes([(1 << keys) - 1, after]) for _, _, after in updates]

@@ -185,7 +185,7 @@ def test_a_resent_range_is_no_break(relay: Path, make_writer: MakeWriter) -> Non
 
 
 def damages(relay: Path, log: list[Piece]) -> dict[str, Callable[[], None]]:
-    """Ways in which a relay is damaged. In most of them, the first entry of segment 2 is the first lost one."""
+    """Returns ways to damage a relay. In most of them, the first entry of segment 2 is the first lost one."""
     first, second = (Folder.of(relay, "s").log(number) for number in (1, 2))
 
     def flip(path: Path, at: int) -> None:

@@ -27,7 +27,7 @@ ANYTHING = PurgeLimits(nobody_needs_it=True)
 
 @pytest.fixture
 def log(make_writer: MakeWriter) -> list[Piece]:
-    """Returns a relay of at least a dozen segments."""
+    """Writes a relay of at least a dozen segments, and returns its transactions."""
     pieces = sample_log(100)
     store(make_writer(segment_bytes=2_000), pieces)
     return pieces

@@ -193,7 +193,10 @@ def sessions(server: Server, run_sql: RunSql, database: str) -> Iterator[Callabl
 
 
 def until_not_refused(run_sql: RunSql, server: Server, sql: str) -> None:
-    """Repeats a call. A server needs a moment until a session can use what a closed session has prepared."""
+    """Repeats a statement until the server accepts it.
+
+    A server needs a moment until a session can use what a closed session has prepared.
+    """
     for _ in range(100):
         try:
             run_sql(server, sql)

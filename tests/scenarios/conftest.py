@@ -136,7 +136,7 @@ class Carried:
 def carried(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, programs: LoadedPrograms
 ) -> Iterator[Callable[[Scenario, str], Carried]]:
-    """`carried(scenario, target)`; one run for all that were chosen and can share it."""
+    """`carried(scenario, target)` runs the scenario; one run serves all chosen scenarios that can share it."""
     done: dict[tuple[str, str], Carried | str] = {}
     with ExitStack() as servers:
 

@@ -164,7 +164,7 @@ def test_the_kinds_of_a_statement_are_those_of_its_parts() -> None:
 
 
 def left(sql: str, without: str = "", tables: str = ""):
-    """Returns what a filter keeps that drops a kind, or everything of some tables."""
+    """Returns what is left of a statement after a filter that drops one kind, or everything of some tables."""
 
     def takes(table: TableName, events: frozenset[str]) -> bool:
         asked.append(str(table))

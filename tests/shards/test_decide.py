@@ -423,7 +423,7 @@ class Shards:
         self.runs: list[RunDecision] = []
 
     def arrive(self, one: Member) -> None:
-        """Arrives at its next change, or at the same change again, as after a crash."""
+        """Lets a member arrive at its next change, or at the same change again, as after a crash."""
         while self.places[one] < len(self.steps):
             before = self.members[one]
             after = self.steps[self.places[one]](before)

@@ -102,7 +102,7 @@ class Task:
 
     path: Path
     programs: LoadedPrograms | None = None
-    """The process that forks its commands; without it, each is a new program."""
+    """The process that forks the task's commands; without it, each command is a new program."""
     runs: list[Run] = field(default_factory=list)
 
     def start(

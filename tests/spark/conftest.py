@@ -198,7 +198,7 @@ def make_shards(
     target_server: Callable[[str], Server],
     database: str,
 ) -> Iterator[Callable[..., Shards]]:
-    """`make_shards(target's kind, extract, **top_level)`: two sources with tables that are merged, and a task for them."""
+    """`make_shards(target's kind, extract, **top_level)` makes two sources with tables that are merged, and a task."""
     made: list[Shards] = []
 
     def make(kind: str, *, extract: bool = False, **more: Any) -> Shards:

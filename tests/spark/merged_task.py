@@ -79,7 +79,10 @@ class Shards:
             self._cursors[source].execute(statement.format(self.target_schema, f"{self.schema}_1", f"{self.schema}_2"))
 
     def at_target(self, statement: str) -> list[tuple[Any, ...]]:
-        """Returns rows of the target; `{0}` is the schema of the merged tables. Empty if it does not exist yet."""
+        """Returns rows of the target; `{0}` is the schema of the merged tables.
+
+        Empty if the table does not exist yet.
+        """
         try:
             self._target.execute(statement.format(self.target_schema))
             return [tuple(row) for row in self._target.fetchall()] if self._target.description else []
@@ -155,7 +158,7 @@ class Delays:
         self.seen: dict[str, list[float]] = {table: [] for table in tables}
 
     def step(self) -> None:
-        """Writes one row to each table, and looks which rows have arrived."""
+        """Writes one row to each table, and looks up which rows have arrived."""
         for place in self._places:
             self._writing.execute(f"INSERT INTO {place} VALUES ({len(self._written)})")
         self._written.append(time.monotonic())
@@ -165,7 +168,7 @@ class Delays:
             seen += [now - at for at in self._written[len(seen) : count]]
 
     def since(self, table: str, first: int) -> list[float]:
-        """Returns the delays of the rows from this one on, shortest first.
+        """Returns the delays of the rows from number `first` on, shortest first.
 
         A row that has not arrived counts with its wait so far.
         """

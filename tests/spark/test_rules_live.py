@@ -64,7 +64,7 @@ def test_filters_are_taken_over_and_a_route_of_rows_that_are_there_is_not(
 
 
 def change(task: Task, key: str, names: str, rule: dict[str, Any]) -> None:
-    """Writes the task file with this as its only rule of this kind."""
+    """Writes the task file with `rule` as its only rule of the kind `key`."""
     about = yaml.safe_load(task.path.read_text())
     about[key] = {"one": rule}
     about["mysql-instances"][0][names] = ["one"]

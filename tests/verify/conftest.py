@@ -77,7 +77,7 @@ def other_mariadb() -> Iterator[Server]:
 def pair_of(
     tmp_path: Path, database: str, run_sql: RunSql, in_one_session: Callable[..., None]
 ) -> Iterator[Callable[[Server, Server], Pair]]:
-    """`pair_of(source, target)`: schema `database` on the source, the same schema on the target, and a task file."""
+    """`pair_of(source, target)` makes the schema `database` on both servers, and a task file."""
     made: list[Pair] = []
 
     def make(source: Server, target: Server) -> Pair:

@@ -36,7 +36,7 @@ PURPOSE = "rows of dropped tables stay on purpose; --remove-extra deletes them, 
 def shards_of(
     request: pytest.FixtureRequest, tmp_path: Path, database: str, mariadb: Server, mysql97: Server, run_sql: RunSql
 ) -> Iterator[MakeShards]:
-    """`shards_of(target, ...)`: MariaDB is source `a`, MySQL is source `b`."""
+    """`shards_of(target, ...)` makes merged tables; MariaDB is source `a`, MySQL is source `b`."""
     made: list[Shards] = []
 
     def make(target: str, **more: Any) -> Shards:

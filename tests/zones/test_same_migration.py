@@ -40,7 +40,7 @@ class Zone:
         self.sql("INSERT INTO t VALUES (1, 1, 'one'), (2, NULL, NULL)")
 
     def ddl(self, statement: str, through: Any = None, *, between_zones: bool = True) -> Outcome:
-        """Runs a statement as the task does that has read it in another zone's log."""
+        """Runs a statement as a task that has read it in another zone's log does."""
         world = self.world
         change = schema_change(statement, world.known, world.name)
         change = replace(change, between_zones=between_zones)

@@ -65,7 +65,7 @@ class World:
         self.claim()
 
     def claim(self, *sources: str) -> None:
-        """Claims the sources for another process, or some of them for another attempt."""
+        """Claims these sources for another attempt, or all sources for another process."""
         with closing(self.target.connect()) as session:
             for source in sources or SOURCES:
                 start = Checkpoint(task="t", source=source, worker=0, lsn=Lsn(0, 1, 4))

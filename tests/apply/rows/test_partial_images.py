@@ -410,7 +410,7 @@ def test_a_row_that_a_later_change_of_a_range_seen_before_has_deleted_is_left_ou
 
 
 def left_out(batch: ChangeBatch, **why: Any) -> list[int]:
-    """Returns the changes of a batch that are written to an empty target."""
+    """Returns the operations that a batch makes on an empty target."""
     completion = ImageCompletion(with_whole_keys(batch))
     found: list[int] = completion.written(completion.images(rows_of(batch.table, [])), **why).rows["op"].to_pylist()
     return found

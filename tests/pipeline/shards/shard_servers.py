@@ -138,17 +138,19 @@ class Shard:
     """The shard's keys and unique values are this number or a little larger. No other shard has the same number."""
     version: int = 0
     ends: dict[int, Lsn] = field(default_factory=dict)
-    """For each version of its structure, the place of the log up to which it had this version."""
+    """For each version of the shard's structure, the place of the log up to which the shard had this version."""
     names: list[TableName] = field(default_factory=list)
-    """All names that it has had."""
+    """All names that the shard has had."""
     is_gone: bool = False
     is_late: bool = False
-    """Whether it began with a structure that other shards may not have reached. It waits for none while its rows fit.
+    """Whether the shard began with a structure that other shards may not have reached.
+
+    It waits for no other shard while its rows fit.
     """
     had: set[str] = field(default_factory=set)
-    """All columns that it has had."""
+    """All columns that the shard has had."""
     has_unique: bool = True
-    """Whether its rows have values that no other shard has."""
+    """Whether the shard's rows have values that no other shard has."""
 
     @property
     def table(self) -> Table:

@@ -216,7 +216,7 @@ class World:
         self.target.store.hook = self._at
 
     def _together(self) -> dict[TableName, Table]:
-        """Returns the merged tables of several tables that exist at first."""
+        """Returns the merged tables that the tables at the beginning become."""
         target_table = [self.rules[one.source.name].target_table(one.table) for one in self.shards.shards]
         names = [table.name for table in target_table]
         return {table.name: table for table in target_table if names.count(table.name) > 1}

@@ -142,7 +142,7 @@ def work_of(entry: Any) -> Work:
 
 
 def play(world: World, steps: list[tuple[str, int, int]]) -> None:
-    """Makes one transaction: `a` and `b` write a row of this table; `m` moves the row to the other table.
+    """Makes one transaction: `a` and `b` write a row of the table with this letter; `m` moves a row to the other table.
 
     Only b ever has the refused value.
     """

@@ -103,8 +103,10 @@ class World:
         return Lsn(self.zones["a"].log.received.change_no, *_rest(self.zones["a"].log.received), 0)
 
     def await_carried(self, end: Lsn) -> None:
-        """Runs the task from the seed to zone c to its end. Other tasks continue meanwhile, and programs write. A task
-        into the seed may fail because the command has locked it.
+        """Runs the task from the seed to zone c to its end.
+
+        Other tasks continue meanwhile, and programs write. A task into the seed may fail because the command has locked
+        the task's checkpoint.
         """
         dies, at = {name: zone.dies for name, zone in self.zones.items()}, self.at
         self.at = lambda _: None  # type: ignore[method-assign]

@@ -35,8 +35,9 @@ from pidts.zones import Feed
 
 UNIQUE = replace(TABLE, keys=(*KEY, Key("value", ("value",), unique=True)))
 STAMPED = replace(UNIQUE, columns=(*UNIQUE.columns, Column("stamp", INT)))
-"""No two writes leave equal rows. If one zone makes a row that equals another zone's row, and removes it, nobody can
-distinguish the two.
+"""With the column `stamp`, no two writes leave equal rows.
+
+Without it, nobody could distinguish equal rows of two zones.
 """
 stamps = itertools.count()
 KEYS, VALUES = 10, 8

@@ -60,7 +60,7 @@ def test_a_spark_that_comes_and_goes_loses_and_doubles_nothing(
     progress = Progress(target)
 
     def write(rows: int) -> None:
-        """Writes one transaction with one event for each row: events are what makes a batch a job."""
+        """Writes one transaction with one event for each row: the number of events decides whether a batch is a job."""
         source.execute("BEGIN")
         for number in range(rows):
             source.execute(f"INSERT INTO {database}.t (n) VALUES ({number})")

@@ -41,7 +41,8 @@ GATE = {
         IF NEW.v = 'gate' THEN SET @passed = (SELECT id FROM {0}.gate FOR UPDATE); END IF""",
     ),
 }
-"""With it, an INSERT of a row whose `v` is 'gate' waits while a session has locked the only row of the table `gate`."""
+"""A trigger with which an INSERT of a row whose `v` is 'gate' waits while a session has locked the only row of `gate`.
+"""
 
 
 class Sources:

@@ -109,7 +109,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        """Begins another run. Alerts that the run before has kept are delivered by its own thread."""
+        """Begins another run. The earlier run's thread first delivers the alerts that it has kept."""
         if self._all is not None:
             self._all.drain(30)
         self._all = Alerts(self._folder, "t")

@@ -18,7 +18,10 @@ from pidts.task.run.cutover_under_way import CutoverWatch
 
 
 def ends_in_time(is_seen: Callable[[], bool]) -> bool:
-    """Waits: a server may notice a moment later that a session was closed."""
+    """Waits until `is_seen` is false, since a server may notice late that a session was closed.
+
+    Returns whether it is false.
+    """
     deadline = time.monotonic() + 60
     while is_seen() and time.monotonic() < deadline:
         time.sleep(0.1)

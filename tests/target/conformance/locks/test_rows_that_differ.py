@@ -89,7 +89,7 @@ def keys(differing: Divergence | None) -> list[Any]:
 
 
 def moved_on(structure: Table, before: pa.Table) -> pa.Table:
-    """Returns the rows as an update leaves them. Its value is in no row of the target."""
+    """Returns the rows as an update leaves them. The update's value is in no row of the target."""
     last = structure.columns[-1].name
     assert last == "v"
     return before.set_column(len(structure.columns) - 1, last, pa.array([-7] * len(before), pa.int32()))

@@ -116,7 +116,7 @@ def structure(session: Any, name: TableName) -> Table:
 
 
 def updated_and_new(structure: Table, value: int) -> NetChange:
-    """Returns a change of the rows 100 to 599, with the new rows 600 to 899, without the rows 0 to 9."""
+    """Returns a change that updates rows 100 to 599, inserts rows 600 to 899, and deletes rows 0 to 9."""
     there = rows(structure, *pairs(first=100, count=800, value=value))
     return net(structure, there, [number >= 600 for number in range(100, 900)], [(at,) for at in range(10)])
 

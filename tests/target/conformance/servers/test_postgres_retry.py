@@ -39,7 +39,7 @@ def structure(session: PostgresSession, name: TableName) -> Table:
 def failing(session: PostgresSession, structure: Table, state: str) -> None:
     """Makes the table refuse the first statement that writes to it.
 
-    A sequence keeps its count although the statement is rolled back.
+    A sequence counts the statements, since it keeps its count although a statement is rolled back.
     """
     place = f'"{structure.name.schema}"."{structure.name.name}"'
     session.execute(f'CREATE SEQUENCE {place[:-1]}_s"')
