@@ -95,7 +95,7 @@ class Source:
     def _make(self) -> None:
         """Creates and fills the tables.
 
-        Their numbers come from a table that is doubled: only MariaDB has sequence engines.
+        The numbers in the rows come from a table that is doubled: only MariaDB has sequence engines.
         """
         with closing(self.connect()) as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {SCHEMA} COLLATE {_COLLATIONS['utf8mb4']}")

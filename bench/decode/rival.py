@@ -1,6 +1,6 @@
 """Runs mysql-replication on a log file: its own reader and classes get the packets from the file.
 
-It runs in an environment of its own (requirements/bench.in), and prints seconds and changes as JSON.
+The program runs in an environment of its own (requirements/bench.in), and prints seconds and changes as JSON.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Both read the same log of a private MySQL from the server. PiDTS is measured fro
 to the last commit in a datacenter, on a MariaDB of the same machine. Debezium is measured until it has the JSON,
 without schemas, which would only make it slower. Both are measured from their first changes on, without the start.
 
-It needs `mvn`, which downloads Debezium, and `java` of JDK 17 or later.
+The bench needs `mvn`, which downloads Debezium, and `java` of JDK 17 or later.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Iceberg tables: it makes the relay, the checkpoint and the table, and every file
 a user writes by hand: `spark.read.jdbc` in 2 partitions, then `write.parquet`. Each time is that of a whole process,
 with the start of its JVM. The two take turns. Afterwards the rows of both are counted and summed.
 
-It needs `mvn`, which downloads MariaDB's driver for Java.
+The bench needs `mvn`, which downloads MariaDB's driver for Java.
 """
 
 from __future__ import annotations
