@@ -18,8 +18,9 @@ from pidts.sandbox import Server
 START = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97, "mysql56": sandbox.start_mysql56}
 OPTIONS = {"mariadb": ["--log-slave-updates"], "mysql97": [], "mysql56": []}
 NO_GTIDS = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]
-"""The options of MySQL in a pair that replicates by position. MariaDB always writes GTIDs: there, replication does not
-use them.
+"""The options of MySQL in a pair that replicates by position.
+
+MariaDB always writes GTIDs, but replication by position does not use them.
 """
 RESET = {"mariadb": "RESET MASTER", "mysql97": "RESET BINARY LOGS AND GTIDS"}
 FOLLOW = {

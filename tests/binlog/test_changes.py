@@ -1,5 +1,5 @@
-"""Single changes, as `pidts events` prints them: in log order, each with the place of the change before it, with
-readable values.
+"""`pidts events` prints single changes in log order, each with the place of the change before it, and with readable
+values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text of a statement from its bytes: names, comments and literals in each session."""
+"""The text of a statement is read from its bytes: names, comments and literals in each session."""
 
 from __future__ import annotations
 

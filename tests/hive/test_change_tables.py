@@ -274,7 +274,7 @@ def test_a_change_table_without_the_property_of_its_table_continues(
 
 
 def test_days_of_another_task_stay(world: World) -> None:
-    """A task whose change table was refused has a record of the table, too."""
+    """A task whose change table was refused also has a record of the table, and removes no days of it."""
     now = int(datetime.now(UTC).timestamp())
     times = [now - 86_400 * days for days in (9, 0)]
     world.write((1, 10), logged=[inserted(world, 10 * (1 + n), n, time=time) for n, time in enumerate(times)])

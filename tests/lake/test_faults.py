@@ -1,4 +1,6 @@
-"""Damaged files of a warehouse, wrong paths, and histories that other programs have changed."""
+"""Damaged files halt the task, wrong paths create no warehouse, and files stay in histories that other programs
+changed.
+"""
 
 from __future__ import annotations
 

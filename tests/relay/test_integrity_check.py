@@ -1,4 +1,4 @@
-"""The check of `pidts relay list --verify`: whatever byte of a relay is changed, it reports where."""
+"""Whatever byte of a relay is changed, `pidts relay list --verify` reports where."""
 
 from __future__ import annotations
 

@@ -119,7 +119,9 @@ def test_pages_that_were_never_written(relay: Path, make_writer: MakeWriter, fil
 
 
 def read_and_open(relay: Path) -> None:
-    """If a header seems incomplete, a reader sees no segment. The writer finds the segment by the events after it."""
+    """Reads the relay, and then opens it to write: a reader sees no segment with an incomplete header, but the writer
+    does.
+    """
     list(RelayReader(relay, "s").entries())
     RelayWriter.open(relay, "s").close()
 

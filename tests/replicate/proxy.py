@@ -63,7 +63,7 @@ class Proxy:
         self._left = None
 
     def cut(self) -> None:
-        """Ends all connections, wherever they are."""
+        """Ends all connections, at whatever byte they are."""
         for pair in self._pairs:
             for end in pair:
                 end.close()

@@ -1,4 +1,4 @@
-"""The kinds that an event filter sees in a DDL statement, and the part of the statement that a filter keeps."""
+"""An event filter sees certain kinds in a DDL statement, and keeps a part of the statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision of a service about a task whose process has ended."""
+"""A service decides whether a task whose process has ended needs an operator, or is started again."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_a_table_whose_columns_the_account_may_not_see_is_no_table_without_colum
             assert all(table.arrow.names == ["id"] for table in found.values())
             assert {*found, *hidden} == {TableName(database, "seen"), TableName(database, "unseen")}
             assert read_structure(narrow, TableName(database, "none")) is None
-            if mysql_like.kind == "mysql56":  # There, the privilege DELETE makes the columns visible.
+            if mysql_like.kind == "mysql56":  # MySQL 5.6 shows the columns to an account with DELETE.
                 return
             assert set(hidden) == {TableName(database, "unseen")}
             with pytest.raises(PrecheckFailed, match="hides its columns") as caught:

@@ -223,7 +223,7 @@ def test_a_replaced_process_leads_the_others(seed: int) -> None:
 
 @pytest.mark.parametrize("point", ["journal", "execute:before", "execute:after"])
 def test_the_process_dies_while_one_continues_alone(point: str) -> None:
-    """An operator has given a ddl command.
+    """An operator has given a ddl command with which one shard continues alone.
 
     The next process gives the command to the other shard, and completes the change.
     """

@@ -1,4 +1,4 @@
-"""Shards that join after the task has begun: their records on the target, and the rows that they would overwrite."""
+"""A shard that joins after the task has begun gets its records on the target, and halts if it would overwrite rows."""
 
 from __future__ import annotations
 

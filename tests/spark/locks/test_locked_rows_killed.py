@@ -198,7 +198,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
             assert dying.poll() is None, said.read_text()
             return stopped.is_waited_for(watching)
 
-        eventually(is_about_to_write, 180, "it is about to write")  # On a busy machine, its start alone takes a minute.
+        eventually(is_about_to_write, 180, "it is about to write")  # Its start may take a minute.
         dying.kill()
         dying.wait(30)
     assert held(target, database) == found

@@ -1,4 +1,4 @@
-"""The steps by which a zone returns: the command first lists what is lost, and no task begins before the last check."""
+"""A zone returns step by step: the command first lists what is lost, and no task begins before the last check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: schema changes of tables that other objects of the database depend on."""
+"""PostgreSQL: a schema change keeps the objects that depend on its table, or is refused and changes nothing."""
 
 from __future__ import annotations
 

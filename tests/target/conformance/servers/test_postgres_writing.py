@@ -1,4 +1,4 @@
-"""PostgreSQL: few round trips, rows that collide in safe mode, and the target's own keys and constraints."""
+"""PostgreSQL: writing takes few round trips, and respects safe mode and the target's own keys and constraints."""
 
 from __future__ import annotations
 
