@@ -256,6 +256,28 @@ def test_one_parts_structure_is_not_the_groups_before_all_parts_are_known() -> N
     assert groups.agreed(T) == V1
 
 
+def test_a_new_attempt_has_all_of_its_structure_even_if_an_equal_structure_was_there_before() -> None:
+    def keyed(key: Key) -> Table:
+        return replace(V1, keys=(*KEY, key))
+
+    def computed(words: str) -> Table:
+        return replace(V1, columns=(V1.columns[0], replace(V1.columns[1], generated=True, computed=words)))
+
+    key = Key("k", ("c",), prefixes=(10,))
+    for was, now in (
+        (keyed(key), keyed(replace(key, unique_prefixes=True))),
+        (keyed(key), keyed(replace(key, prefixes=(20,)))),
+        (computed("(id + 1) STORED"), computed("(id + 2) STORED")),
+    ):
+        assert was == now
+        begun("a").register("a", {NAME: was})
+        groups = ShardGroups("", ["a"])
+        groups.register("a", {NAME: now})
+        agreed = groups.agreed(T)
+        assert agreed is not None
+        assert agreed.to_json() == now.to_json(), "it says which statement changes the target's table next"
+
+
 def test_the_latest_reading_of_the_record_counts() -> None:
     """Until the last part has claimed its source, an earlier process may change the record.
 

@@ -29,9 +29,17 @@ _CONSTANT = re.compile(
 _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?", re.IGNORECASE)
 
 
-@lru_cache(maxsize=64)
 def shared_object(table: Table) -> Table:
-    """Returns the same object for all equal structures of shards: an object is found equal to itself at once."""
+    """Returns the same object for all structures of shards that are the same in every field.
+
+    Comparing an object with itself takes no time. Tables that are only equal are not shared: they may have different
+    expressions and key prefixes, which decide how a later statement changes the target's table.
+    """
+    return _shared(table, repr(table))
+
+
+@lru_cache(maxsize=64)
+def _shared(table: Table, every_field: str) -> Table:  # noqa: ARG001 - a key
     return table
 
 
