@@ -111,6 +111,27 @@ def test_a_follower_moves_no_mark_of_this_machine(served: Served, name: str) -> 
     assert [(need.task, need.lsn) for need in read_needs(Folder.of(served.relay, "s"))] == [("shop", START)]
 
 
+def test_a_follower_does_not_move_the_mark_of_a_task_of_this_machine_with_such_a_name(served: Served) -> None:
+    served.writer().close()
+    mark = TaskMark(served.relay, "s", "shop@m")
+    mark.begin()
+    later = sample_log(3)[-1].transaction.lsn
+    with served.serving(), closing(RelayClient(RelayServerAddress(served.url, served.token_file), "s")) as client:
+        for place in (None, START):
+            if place is not None:
+                mark.move(place)
+            with pytest.raises(Halted) as refused:
+                client.report({"shop@other": START, "shop@m": later})
+            assert refused.value.code == "relay-name-taken"
+            assert [(need.task, need.lsn) for need in read_needs(Folder.of(served.relay, "s"))] == [("shop@m", place)]
+        client.report({"shop@other": later})
+        client.report({"shop@other": START})
+    assert {need.task: need.lsn for need in read_needs(Folder.of(served.relay, "s"))} == {
+        "shop@m": START,
+        "shop@other": START,
+    }
+
+
 def test_a_token_is_exchanged_without_a_stop(served: Served, copying: MakeCopy) -> None:
     log = sample_log(30)
     with closing(served.writer()) as writer, served.serving():

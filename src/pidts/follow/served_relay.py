@@ -61,9 +61,7 @@ _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "la
 """The fields of the replicator's status that followers can get only from the server."""
 _PURGE_SECONDS = 10.0
 _NAME = re.compile(r"\w[\w.@ -]{0,99}@\w[\w. -]{0,99}")
-"""Matches `TASK@NAME`. A follower cannot move a mark whose name has another form: the mark of a task of this machine,
-unless the task is one direction of a file with zones.
-"""
+"""Matches `TASK@NAME`: a follower cannot move a mark whose name has another form."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 
@@ -198,6 +196,9 @@ class ServedRelay:
 
     def _mark(self, needs: Mapping[str, Lsn | None]) -> None:
         with needs_locked(self._folder):
+            # The name of a task of this machine may have the form `TASK@NAME`, too.
+            if own := sorted(need.task for need in read_needs(self._folder) if need.is_local and need.task in needs):
+                raise self._taken(own[0])
             for name, lsn in needs.items():
                 write_need(self._folder, Need(name, lsn))
 
@@ -425,6 +426,11 @@ class ServedRelay:
             "relay of the right source, then empty the copy's folder: the task continues at the target's checkpoint"
         )
         return Halted("relay-copy-differs", what, where=self._where, todo=todo)
+
+    def _taken(self, name: str) -> Halted:
+        what = f"a task on the relay server's machine has the name {name}, and needs its own part of the log"
+        todo = "Give the machine of the follower another name: pidts.relay-from.name. Then start it again"
+        return Halted("relay-name-taken", what, where=self._where, todo=todo)
 
     def _not_yet(self, what: str) -> Transient:
         todo = "Look at the relay server: does it receive the source's log? pidts relay list DIR"

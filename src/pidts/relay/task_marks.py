@@ -40,6 +40,11 @@ class Need:
     """Log received within this time stays, even if the target has it."""
     written_at: float = 0.0
     """The time when the mark was written, in seconds since 1970."""
+    is_local: bool = False
+    """Whether a task of this machine has written the mark, and not a relay server for a follower's task.
+
+    False for marks of earlier versions, which did not record it.
+    """
 
 
 @contextmanager
@@ -65,7 +70,8 @@ def read_needs(folder: Folder) -> list[Need]:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             lsn = Lsn.parse(data["lsn"]) if data["lsn"] else None
-            need = Need(path.stem, lsn, int(data["keep_seconds"]), float(data["written_at"]))
+            is_local = data.get("local") is True
+            need = Need(path.stem, lsn, int(data["keep_seconds"]), float(data["written_at"]), is_local)
         except FileNotFoundError:
             continue
         except (ValueError, KeyError, TypeError):
@@ -79,6 +85,8 @@ def write_need(folder: Folder, need: Need) -> None:
     path = _directory(folder) / (need.task + _SUFFIX)
     lsn = str(need.lsn) if need.lsn else None
     data = {"task": need.task, "lsn": lsn, "keep_seconds": need.keep_seconds, "written_at": time.time()}
+    if need.is_local:
+        data["local"] = True
     try:
         replace_durably(path, json.dumps(data) + "\n")
     except OSError as error:
@@ -133,7 +141,7 @@ class TaskMark:
         """
         with needs_locked(self._folder):
             if not any(need.task == self._task for need in read_needs(self._folder)):
-                write_need(self._folder, Need(self._task, None, self._keep_seconds))
+                write_need(self._folder, Need(self._task, None, self._keep_seconds, is_local=True))
 
     def move(self, lsn: Lsn) -> None:
         """Records that the target has everything up to `lsn`.
@@ -141,7 +149,7 @@ class TaskMark:
         If the target was restored, `lsn` may be before the recorded one.
         """
         with needs_locked(self._folder):
-            write_need(self._folder, Need(self._task, lsn, self._keep_seconds))
+            write_need(self._folder, Need(self._task, lsn, self._keep_seconds, is_local=True))
 
     def withdraw(self) -> None:
         """Removes the mark if the first start failed: a mark without a place would keep the whole log for ever."""
