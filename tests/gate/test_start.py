@@ -99,7 +99,7 @@ def test_a_table_that_is_dropped_between_a_first_start_and_its_repetition_is_not
     run_sql: RunSql,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def killed(*_: Any) -> Any:
+    def killed(*_: Any, **__: Any) -> Any:
         raise Killed
 
     with monkeypatch.context() as patch:

@@ -32,7 +32,7 @@ from pidts.model import (
     Tombstone,
     record_text,
 )
-from pidts.target.checkpoints import claimed_rows, no_checkpoint, other_checkpoint
+from pidts.target.checkpoints import OnClaim, claimed_rows, no_checkpoint, other_checkpoint
 
 
 class ValuesMeta:
@@ -80,13 +80,22 @@ class ValuesCheckpoints:
     def __init__(self, connection: ValuesConnection, meta: ValuesMeta) -> None:
         self._connection, self._meta = connection, meta
 
-    def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+    def claim(
+        self,
+        task: str,
+        source: str,
+        workers: int,
+        start: Checkpoint,
+        *,
+        read: int | None = None,
+        on_claim: OnClaim = lambda _: None,
+    ) -> list[Checkpoint]:
         """Claims the task; raises at once if a checkpoint is locked."""
         stored = self.read(task, source)
         for row in stored:
             self._connection.lock(("row", task, source, row.worker))
         with self._meta.ddl_lock(task, source):
-            claimed, rewrite = claimed_rows(stored, task, source, workers, start)
+            claimed, rewrite = claimed_rows(stored, task, source, workers, start, read)
             if rewrite:
                 for row in stored:
                     del self._connection.store.checkpoints[task, source, row.worker]
@@ -99,6 +108,7 @@ class ValuesCheckpoints:
                 rereads = self._connection.store.rereads
                 for place in [place for place in rereads if place[:2] == (task, source)]:
                     del rereads[place]
+        on_claim(claimed[0].epoch)
         self._connection.end()
         return claimed
 

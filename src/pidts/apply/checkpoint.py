@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Where
@@ -70,6 +71,13 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
         where=_where(stored),
         todo="Nothing to do here: the other run continues",
     )
+
+
+def demand_not_fenced(stored: Iterable[Checkpoint], epoch: int) -> None:
+    """Raises if another run has claimed the task after the claim `epoch` of this run; 0: this run has made no claim."""
+    for row in stored:
+        if epoch and row.epoch > epoch:
+            raise fenced(row, epoch)
 
 
 def _mismatch(stored: Checkpoint, what: str) -> Halted:

@@ -6,7 +6,7 @@ open transaction, if there is one, and becomes visible with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -34,11 +34,24 @@ from pidts.model import (
 class CheckpointRecord(Protocol):
     """The position of each worker of a task, and the epoch of the run that may write."""
 
-    def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+    def claim(
+        self,
+        task: str,
+        source: str,
+        workers: int,
+        start: Checkpoint,
+        *,
+        read: int | None = None,
+        on_claim: Callable[[int], None] = lambda _: None,
+    ) -> list[Checkpoint]:
         """Takes the task over: after this, every run with an older epoch is refused. Called outside of transactions.
 
         If the task has no checkpoint yet, all workers' rows begin at `start`. Another number of workers is accepted
         only if all rows are at the same place in the log; else Halted "worker-count-changed".
+
+        `read` is the epoch that the caller has read. If the rows have another epoch now, another run has claimed the
+        task since: then nothing is claimed, and the error is Transient "task-taken". `on_claim` receives the epoch of
+        the claim just before COMMIT: if the answer is lost, the claim may have been made.
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:

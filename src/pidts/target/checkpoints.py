@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, OtherCheckpoint, Transient, Where
 from pidts.target.checkpoint_row import read_progress, written_progress
 from pidts.target.meta_schema import META_EXISTS, Run, seconds
+
+OnClaim: TypeAlias = Callable[[int], None]
+"""Receives the epoch of a claim just before its COMMIT."""
 
 _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
 
@@ -83,9 +86,11 @@ class CheckpointRecord:
         self._saved = new, (values := saved_values(new))
         return (*values, left.task, left.source, left.worker, *former, left.epoch)
 
-    def _claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+    def _claim(
+        self, task: str, source: str, workers: int, start: Checkpoint, read: int | None, on_claim: OnClaim
+    ) -> list[Checkpoint]:
         """Claims the task inside the caller's transaction, which also makes a second claim wait."""
-        claimed, rewrite = claimed_rows(self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start)
+        claimed, rewrite = claimed_rows(self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start, read)
         if claimed[0].epoch == 1:
             # The records of an earlier task with this name do not apply to the new task, even at the same place in the
             # log.
@@ -106,6 +111,7 @@ class CheckpointRecord:
                 "UPDATE pidts_meta.checkpoint SET epoch = %s WHERE task = %s AND source = %s",
                 (claimed[0].epoch, task, source),
             )
+        on_claim(claimed[0].epoch)
         return claimed
 
     def _rows(self, task: str, source: str, *, lock: str = "") -> list[Checkpoint]:
@@ -121,13 +127,15 @@ class CheckpointRecord:
 
 
 def claimed_rows(
-    stored: Sequence[Checkpoint], task: str, source: str, workers: int, start: Checkpoint
+    stored: Sequence[Checkpoint], task: str, source: str, workers: int, start: Checkpoint, read: int | None = None
 ) -> tuple[list[Checkpoint], bool]:
     """Returns the rows of the next epoch, and whether they must replace the stored rows.
 
     Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
     as altered until the caller saves a new place. Without the mark, if the run ended between the claim and the next
     save, the altered place would look like a place that a task has written.
+
+    `read` is the epoch that the caller has read: if another run has claimed the rows since, the claim is refused.
 
     With another number of workers, keys are assigned to other workers than before. This is safe only if all workers are
     at the same place: otherwise the changes of some keys would be written twice or not at all.
@@ -138,7 +146,10 @@ def claimed_rows(
     altered = next((row.altered for row in stored if row.altered), "")
     if altered and not start.altered:
         raise Transient("task-taken", "a checkpoint of this task was altered while the task was starting")
-    epoch = max(row.epoch for row in stored) + 1
+    latest_epoch = max(row.epoch for row in stored)
+    if read is not None and read != latest_epoch:
+        raise Transient("task-taken", "another run has claimed this task while this run was starting")
+    epoch = latest_epoch + 1
     if [row.worker for row in stored] == list(range(workers)):
         return [replace(row, epoch=epoch) for row in stored], False
     places = {(row.lsn, row.copy) for row in stored}

@@ -44,6 +44,19 @@ def test_each_claim_raises_the_epoch_and_keeps_the_place(target: Target, task: s
     assert [(row.lsn, row.epoch) for row in rows] == [(lsn(100), 2)] * 2
 
 
+def test_no_claim_is_made_after_another_one_that_the_caller_has_not_read(target: Target, task: str) -> None:
+    claim(target, task, 2, checkpoint(100))
+    session = target.connect()
+    told: list[int] = []
+    rows = session.meta.checkpoints.claim(task, "s", 2, checkpoint(0), read=1, on_claim=told.append)
+    assert told == [row.epoch for row in rows[:1]] == [2]
+    with pytest.raises(Transient, match="task-taken"):
+        session.meta.checkpoints.claim(task, "s", 2, checkpoint(0), read=1, on_claim=told.append)
+    assert told == [2]
+    assert [row.epoch for row in session.meta.checkpoints.read(task, "s")] == [2, 2]
+    session.close()
+
+
 def test_the_number_of_workers_may_change_if_all_are_at_one_place(target: Target, task: str) -> None:
     claim(target, task, 2, checkpoint(100))
     assert [(row.worker, row.lsn, row.epoch) for row in claim(target, task, 3, checkpoint(0))] == [

@@ -43,6 +43,7 @@ from pidts.task.run.log_loss import find_loss, loses_log, loss_from, with_loss_e
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
+from pidts.task.tables import rule_changes
 from pidts.task.tables.copy_start import Patterns
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -154,7 +155,7 @@ def test_a_first_start_refuses_tables_that_hold_rows_and_says_how_to_empty_them(
 def test_a_table_that_is_dropped_between_a_first_start_and_its_repetition_is_not_on_record(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: Any) -> Any:
+    def killed(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     task.sql("CREATE TABLE k (id INT PRIMARY KEY)")
@@ -559,35 +560,62 @@ def test_a_task_begins_before_its_tables_are_there(task: Task) -> None:
     assert not task.state().copying
 
 
-def test_a_run_whose_start_fails_after_the_claim_is_not_taken_for_a_replaced_one(
-    task: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def attempts(task: Task) -> Attempts:
+    """A run that has not begun, of a task that an earlier run has begun."""
     task.start()
     shards = SimpleNamespace(set_aside=lambda *_, **__: None)
     shared = SimpleNamespace(reload=SimpleNamespace(parts=(task.config,)), shards=shards, alerts=None, epochs={})
     anything = cast("Any", None)
-    attempts = Attempts(
-        task.config, task.replicators[-1], anything, anything, cast("Any", shared), threading.Event(), None
-    )
+    return Attempts(task.config, task.replicators[-1], anything, anything, cast("Any", shared), threading.Event(), None)
 
-    def begin() -> None:
-        with (
-            closing(connect(task.config.source.server)) as source,
-            closing(task.config.target.server.connect()) as there,
-        ):
-            attempts._begin(source, there, TaskMark(task.config.relay, "s", task.config.name))
 
+def begin(attempts: Attempts) -> None:
+    config = attempts._config
+    with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as there:
+        attempts._begin(source, there, TaskMark(config.relay, "s", config.name))
+
+
+def test_a_run_whose_start_fails_after_the_claim_is_not_taken_for_a_replaced_one(
+    task: Task, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def die(*_: object) -> None:
         raise Transient("source-lost", "gone")
 
-    begin()
+    begin(attempts)
     with monkeypatch.context() as patched:
         patched.setattr(start, "record_source", die)
         with pytest.raises(Transient, match="gone"):
-            begin()
+            begin(attempts)
     attempts._demand_own_epoch()
-    begin()
+    begin(attempts)
     attempts._demand_own_epoch()
     task.start()
+    with pytest.raises(Fenced):
+        attempts._demand_own_epoch()
+
+
+def test_a_run_does_not_take_the_task_back_after_it_has_looked_at_its_epoch(task: Task, attempts: Attempts) -> None:
+    begin(attempts)
+    attempts._demand_own_epoch()
+    later = task.start().checkpoints[0].epoch
+    with pytest.raises(Fenced):
+        begin(attempts)
+    assert task.start().checkpoints[0].epoch == later + 1, "it has claimed nothing"
+
+
+def test_a_run_does_not_take_the_task_back_after_it_has_read_the_checkpoint(
+    task: Task, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checks(*_: object) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(rule_changes, "require_unmoved_rows", lambda *_: None)
+            task.start()
+
+    begin(attempts)
+    with monkeypatch.context() as patched:
+        patched.setattr(rule_changes, "require_unmoved_rows", checks)
+        with pytest.raises(Transient, match="task-taken"):
+            begin(attempts)
     with pytest.raises(Fenced):
         attempts._demand_own_epoch()

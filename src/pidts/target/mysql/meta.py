@@ -8,7 +8,7 @@ from hashlib import sha1
 
 from pidts.model import Checkpoint, Halted, TableName, Transient
 from pidts.model.zone import mark_table
-from pidts.target.checkpoints import CheckpointRecord, other_checkpoint
+from pidts.target.checkpoints import CheckpointRecord, OnClaim, other_checkpoint
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, MARK, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
@@ -101,7 +101,16 @@ class MySqlCheckpoints(CheckpointRecord):
         self._connection, self._ddl_lock = connection, ddl_lock
         self._later = CheckpointRecord(connection.run_later)
 
-    def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+    def claim(
+        self,
+        task: str,
+        source: str,
+        workers: int,
+        start: Checkpoint,
+        *,
+        read: int | None = None,
+        on_claim: OnClaim = lambda _: None,
+    ) -> list[Checkpoint]:
         """Claims the task.
 
         The claim first waits for a schema change that an earlier run has left running, and then for that run's row
@@ -110,7 +119,7 @@ class MySqlCheckpoints(CheckpointRecord):
         with self._ddl_lock(task, source):
             self._connection.begin()
             try:
-                claimed = self._claim(task, source, workers, start)
+                claimed = self._claim(task, source, workers, start, read, on_claim)
                 self._connection.commit()
             except BaseException:
                 self._connection.rollback()

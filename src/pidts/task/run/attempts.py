@@ -27,7 +27,7 @@ from pathlib import Path
 import structlog
 
 from pidts.apply import ApplyRules, TargetSession
-from pidts.apply.checkpoint import fenced
+from pidts.apply.checkpoint import demand_not_fenced
 from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.relevance import Meaning
@@ -287,10 +287,12 @@ class Attempts:
         if not self._epoch:
             return
         with suppress(Transient), closing(self._config.target.server.connect()) as target:
-            for row in target.meta.checkpoints.read(self._config.name, self._config.source.source_id):
-                if row.epoch > self._epoch:
-                    demand_not_cut_over(target, self._config)
-                    raise fenced(row, self._epoch)
+            stored = target.meta.checkpoints.read(self._config.name, self._config.source.source_id)
+            try:
+                demand_not_fenced(stored, self._epoch)
+            except Fenced:
+                demand_not_cut_over(target, self._config)
+                raise
 
     def _is_final(self, error: Halted) -> bool:
         """Whether the error cannot be resolved by a table that joins."""
@@ -479,7 +481,14 @@ class Attempts:
         try:
             if self._config.target.is_datacenter:
                 return begin_channel(
-                    self._config, source, target, self._replicator, self._stop, self._wanted, on_claim=self._claims
+                    self._config,
+                    source,
+                    target,
+                    self._replicator,
+                    self._stop,
+                    self._wanted,
+                    on_claim=self._claims,
+                    epoch=self._epoch,
                 )
             return begin_task(
                 self._config,
@@ -490,6 +499,7 @@ class Attempts:
                 self._wanted,
                 other_parts,
                 on_claim=self._claims,
+                epoch=self._epoch,
             )
         except ShardAhead:
             self._shared.shards.set_aside(own, aside=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pidts.apply import TargetSession
-from pidts.apply.checkpoint import demand_unaltered, fenced
+from pidts.apply.checkpoint import demand_not_fenced, demand_unaltered, fenced
 from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
@@ -53,8 +53,12 @@ def begin_channel(
     stop: threading.Event,
     wanted: StartRequest,
     on_claim: Callable[[int], None] = lambda _: None,
+    epoch: int = 0,
 ) -> StartState:
-    """Starts the replicator, claims the channel, and returns the state to begin with."""
+    """Starts the replicator, claims the channel, and returns the state to begin with.
+
+    `epoch` is the epoch of this run's last claim; 0: this run has made no claim.
+    """
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     source_id = config.source.source_id
     if wanted.resync is not None:
@@ -70,6 +74,7 @@ def begin_channel(
     datacenter.prepare()
     target.meta.prepare()
     stored = target.meta.checkpoints.read(config.name, source_id)
+    demand_not_fenced(stored, epoch)
     if stored:
         for row in stored:
             demand_unaltered(row)
@@ -79,7 +84,7 @@ def begin_channel(
             charsets, dialect = schema_charsets(source), source_dialect(source)
         replicator.resume_at = resume_point(stored)
         replicator.start()
-        claimed = _claim(config, target, stored[0], max(row.epoch for row in stored) + 1, on_claim)
+        claimed = _claim(config, target, stored[0], max(row.epoch for row in stored), on_claim)
     elif isinstance(source, Transient):
         raise source
     else:
@@ -168,15 +173,14 @@ def _first_start(
         except BaseException:
             target.rollback()
             raise
-        return _claim(config, target, start_checkpoint(config, read, PlanState(read.lsn)), 1, on_claim)
+        return _claim(config, target, start_checkpoint(config, read, PlanState(read.lsn)), None, on_claim)
 
 
 def _claim(
-    config: TaskConfig, target: MySqlSession, first: Checkpoint, epoch: int, on_claim: Callable[[int], None]
+    config: TaskConfig, target: MySqlSession, first: Checkpoint, read: int | None, on_claim: Callable[[int], None]
 ) -> Checkpoint:
-    on_claim(epoch)
-    (claimed,) = target.meta.checkpoints.claim(config.name, config.source.source_id, 1, first)
-    on_claim(claimed.epoch)
+    place = config.name, config.source.source_id
+    (claimed,) = target.meta.checkpoints.claim(*place, 1, first, read=read, on_claim=on_claim)
     return claimed
 
 

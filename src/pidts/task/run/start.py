@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from pidts.apply import TargetSession
-from pidts.apply.checkpoint import demand_unaltered
+from pidts.apply.checkpoint import demand_not_fenced, demand_unaltered
 from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import (
@@ -96,17 +96,20 @@ def begin_task(
     wanted: StartRequest,
     other_parts: Sequence[TaskConfig] = (),
     on_claim: Callable[[int], None] = lambda _: None,
+    epoch: int = 0,
 ) -> StartState:
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
-    `on_claim` receives the epoch twice, before and after the claim. The claim may be committed although its answer is
-    lost, and the start may fail after the claim. Tables of `other_parts` may share target tables with this part. If the
-    source cannot be reached, `source` is the error, and only a task that has begun continues, with the relay's log.
+    `on_claim` receives the epoch just before the claim is committed: the claim may be committed although its answer is
+    lost, and the start may fail after the claim. Tables of `other_parts` may share target tables with this part.
+    `epoch` is the epoch of this run's last claim: a run does not take the task back from a run that has replaced it. If
+    the source cannot be reached, `source` is the error, and only a task that has begun continues, with the relay's log.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
     demand_not_restored(config, target)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
+    demand_not_fenced(stored, epoch)
     if stored:
         demand_same_zone(config, target, stored)
         demand_still_forwards(config, None if isinstance(source, Transient) else source, target, stored)
@@ -127,7 +130,7 @@ def begin_task(
             replicator.resume_at = resume_point(stored)
             replicator.start()
         first = next((row for row in stored if row.altered), stored[0])
-        claimed = _claim(config, target, first, max(row.epoch for row in stored) + 1, on_claim)
+        claimed = _claim(config, target, first, max(row.epoch for row in stored), on_claim)
     else:
         demand_returned(config, source)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim)
@@ -179,9 +182,7 @@ def _resume_without_source(
         demand_unaltered(row)
     replicator.resume_at = resume_point(stored)
     replicator.start()
-    on_claim(max(row.epoch for row in stored) + 1)
-    claimed = tuple(target.meta.checkpoints.claim(config.name, source_id, config.workers, stored[0]))
-    on_claim(claimed[0].epoch)
+    claimed = _claim(config, target, stored[0], max(row.epoch for row in stored), on_claim)
     demand_not_cut_over(target, config)
     if resumed_state(claimed).copying:
         raise absence
@@ -231,12 +232,11 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
 
 
 def _claim(
-    config: TaskConfig, target: TargetSession, first: Checkpoint, epoch: int, on_claim: Callable[[int], None]
+    config: TaskConfig, target: TargetSession, first: Checkpoint, read: int | None, on_claim: Callable[[int], None]
 ) -> tuple[Checkpoint, ...]:
-    on_claim(epoch)
-    claimed = tuple(target.meta.checkpoints.claim(config.name, config.source.source_id, config.workers, first))
-    on_claim(claimed[0].epoch)
-    return claimed
+    """Claims the task, unless another run has claimed it since this run has read the epoch `read`."""
+    place = config.name, config.source.source_id, config.workers
+    return tuple(target.meta.checkpoints.claim(*place, first, read=read, on_claim=on_claim))
 
 
 def _first_start(
@@ -265,7 +265,7 @@ def _first_start(
     # waits until the checkpoint exists. Otherwise its structures would be combined with the other start's checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
-        return _claim(config, target, first, 1, on_claim)
+        return _claim(config, target, first, None, on_claim)
 
 
 def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:
