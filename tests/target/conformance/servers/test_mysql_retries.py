@@ -19,6 +19,7 @@ from pidts.apply import Committer, Outcome, Retry, TargetSession
 from pidts.model import Halted, Table, TableName, Transient
 from pidts.reduce import NetChange
 from pidts.target import MySqlTarget
+from pidts.target.mysql import connection
 from pidts.target.mysql.errors import translate
 
 BOTH = pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
@@ -183,6 +184,26 @@ def test_a_commit_that_finds_the_server_read_only_is_not_in(
     finally:
         rival("SET GLOBAL read_only = 0")
     assert attempts.count == 2
+
+
+@pytest.mark.parametrize("kind", ["mariadb"])
+def test_a_run_that_stops_in_a_transaction_makes_the_next_run_wait_only_for_a_while(
+    target: MySqlTarget, task: str, structure: Table, rival: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorter = [sql.replace("_transaction_timeout = 300", "_transaction_timeout = 1") for sql in connection._SETTINGS]
+    monkeypatch.setattr(connection, "_SETTINGS", shorter)
+    stopped, following = target.connect(), target.connect()
+    epoch = stopped.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
+    stopped.begin()
+    stopped.write(change(structure, upserts=[(1, 1)]))
+    stopped.meta.checkpoints.lock(task, "s", 0)
+    (claimed,) = following.meta.checkpoints.claim(task, "s", 1, checkpoint(0))
+    assert (claimed.lsn, claimed.epoch) == (lsn(100), epoch + 1)
+    with pytest.raises(Transient):
+        stopped.commit()
+    assert rival("SELECT v FROM {t} WHERE id = 1") == ((0,),)
+    stopped.close()
+    following.close()
 
 
 @BOTH
