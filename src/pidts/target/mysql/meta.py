@@ -113,8 +113,8 @@ class MySqlCheckpoints(CheckpointRecord):
     ) -> list[Checkpoint]:
         """Claims the task.
 
-        The claim first waits for a schema change that an earlier run has left running, and then for that run's row
-        locks.
+        The claim waits for the row locks of an earlier run. If there is no row to lock yet, a named lock makes a second
+        claim wait. A schema change that an earlier run has left running has a lock of its own.
         """
         with self._ddl_lock(task, source):
             self._connection.begin()
