@@ -79,7 +79,7 @@ def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
 
 
 def _login_todo(what: str, place: str) -> str:
-    grants = f"pidts grants TASK --only target --target postgresql://ADMIN@{place}/DATABASE"
+    grants = f"pidts grants TASK --only target --target postgresql://ADMIN@{place}"
     if "database" in what and "does not exist" in what:
         return "On the target: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; or correct target-database"
     if "no pg_hba.conf entry" in what:

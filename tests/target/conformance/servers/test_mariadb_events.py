@@ -29,7 +29,7 @@ from tests.target.conformance.samples import (
 )
 
 from pidts.apply import Committer, Outcome, Retry
-from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName
+from pidts.model import Column, ColumnType, Halted, Kind, PidtsError, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.target import MySqlTarget
 
@@ -326,6 +326,23 @@ def test_an_account_with_both_privileges_writes_events(target: MySqlTarget, stru
     with closing(replace(target, user=user, password="").connect()) as session:
         assert write(session, updated_and_new(structure, 5)) > 1
         assert content(session, structure) == after(5)
+
+
+@pytest.mark.parametrize("lacking", ["INSERT", "UPDATE"])
+def test_an_account_that_may_not_write_a_table_is_refused(
+    target: MySqlTarget, structure: Table, rival: Any, lacking: str
+) -> None:
+    user = f"plain_{random.randrange(10**9)}"
+    granted = ", ".join({"SELECT", "INSERT", "UPDATE", "DELETE", "TRIGGER"} - {lacking})
+    rival(f"CREATE USER {user}@localhost IDENTIFIED BY ''")
+    rival(f"GRANT {granted} ON {structure.name.schema}.* TO {user}@localhost")
+    rival(f"GRANT BINLOG REPLAY ON *.* TO {user}@localhost")
+    before = rival(f"SELECT * FROM {structure.name} ORDER BY id")
+    with closing(replace(target, user=user, password="").connect()) as session:
+        session.begin()
+        with pytest.raises(PidtsError, match=f"{lacking}.* command denied"):
+            session.write(updated_and_new(structure, 5))
+    assert rival(f"SELECT * FROM {structure.name} ORDER BY id") == before
 
 
 def test_null_in_a_column_that_cannot_be_null_is_refused(session: Any, name: TableName) -> None:

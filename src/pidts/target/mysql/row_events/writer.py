@@ -8,8 +8,10 @@ table's next changes are written as SQL for a while.
 Row events bypass some work of the server. So they are used only if the result is the same:
 
 - The target has exactly the columns of the source, with the same types. Row events name columns by their places: before
-  the first event of each transaction, the transaction locks the table's definition by a query, and then compares SHOW
-  CREATE TABLE with the text from which the layout was made.
+  the first event of each transaction, the transaction locks the table's definition, and then compares SHOW CREATE TABLE
+  with the text from which the layout was made.
+- BINLOG does not check the account's privileges for the table. So the statement that locks the definition is one that
+  the server refuses to an account that may not insert and update rows.
 - Row events fire no triggers (by default) and check no constraints. So tables with triggers or with CHECK constraints,
   except those of JSON columns, are written as SQL. The server shows triggers only to an account with the privilege
   TRIGGER.
@@ -47,7 +49,7 @@ from pidts.login.privileges import Privilege, Privileges, current_grants, held
 from pidts.model import Column, ColumnType, Halted, Kind, TableName, Where
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
-from pidts.target.mysql.dialect import qualified
+from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.errors import Refused
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.plan import Plan
@@ -134,7 +136,7 @@ class EventWriter:
         Returns None if the table's rows have to be written as SQL.
         """
         name = plan.table.name
-        self._exchange.later(f"SELECT 1 FROM {qualified(name)} LIMIT 0 FOR UPDATE".encode(), str(name))
+        self._exchange.later(_nothing_written(plan), str(name))
         self._exchange.flush()
         text = self._fingerprint(name) or ""
         known = self._layouts.get(name)
@@ -179,6 +181,19 @@ class EventWriter:
                 where=Where(table=str(name)),
                 todo="This is a fault of pidts: please report it, with the server's version",
             )
+
+
+def _nothing_written(plan: Plan) -> bytes:
+    """Returns a statement that writes no row, but is refused if the account may not insert and update rows.
+
+    BINLOG itself does not check this. The statement keeps the table's definition locked until the transaction ends.
+    """
+    table = qualified(plan.table.name)
+    names = [identifier(column.name) for column in plan.written]
+    columns, sets = ", ".join(names), ", ".join(f"{name} = VALUES({name})" for name in names)
+    return (
+        f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} LIMIT 0 ON DUPLICATE KEY UPDATE {sets}".encode()
+    )
 
 
 class _Unencoded(Exception):

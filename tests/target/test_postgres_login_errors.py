@@ -1,0 +1,22 @@
+"""The advice after a refused login to PostgreSQL can be followed as it is printed."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+import pytest
+
+from pidts.cli.server_urls import target_address
+from pidts.target.postgres.errors import translate_connect
+
+
+@pytest.mark.parametrize(
+    "message", ['password authentication failed for user "x"', 'permission denied for database "shop"']
+)
+def test_the_command_names_a_url_that_the_command_accepts(message: str) -> None:
+    error = translate_connect(psycopg.OperationalError(message), "db.example:5433/shop")
+    found = re.search(r"--target (postgresql://[^\s`]+)", error.todo)
+    assert found is not None, error.todo
+    address = target_address(found[1], {})
+    assert (address.host, address.port, address.database) == ("db.example", 5433, "shop")
