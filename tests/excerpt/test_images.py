@@ -57,7 +57,7 @@ def test_each_image_has_the_columns_that_its_own_bitmap_names(drawn):
 
 
 def test_an_insert_with_two_bitmaps_has_the_columns_of_the_second():
-    """Such an INSERT is the second half of an update whose first half belongs to another worker."""
+    """The INSERT is the second half of an update, and the first half belongs to another worker."""
     row = {"id": 1, "a": 2, "b": None, "u": None}
     update = batch_of(PLAIN, [(Op.UPDATE, row, row)], held=[(["id"], ["id", "a"])]).rows
     insert = batch_of(PLAIN, [(Op.INSERT, None, row)], held=[((), ["id", "a"])]).rows

@@ -70,7 +70,7 @@ def completed(relay: Path, log: list[Piece], segment_bytes: int) -> None:
 def test_cut_at_every_byte(
     relay: Path, make_writer: MakeWriter, kind: str, segment_bytes: int, log: list[Piece]
 ) -> None:
-    """Of the written bytes, only a beginning is kept, which ends anywhere in the last segment."""
+    """A crash of the machine keeps only a first part of the written bytes, which ends anywhere in the last segment."""
     writer = make_writer(segment_bytes=segment_bytes)
     store(writer, log)
     writer.close()

@@ -32,7 +32,7 @@ from pidts.model import (
     Tombstone,
     record_text,
 )
-from pidts.target.checkpoints import OnClaim, claimed_rows, no_checkpoint, other_checkpoint
+from pidts.target.checkpoints import claimed_rows, no_checkpoint, other_checkpoint
 
 
 class ValuesMeta:
@@ -88,7 +88,7 @@ class ValuesCheckpoints:
         start: Checkpoint,
         *,
         read: int | None = None,
-        on_claim: OnClaim = lambda _: None,
+        on_claim: Callable[[int], None] = lambda _: None,
     ) -> list[Checkpoint]:
         """Claims the task; raises at once if a checkpoint is locked."""
         stored = self.read(task, source)

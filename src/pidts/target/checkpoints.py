@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, OtherCheckpoint, Transient, Where
 from pidts.target.checkpoint_row import read_progress, written_progress
 from pidts.target.meta_schema import META_EXISTS, Run, seconds
-
-OnClaim: TypeAlias = Callable[[int], None]
-"""Receives the epoch of a claim just before its COMMIT."""
 
 _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
 
@@ -86,33 +84,47 @@ class CheckpointRecord:
         self._saved = new, (values := saved_values(new))
         return (*values, left.task, left.source, left.worker, *former, left.epoch)
 
-    def _claim(
-        self, task: str, source: str, workers: int, start: Checkpoint, read: int | None, on_claim: OnClaim
+    def claim(
+        self,
+        task: str,
+        source: str,
+        workers: int,
+        start: Checkpoint,
+        *,
+        read: int | None = None,
+        on_claim: Callable[[int], None] = lambda _: None,
     ) -> list[Checkpoint]:
-        """Claims the task inside the caller's transaction, which also makes a second claim wait."""
-        claimed, rewrite = claimed_rows(self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start, read)
-        if claimed[0].epoch == 1:
-            # The records of an earlier task with this name do not apply to the new task, even at the same place in the
-            # log.
-            for table in _OF_A_TASK:
-                self._run(f"DELETE FROM pidts_meta.{table} WHERE task = %s AND source = %s", (task, source))
-        if rewrite:
-            self._run("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task, source))
-            for row in claimed:
-                self._run(
-                    f"INSERT INTO pidts_meta.checkpoint ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                    (
-                        *(task, source, row.worker, row.batch, str(row.lsn), row.gtid, row.position, row.epoch),
-                        written_progress(row),
-                    ),
-                )
-        else:
-            self._run(
-                "UPDATE pidts_meta.checkpoint SET epoch = %s WHERE task = %s AND source = %s",
-                (claimed[0].epoch, task, source),
+        """Claims the task in a transaction of its own; see the port (`pidts.apply.meta_port`)."""
+        with self._claiming(task, source):
+            claimed, rewrite = claimed_rows(
+                self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start, read
             )
-        on_claim(claimed[0].epoch)
-        return claimed
+            if claimed[0].epoch == 1:
+                # The records of an earlier task with this name do not apply to the new task, even at the same place in
+                # the log.
+                for table in _OF_A_TASK:
+                    self._run(f"DELETE FROM pidts_meta.{table} WHERE task = %s AND source = %s", (task, source))
+            if rewrite:
+                self._run("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task, source))
+                for row in claimed:
+                    self._run(
+                        f"INSERT INTO pidts_meta.checkpoint ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                        (
+                            *(task, source, row.worker, row.batch, str(row.lsn), row.gtid, row.position, row.epoch),
+                            written_progress(row),
+                        ),
+                    )
+            else:
+                self._run(
+                    "UPDATE pidts_meta.checkpoint SET epoch = %s WHERE task = %s AND source = %s",
+                    (claimed[0].epoch, task, source),
+                )
+            on_claim(claimed[0].epoch)
+            return claimed
+
+    def _claiming(self, task: str, source: str) -> AbstractContextManager[None]:
+        """Returns the transaction of a claim, which also makes a second claim of this task wait."""
+        raise NotImplementedError
 
     def _rows(self, task: str, source: str, *, lock: str = "") -> list[Checkpoint]:
         """Returns all workers' rows; none if no task has run. `lock` is the SQL clause that locks them."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pidts.model import Checkpoint, TableName
-from pidts.target.checkpoints import CheckpointRecord, OnClaim, no_checkpoint
+from pidts.target.checkpoints import CheckpointRecord, no_checkpoint
 from pidts.target.iceberg.catalog_tables import CATALOG_TABLES
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.server_record import SERVER_TABLES
@@ -79,22 +79,14 @@ class IcebergCheckpoints(CheckpointRecord):
         self.saved: Checkpoint | None = None
         """The checkpoint that the open transaction saved last. The snapshots of the transaction name it."""
 
-    def claim(
-        self,
-        task: str,
-        source: str,
-        workers: int,
-        start: Checkpoint,
-        *,
-        read: int | None = None,
-        on_claim: OnClaim = lambda _: None,
-    ) -> list[Checkpoint]:
-        """Waits for a schema change, and for workers that have locks; then claims the task."""
+    @contextmanager
+    def _claiming(self, task: str, source: str) -> Iterator[None]:
+        """Waits for a schema change, and for workers that have locks."""
         with self._connection.locked("ddl", task, source), self._connection.transaction():
             for row in self._rows(task, source):
                 self._connection.lock("checkpoint", task, source, row.worker)
             self._connection.own_database()
-            return self._claim(task, source, workers, start, read, on_claim)
+            yield
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
         """Returns the row, read under the lock: every earlier holder of the lock has committed by then."""

@@ -24,7 +24,7 @@ LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
 """The second of these variables makes an old Galera cluster commit in the middle of LOAD DATA."""
 _LONG_LISTS = "in_predicate_conversion_threshold"
-"""From this number of values on, MariaDB turns a list into a table, and then may scan the whole queried table."""
+"""MariaDB turns a list of at least so many values into a table, and may then scan the whole queried table."""
 _CLUSTER = "wsrep_on"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MODES = (

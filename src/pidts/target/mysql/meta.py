@@ -8,7 +8,7 @@ from hashlib import sha1
 
 from pidts.model import Checkpoint, Halted, TableName, Transient
 from pidts.model.zone import mark_table
-from pidts.target.checkpoints import CheckpointRecord, OnClaim, other_checkpoint
+from pidts.target.checkpoints import CheckpointRecord, other_checkpoint
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, MARK, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
@@ -101,30 +101,21 @@ class MySqlCheckpoints(CheckpointRecord):
         self._connection, self._ddl_lock = connection, ddl_lock
         self._later = CheckpointRecord(connection.run_later)
 
-    def claim(
-        self,
-        task: str,
-        source: str,
-        workers: int,
-        start: Checkpoint,
-        *,
-        read: int | None = None,
-        on_claim: OnClaim = lambda _: None,
-    ) -> list[Checkpoint]:
-        """Claims the task.
+    @contextmanager
+    def _claiming(self, task: str, source: str) -> Iterator[None]:
+        """Takes a named lock, since there may be no row to lock yet.
 
-        The claim waits for the row locks of an earlier run. If there is no row to lock yet, a named lock makes a second
-        claim wait. A schema change that an earlier run has left running has a lock of its own.
+        The claim then waits for the row locks of an earlier run. A schema change that an earlier run has left running
+        has a lock of its own.
         """
         with self._ddl_lock(task, source):
             self._connection.begin()
             try:
-                claimed = self._claim(task, source, workers, start, read, on_claim)
+                yield
                 self._connection.commit()
             except BaseException:
                 self._connection.rollback()
                 raise
-            return claimed
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
         """Locks the worker's row with FOR UPDATE, which reads the newest committed version."""

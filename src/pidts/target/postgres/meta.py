@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pidts.model import Checkpoint, Fenced, TableName, Tombstone, Where
-from pidts.target.checkpoints import CheckpointRecord, OnClaim, other_checkpoint, saved_values
+from pidts.target.checkpoints import CheckpointRecord, other_checkpoint, saved_values
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
@@ -114,23 +114,15 @@ class PostgresCheckpoints(CheckpointRecord):
         super().__init__(connection.run)
         self._connection = connection
 
-    def claim(
-        self,
-        task: str,
-        source: str,
-        workers: int,
-        start: Checkpoint,
-        *,
-        read: int | None = None,
-        on_claim: OnClaim = lambda _: None,
-    ) -> list[Checkpoint]:
-        """Claims the task. If there is no row to lock yet, an advisory lock makes a second claim wait."""
+    @contextmanager
+    def _claiming(self, task: str, source: str) -> Iterator[None]:
+        """Takes an advisory lock, since there may be no row to lock yet."""
         with self._connection.transaction():
             self._run(
                 "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))",
                 (f"pidts {task} {source}",),
             )
-            return self._claim(task, source, workers, start, read, on_claim)
+            yield
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
         """Queues a statement that fails if the row is no longer as `left` says, so the row need not be locked first."""
