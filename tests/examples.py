@@ -13,20 +13,23 @@ import structlog
 
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 """The number of examples for each test with random examples; 0: the test's own number."""
+IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
+_SHARE = 20 if IS_QUICK else 4
+"""A run without PIDTS_EXAMPLES tries one of this number of the usual examples."""
 
 
 def examples(usual: int) -> int:
     """`usual` is the number of examples for a thorough run.
 
-    Other runs try a quarter of them. Each run tries other examples, so that small numbers find much in the course of
-    time.
+    Other runs try a quarter of them, and `./test quick` one of twenty. Each run tries other examples, so that small
+    numbers find much in the course of time.
     """
-    return EXAMPLES or math.ceil(usual / 4)
+    return EXAMPLES or math.ceil(usual / _SHARE)
 
 
 def seeds(usual: int) -> list[str]:
     """Returns the seeds of a test that is parametrized by seeds: at least one, and other seeds in each run."""
-    number = min(usual, EXAMPLES) if EXAMPLES else math.ceil(usual / 4)
+    number = min(usual, EXAMPLES) if EXAMPLES else math.ceil(usual / _SHARE)
     return [f"{os.environ['PIDTS_SEED']} {place}" for place in range(number)]
 
 
@@ -34,9 +37,9 @@ def points(one_in: int) -> Iterator[int]:
     """Yields the numbers of the points at which a test kills, without an end.
 
     If each point takes seconds, the test tries one of `one_in` points, others in each run, and all points in a thorough
-    run.
+    run. `./test quick` tries a quarter of the former.
     """
-    step = 1 if EXAMPLES else one_in
+    step = 1 if EXAMPLES else one_in * (4 if IS_QUICK else 1)
     return itertools.count(random.Random(os.environ["PIDTS_SEED"]).randrange(step), step)
 
 
@@ -50,8 +53,8 @@ def run_histories(usual: int, part: int, history: Callable[[random.Random], obje
     number = math.ceil(usual * EXAMPLES / 100 if EXAMPLES else usual / 3)
     # Thousands of histories log tens of thousands of lines, among which nobody finds the lines of a failure.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    if os.environ.get("PIDTS_TIER") == "quick":
-        number = math.ceil(usual / 20)
+    if IS_QUICK:
+        number = math.ceil(usual / 60)
     for seed in (f"{os.environ['PIDTS_SEED']} {history.__module__} {part} {place}" for place in range(number)):
         try:
             history(random.Random(seed))

@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, Piece, sample_log, store
 
 from pidts.batch.relevance import Meaning
@@ -199,7 +200,7 @@ def test_entries_of_other_tables_are_read_once(writer: RelayWriter, tmp_path: Pa
     assert after.lsn == log[-1].transaction.lsn
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400))
 @given(
     words=st.lists(st.sampled_from(["other", "other", "other", "mine", "statement"]), min_size=1, max_size=25),
     steps=st.lists(st.integers(0, 4), max_size=25),

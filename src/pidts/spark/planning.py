@@ -103,7 +103,7 @@ class Planner:
         entries = UpToBreak(self._relay.entries(idle.to, joined=True, most=self._limits.joined))
         to, count, size = idle.to, idle.count, idle.size
         for entry in entries:
-            is_full = count >= self._limits.transactions
+            is_full = count + entry.count > self._limits.transactions
             if is_full or entry.lacks_rows or self._meaning(entry).kind is not WorkKind.NOTHING:
                 return False
             to, count, size = entry.transaction.lsn, count + entry.count, size + _size(entry)

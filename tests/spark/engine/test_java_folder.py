@@ -28,6 +28,7 @@ if sys.argv[2] == "hangs":
 """
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_files_of_a_jvm_are_removed_with_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
