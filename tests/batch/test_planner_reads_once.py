@@ -200,6 +200,7 @@ def test_entries_of_other_tables_are_read_once(writer: RelayWriter, tmp_path: Pa
     assert after.lsn == log[-1].transaction.lsn
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(400))
 @given(
     words=st.lists(st.sampled_from(["other", "other", "other", "mine", "statement"]), min_size=1, max_size=25),

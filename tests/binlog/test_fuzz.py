@@ -109,6 +109,7 @@ def separate():
     compiled.stop()
 
 
+@pytest.mark.slow
 def test_damaged_logs_give_the_same_from_compiled_and_from_plain_code(separate):
     """Does for a few seconds what `python -m tests.binlog.logs.fuzz` does for longer."""
     report = fuzz.run(6, 7, separate)

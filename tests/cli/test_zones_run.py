@@ -96,6 +96,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path)
 
 
+@pytest.mark.slow
 def test_directions_that_copy_start_when_their_source_has_the_rows_and_others_last(world: World) -> None:
     world.begin()
     wait_until(lambda: world.started() == ["a-b"])

@@ -75,6 +75,7 @@ def test_the_readme() -> None:
     assert commands("README.md") == ["./demo", "./test"]
 
 
+@pytest.mark.slow
 def test_contributing() -> None:
     """The tests that the page names are only collected here, since they are part of this run."""
     listed = commands("CONTRIBUTING.md")

@@ -120,6 +120,7 @@ def states_after_a_kill(relay: Path) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_follower_killed_at_any_point_completes_its_copy(served: Served, copying: MakeCopy, tmp_path: Path) -> None:
     log = sample_log(12)
     with closing(served.writer(1500)) as writer, served.serving():
@@ -229,6 +230,7 @@ def test_a_checkpoint_of_another_history_is_refused(served: Served, copying: Mak
     assert error.code == "relay-of-other-source"
 
 
+@pytest.mark.slow
 def test_the_relay_keeps_what_the_slowest_follower_needs(served: Served, copying: MakeCopy) -> None:
     log = sample_log(60)
     with closing(served.writer(2000)) as writer, served.serving():

@@ -23,6 +23,8 @@ from pidts.model import Column, ColumnType, Kind, Table, TableName, calendar
 from pidts.reduce import Counts, NetChange
 from pidts.target import IcebergTarget
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
 

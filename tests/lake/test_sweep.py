@@ -274,6 +274,7 @@ def test_a_sweep_may_break_off_anywhere(
     assert len(list((Path(target.warehouse) / "shop").iterdir())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(4), ids=itertools.count())
 def test_any_history_of_pidts_and_other_programs_keeps_every_named_snapshot(
     target: IcebergTarget, clock: list[float], monkeypatch: pytest.MonkeyPatch, seed: str

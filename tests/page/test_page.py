@@ -23,7 +23,7 @@ from pidts.sandbox import Server
 from pidts.sandbox.server import free_port
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 SCHEMA = "shop"
 MANY = 200

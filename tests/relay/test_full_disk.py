@@ -51,6 +51,7 @@ def test_a_small_disk(tmp_path: Path) -> None:
     assert seen["purged"] >= 5
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_a_served_relay_is_emptied_by_what_its_followers_say(tmp_path: Path) -> None:
     seen = on_small_disk(tmp_path, 96 << 10, "on_full_served_disk.py")
     assert seen["full"] >= 2

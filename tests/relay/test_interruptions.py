@@ -201,6 +201,7 @@ while todo := [piece for piece in log if piece.transaction.lsn > writer.lsn][:10
 """
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("sample_log.py"), tmp_path / "tests_sample_log.py")
     (tmp_path / "write.py").write_text(WRITE_THE_LOG)

@@ -91,6 +91,7 @@ def folders(tmp_path_factory):
     return make
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_same_files(folders, seed):

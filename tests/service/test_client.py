@@ -35,6 +35,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     return files
 
 
+@pytest.mark.slow
 def test_over_https_the_services_own_certificate_is_accepted_and_no_other(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.touch(mode=0o600)

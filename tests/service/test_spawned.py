@@ -22,6 +22,8 @@ from pidts.service.spawned import SpawnedProcess, Spawner
 from pidts.service.starter import Started
 from pidts.service.state_folder import StateFolder, TaskFolder, posted_file
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFolder]:

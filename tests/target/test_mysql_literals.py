@@ -25,6 +25,7 @@ VALUES = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [0, SERVER_STATUS.SERVER_STATUS_NO_BACKSLASH_ESCAPES])
 @given(values=VALUES)
 def test_literals_are_those_of_the_driver(status: int, values: list[object]) -> None:

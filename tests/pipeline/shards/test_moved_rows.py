@@ -313,6 +313,7 @@ def test_a_row_moves_in_two_waits(story: MakeStory) -> None:
     assert KEY not in {one["id"] for one in world.content(T)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_process_dies_anywhere(workers: int) -> None:
     """The process also dies between the last commit and the removal of the records, and between the commits of two

@@ -234,6 +234,7 @@ def test_no_shard_waits_for_a_dropped_shard(story: MakeStory) -> None:
     assert world.waiting() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transactional_ddl", [False, True])
 def test_the_process_dies_anywhere(*, transactional_ddl: bool) -> None:
     """A missed change is recorded together with the change that was run, and removed together with the change that ends

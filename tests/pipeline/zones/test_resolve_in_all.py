@@ -23,6 +23,8 @@ from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName
 from pidts.plan import Limits
 from pidts.task.zones.resolve_in_all import ResolveInAll, TaskInto, begun_here, feeds_all
 
+pytestmark = pytest.mark.slow
+
 FIRST = {"id": 1, "value": 1}
 numbers = itertools.count(100)
 

@@ -109,6 +109,7 @@ def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
     assert not (tmp_path / "staging").exists(), "what was asked for is asked for again"
 
 
+@pytest.mark.slow
 def test_a_small_copy_without_spark_ends_when_the_run_is_to_end(tmp_path):
     ends = threading.Event()
     copying = CopyRunner(ends.is_set)

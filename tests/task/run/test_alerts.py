@@ -30,6 +30,8 @@ from pidts.task.run.alerts import Alerts, alerting
 from pidts.task.run.cutover_under_way import BeingCutOver, CutOver
 from pidts.verify import Report, TableReport
 
+pytestmark = pytest.mark.slow
+
 QUIET = SourceProgress(source="s", stage="sync", lag_seconds=0.1)
 
 

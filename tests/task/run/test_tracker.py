@@ -100,6 +100,7 @@ def test_a_batch_after_the_copy_looks_at_no_table(clock: list[float]) -> None:
     assert (tables["a.late"].copied, tables["a.late"].done, len(tables)) == (5, False, 52)
 
 
+@pytest.mark.slow
 def test_batches_may_end_while_the_progress_is_looked_at() -> None:
     shown: list[Progress] = []
     tracker = Tracker("t", "s", shown.append)
