@@ -1,4 +1,6 @@
-"""Measures PiDTS from source to target: `pidts replicate` until the relay is full, then `pidts run` until synced."""
+"""Measures PiDTS from source to target: `pidts replicate` until the relay has the whole log, then `pidts run` until the
+target has it.
+"""
 
 from __future__ import annotations
 

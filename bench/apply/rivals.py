@@ -95,7 +95,7 @@ class _MySql:
 
 
 def events(target: TargetServer, table: Table, work: list[Batch]) -> dict[str, Any]:
-    """Writes the changes as row events, which are made before the time begins."""
+    """Writes the changes as row events. The events are built before the measured time begins."""
     connection = target.connect(autocommit=False)
     connection.query("CREATE TABLE bench.mark (id INT PRIMARY KEY, place BIGINT)")
     connection.query("INSERT INTO bench.mark VALUES (1, 0)")

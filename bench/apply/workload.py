@@ -1,8 +1,9 @@
-"""The source: a table with many rows, and logs with changes of this table in transactions of different sizes.
+"""Makes the source of a bench: a table with many rows, and logs with changes to this table in transactions of different
+sizes.
 
 Half of the changes are updates, three tenths inserts, two tenths deletes. No row is changed twice, so no contender
-gains by joining changes of one row. No two logs change the same row, so each log fits the table as it was at the
-beginning.
+gains by combining changes of one row. No two logs change the same row, so each log can be applied to the table as it
+was at the beginning, whichever other logs were applied before.
 """
 
 from __future__ import annotations

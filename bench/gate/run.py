@@ -132,7 +132,9 @@ def of_log(
 
 
 def ratio(mine: list[int], theirs: list[int]) -> str:
-    """Returns the median ratio of the rounds, and each ratio: other processes slow both contenders of a round."""
+    """Returns the ratios of all rounds, after their median. A ratio is taken within a round, since other processes slow
+    both contenders of a round alike.
+    """
     found = [one / other for one, other in zip(mine, theirs, strict=True)]
     return f"{statistics.median(found):.2f} ({', '.join(f'{one:.2f}' for one in found)})"
 

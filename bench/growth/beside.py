@@ -1,4 +1,4 @@
-"""Makes the modules of the other benches, and of the tests, importable; it must be imported first."""
+"""Makes the modules of the other benches, and of the tests, importable. Import this module first."""
 
 from __future__ import annotations
 

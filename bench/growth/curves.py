@@ -1,4 +1,4 @@
-"""The nouns of this bench: an axis along which a task grows, a point of it, and the curve through the points."""
+"""The types of this bench: an axis along which a task grows, a point on the axis, and the curve through the points."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spent:
     mb: int
     """The highest sum of the memory (PSS) of all processes."""
     processes: Mapping[str, float] = field(default_factory=dict)
-    """The processor time of each kind of process."""
+    """Seconds of processor time, for each kind of process."""
     amount: int = 0
     """The number of units of work, such as rows; 0 if the part has none."""
 

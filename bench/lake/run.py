@@ -66,7 +66,7 @@ def rows(ids: np.ndarray, version: int) -> pa.Table:
 
 
 class Changes:
-    """Makes batches of changes of a table that has the ids 0 to `rows` - 1 at first."""
+    """Makes batches of changes to a table whose rows have at first the ids 0 to `size` - 1."""
 
     def __init__(self, size: int) -> None:
         self._chance = np.random.default_rng(1)

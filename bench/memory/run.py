@@ -82,7 +82,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
         return False
 
     found = {"copying": figures(highest(task, folder, until(is_copied)))}
-    # The copy may leave work for later, which is not part of the next states.
+    # The copy may leave work for later. It is done here, so that the next two measurements do not contain it.
     subprocess.run([*command(task), "--until-synced"], check=True, capture_output=True, timeout=_PATIENCE)
     found["idle"] = figures(highest(task, folder, for_seconds(options.seconds), settle=_SETTLE_SECONDS))
     seconds = options.seconds + 4 * _SETTLE_SECONDS

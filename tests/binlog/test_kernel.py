@@ -131,7 +131,9 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def decimal_form(precision: int, scale: int) -> tuple:
-    """Returns bytes of a decimal, mostly in the right form, sometimes random."""
+    """Returns a type of a decimal column as the log describes it, and a strategy for the bytes of a value: mostly
+    valid, sometimes random.
+    """
     whole = precision - scale
     digits = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
     size = sum(4 if count == 9 else _DIGITS[count] for count in digits)

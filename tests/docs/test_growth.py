@@ -1,4 +1,4 @@
-"""The page of growth shows what was measured, and the bench draws and measures what the page says."""
+"""The page about growth has the recorded measurements, and the bench can measure them and draw their curves."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from pidts.sandbox import Server
     params=["mariadb", pytest.param("mysql97", marks=pytest.mark.long), pytest.param("mysql56", marks=pytest.mark.long)]
 )
 def mysql_like(request: pytest.FixtureRequest) -> Server:
-    """Returns one server, which is enough: the comparison has the same code for all sources. `test_values` has the
-    types of each server.
+    """Returns one server. One is enough, because the comparison uses the same code for all sources. `test_values` tests
+    the types of each server.
     """
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 

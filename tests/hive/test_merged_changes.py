@@ -1,7 +1,7 @@
-"""Changes of merged shards, by several workers, from a log with partial row images: the change table has each change
-once.
+"""The change table of merged shards has each change exactly once, also if the log has partial row images and several
+workers write.
 
-`tests/apply/merge/test_logged_changes.py` shows the same of the changes that the target gets.
+`tests/apply/merge/test_logged_changes.py` shows the same for the changes that the target session is given.
 """
 
 from __future__ import annotations

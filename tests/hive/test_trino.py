@@ -75,7 +75,9 @@ def of_kinds(where: str, **forms: str) -> str:
 
 
 def of_source(world: World) -> list[list[Any]]:
-    """Returns the rows of `kinds` in Trino's form: without zero and partial dates, and with all digits of a second."""
+    """Returns the rows of `kinds` as Trino shows them: zero and partial dates are NULL, and times have six fractional
+    digits.
+    """
     found = world.sql(of_kinds("kinds", text="CHAR", moment="DATETIME(6)", hex="HEX", number="+0"))
     return [[None if str(value).startswith(("0000-00", "2026-00")) else value for value in row] for row in found]
 

@@ -38,8 +38,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         yield f"{path.relative_to(ROOT)}:{number}", line
 
 
-# Where a machine gets packages from is its own setting, and a path of one machine is of no use on another. A path
-# counts if it is not inside a longer path or a word.
+# Where a machine gets packages from is its own setting, and a path of one machine is of no use on another. A path is
+# found only where it is not a part of a longer path or of a word.
 FORBIDDEN = re.compile(
     r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|repo1?\.maven|crates\.io|deb\.debian\.org|archive\.ubuntu\.com"
     r"|--(?:extra-)?index-url|(?<![\w./-])/(?:work|home)/\w"

@@ -1,7 +1,7 @@
 """Iceberg's own REST catalog, from the jars of its tests and the web server of PySpark.
 
-`rest_server.py PORT FOLDER JARS` serves on loopback until its input ends. Its tables are in an SQLite database in the
-folder.
+`rest_server.py PORT FOLDER JARS` serves the catalog on the loopback interface until its stdin is closed. Its tables are
+in an SQLite database in the folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidts.spark.class_data import java_options
 
 
 def main(port: int, folder: Path, jars: Path) -> None:
-    """Serves until the input ends."""
+    """Serves the catalog until stdin is closed."""
     options = shlex.quote(f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}")
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--driver-class-path {shlex.quote(str(jars))}/* --driver-java-options {options} pyspark-shell"

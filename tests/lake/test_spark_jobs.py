@@ -1,4 +1,4 @@
-"""Two workers change a warehouse in jobs of a Spark cluster: first the copy, then changes, with a killed run in
+"""Two workers write to a warehouse in jobs of a Spark cluster: first the copy, then changes. A run is killed in
 between.
 """
 

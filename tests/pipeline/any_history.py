@@ -72,7 +72,7 @@ def known_to_task(table: Table, keeps_keys: bool) -> Table:
 
 
 class Server:
-    """One table of the source, as a list of rows."""
+    """A source with one table, which is a list of rows."""
 
     def __init__(self, table: Table, rows: Sequence[Row] = ()) -> None:
         self.table, self.rows = table, list(rows)

@@ -252,7 +252,7 @@ class Task:
         return Work(WorkKind.ROWS, frozenset(ours), origin=origin) if ours else Work(WorkKind.NOTHING)
 
     def _go_on(self) -> None:
-        """Lets the source change."""
+        """Makes the next changes on the source, and sometimes lets a run go on that was replaced."""
         self.between()
         if self.zombies and self.chance.random() < 0.3:
             hook, self.target.store.hook = self.target.store.hook, None

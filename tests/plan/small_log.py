@@ -16,10 +16,11 @@ def table(name: str) -> TableName:
 
 
 def log(text: str) -> list[LogEntry]:
-    """Returns one entry for each word: `ab` has rows of both tables, `A` is a DDL of the table, `AB` of both, `*` of
-    any, `x` is noise.
+    """Returns one entry for each word. A small letter is a row of the table of this name, a capital letter a DDL of
+    this table.
 
-    `A+a` is a DDL with rows of its own: CREATE TABLE ... SELECT.
+    `ab` is a transaction with rows of tables a and b, and `AB` one DDL of both. `A+a` is a DDL with rows of its own:
+    CREATE TABLE ... SELECT. `*` is a DDL whose tables are not known. The task carries no changes of table x.
     """
     entries, previous = [], START
     for number, word in enumerate(text.split()):

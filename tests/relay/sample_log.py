@@ -1,4 +1,6 @@
-"""An invented log of a source: the relay never reads the body of an event, so any bytes with a header's length will do."""
+"""An invented log of a source. The relay never reads the body of an event, so the bodies are any bytes; only the
+headers are real.
+"""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_what_was_visible_is_there_after_a_power_loss(
 
 
 def transactions(found: list[LogEntry]) -> list[LogEntry]:
-    """Returns the entries without marks, which may end at another place when their events are received again."""
+    """Returns all entries except marks. A mark may end at another place when its events are received again."""
     return [entry for entry in found if not entry.transaction.is_mark]
 
 

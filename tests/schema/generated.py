@@ -56,7 +56,7 @@ class Generator:
         self.mariadb = mariadb
 
     def statement(self, tables: Mapping[TableName, Table]) -> str:
-        """Returns the next statement, for the present tables."""
+        """Returns the next statement, for the tables that exist now."""
         there = [table for name, table in sorted(tables.items()) if name.schema == self.database]
         free = [name for name in TABLES if TableName(self.database, name) not in tables]
         if not there or (free and self._one_in(6)):

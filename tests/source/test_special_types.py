@@ -1,4 +1,4 @@
-"""Types that few programs support: copied from a source to a target of the same product, their values are equal."""
+"""Values of types that few programs support stay equal when they are copied to a target of the same product."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_the_application_continues_at_postgresql(
     about = json.loads(shown.stdout)
     assert not about["done"]
     assert {step["step"]: step["state"] for step in about["steps"]}["counters"] == "todo"
-    # The CHECK is left because it compares texts.
+    # The CHECK is among the objects that PiDTS leaves to the operator, because it compares texts.
     assert {one["kind"] for one in about["left"]} == {"check", "trigger", "view"}
     assert all(one["text"] for one in about["left"])
     assert run_sql(source, "SELECT @@GLOBAL.read_only") == [(0,)]

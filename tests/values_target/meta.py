@@ -550,7 +550,7 @@ class ValuesRowLocks:
         return any(name == table and (at >= since or not at) for (name, *_), at in self._store.removed_early.items())
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Removes notes at COMMIT."""
+        """Removes the notes about these keys when the transaction commits."""
         wanted = set(keys)
 
         def forget() -> None:

@@ -214,7 +214,7 @@ class MoveRecord(Protocol):
 
 
 class RereadRecord(Protocol):
-    """The keys of copied tables to read again, since the log did not have the whole rows.
+    """The keys of the rows that a copy has to read again from the source, since the log did not have the whole rows.
 
     Tables have the source's names. A read need not see the writes of its own transaction.
     """
@@ -397,7 +397,7 @@ class Meta(Protocol):
 
     @property
     def rereads(self) -> RereadRecord:
-        """The keys of copied tables that are read again."""
+        """The keys of the rows that a copy has to read again from the source."""
 
     @property
     def cutovers(self) -> CutoverRecord:

@@ -22,8 +22,8 @@ class Retry:
     first: float = 0.05
     longest: float = 5.0
     patience: float = 20.0
-    """After this many seconds, no further attempt begins. An attempt that waits for a lock takes long, and the task has
-    to report meanwhile what it waits for.
+    """After this many seconds, no further attempt begins. An attempt that waits for a lock may take long. If the
+    attempts went on, the task could not report for a long time what it is waiting for.
     """
 
     def repeat(

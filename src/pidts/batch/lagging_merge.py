@@ -14,7 +14,8 @@ the record:
 2. Crash between that batch and the removal: each run begins with the removal, if its workers are at one place, at the
    end of a transaction.
 3. Crash between two workers' commits of that batch: the workers are at different places. As long as they are, the next
-   run removes nothing and treats all merged tables as lagging. Then case 1 follows.
+   run removes nothing and treats all merged tables as lagging. When the workers are at the same place again, step 1
+   follows.
 4. A run that was replaced comes to the removal late: it checks the epoch under a checkpoint's lock and is refused. The
    next run's claim waited for that lock.
 
@@ -52,8 +53,8 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     if not noted:
         return None
     before, after = (_state(one[worker]) for one in (commit.before, commit.after))
-    # If a member is held only from this batch on, its changes in this batch are also applied before changes of other
-    # members.
+    # The members that move in this batch include those that are held from this batch on. The changes of all these
+    # members are applied before the changes of the members that are not held.
     moving = {name for name in {*before.exceptions, *after.exceptions} if before.at(name) < after.at(name)}
     return Lagging(rules.task, rules.source, noted, frozenset(map(filters.target_name, moving)) & noted | parted)
 

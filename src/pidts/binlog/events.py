@@ -17,7 +17,7 @@ HEADER = struct.Struct("<IBIIIH")
 HEADER_SIZE = HEADER.size
 
 FLAG_ARTIFICIAL = 0x20
-"""The server's sending thread made the event; it is not in the log file."""
+"""The server's binlog dump thread made the event; it is not in the log file."""
 FLAG_IGNORABLE = 0x80
 """A reader that does not know the type may continue."""
 

@@ -233,9 +233,10 @@ class DdlThreads:
                 self._moved.notify_all()
 
     def _made(self, due: DueChange) -> Changed:
-        """Makes the change, however long this takes, with all waits for other shards and for an operator.
+        """Makes the change, however long this takes.
 
-        No other method acts on the result of an attempt.
+        Waits for other shards and for an operator where this is necessary. No other method acts on the result of an
+        attempt.
         """
         again, since = False, self._halted_since(due.lsn)
         orders = Orders(due.context, due.lsn, self._pause, _ORDER_SECONDS, self._orders)

@@ -27,7 +27,7 @@ class Checkpoint:
     """The target has everything up to and including this place."""
     gtid: str = ""
     position: str = ""
-    """The same place as a log file and a byte, `bin.000001:42`."""
+    """The place of `lsn`, as a log file and a byte in it: `bin.000001:42`."""
     epoch: int = 0
     """Counts how often the task was taken over; a run with an older epoch may not write."""
     copy: str = ""

@@ -49,7 +49,7 @@ class MySqlGtid:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MariaDbGtid:
-    """One event group of a MariaDB server, e.g. `0-101-42`."""
+    """The GTID of one event group of a MariaDB server, e.g. `0-101-42`."""
 
     domain: int
     server: int

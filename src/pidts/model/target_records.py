@@ -75,13 +75,13 @@ class Shadow:
     """A table that a schema change tool fills, to replace the original table. PiDTS never applies its rows."""
 
     structure: Table | None
-    """The structure that results from the statements on the shadow in the log; None: PiDTS could not interpret one of
-    them.
+    """The structure that results from the statements on the shadow table in the log; None: PiDTS could not interpret
+    one of them.
     """
     statements: tuple[LoggedStatement, ...] = ()
-    """The statements that altered the shadow, in order."""
+    """The statements that altered the shadow table, in order."""
     complete: bool = True
-    """Whether the shadow's whole history is known. It is not known if the shadow existed before the task."""
+    """Whether the whole history of the shadow table is known. It is not known if the table existed before the task."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values, for the target's record.

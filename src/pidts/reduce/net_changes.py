@@ -211,7 +211,10 @@ def _keyed(
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
 ) -> Expected:
-    """Returns the row that each key had before its first change, and the deleted keys that had no row."""
+    """Returns, for each key, its row before the batch's first change of the key.
+
+    Also returns the deleted keys that had no row then, because the batch itself inserts and deletes their rows.
+    """
     table, start = batch.table, nets.column("start")
 
     def before(keys: pa.BooleanArray) -> pa.Table:

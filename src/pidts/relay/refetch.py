@@ -64,7 +64,7 @@ class Refetch:
     asked_at: float = 0.0
 
     def covers(self, lsn: Lsn) -> bool:
-        """Whether an entry that ends at `lsn` is in this part, so that it comes a second time."""
+        """Whether an entry that ends at `lsn` is in this part, and therefore comes a second time."""
         return self.after < lsn <= self.to
 
     def to_json(self) -> dict[str, Any]:

@@ -158,7 +158,10 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
 
 
 def _taken_over(reader: RelayReader, after: Lsn) -> Counter[Identity]:
-    """Returns the transactions that were received from later sources, up to the limit of bytes to search."""
+    """Returns the transactions that the relay received after `after`, from the servers that took over.
+
+    Only the first `_MOST_BYTES` are searched.
+    """
     found: Counter[Identity] = Counter()
     size = 0
     for entry in reader.entries(after, joined=True):

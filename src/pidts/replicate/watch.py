@@ -32,7 +32,9 @@ _EVERY = 2.0
 _CONFIRM = 0.5
 _AFTER_FAILURE = 10.0
 _AFTER_FALSE_ALARM = 60.0
-"""The seconds after a false alarm in which no new suspicion arises: a stream may be slow for other reasons."""
+"""For this many seconds after a false alarm, a log that grows while nothing arrives raises no new doubt: the stream may
+only be slow.
+"""
 _SHARE = 50
 """Checks take at most one fiftieth of the time: a server with ten thousand files answers slowly, and is checked less
 often.

@@ -87,7 +87,7 @@ class AllowList:
 
 @lru_cache(maxsize=16384)
 def _is_real(shadow: tuple[str, ...], trash: tuple[str, ...], name: str, case_sensitive: bool) -> bool:  # noqa: FBT001 - part of the cache's key
-    """Whether a table is not one of an online schema change tool's own tables.
+    """Whether a table is a real one, and not a helper table of an online schema change tool.
 
     The answer is cached, since it is needed for the tables of each transaction in the log.
     """

@@ -8,7 +8,7 @@ the schema that no rule with a `table-pattern` matches. So with
      target-table: t}                                                        shop_1.x   becomes shop.x
 
 If two rules of one kind match a name, this is an error, because it is not clear which rule is meant. For a statement on
-a schema (`CREATE DATABASE`) only rules for schemas apply, so the first rule above creates `shop`.
+a schema only rules for schemas apply. So the first rule above makes `CREATE DATABASE shop` of `CREATE DATABASE shop_1`.
 
 **Extracted columns.** The table on the target may have additional columns. A rule defines the value of such a column: a
 regular expression is matched with the name of the table, the schema or the source, and the matched groups are joined.

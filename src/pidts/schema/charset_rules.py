@@ -115,7 +115,7 @@ def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
 
 
 def _shown_characters(kind: ColumnType) -> int:
-    """Returns the largest number of characters in a value's display; 0 if this number is too small to matter."""
+    """Returns how many characters the longest value of a type has as text; 0 if the smallest text type has room."""
     if kind.kind in LOB_BYTES:
         return LOB_BYTES[kind.kind] // (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in (Kind.JSON, Kind.GEOMETRY):

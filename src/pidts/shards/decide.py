@@ -1,7 +1,7 @@
 """Decides when a schema change of one shard is run on the merged table that it shares with other shards.
 
 All source tables that map to one target table form a *group*, and are its *members*. The structure that the group has
-agreed on, G, is the structure of the target table. A member *arrives* with a schema change when all changes before it
+agreed on, G, is the structure of the target table. A member *arrives* at a schema change when all its earlier changes
 are on the target. This module then decides whether the member goes on or waits. Only structures count, so the wording
 of a statement does not matter. After a crash all members arrive again and get the same answer.
 

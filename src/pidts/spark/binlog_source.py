@@ -26,7 +26,7 @@ class BinlogSource(DataSource):
         return "binlog"
 
     def schema(self) -> StructType:
-        """Returns the columns. In a typed query, `old` and `new` have the table's present columns."""
+        """Returns the columns. In a typed query, `old` and `new` have the columns that the table has now."""
         options = BinlogOptions.parse(self.options)
         image: DataType = row_type(table_now(options, options.typed)) if options.typed else StringType()
         return change_columns(image)

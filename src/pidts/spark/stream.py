@@ -184,7 +184,7 @@ class TaskStream:
 
     @property
     def halts(self) -> tuple[Halt, ...]:
-        """Returns the halts that wait for an operator; all other tables go on."""
+        """Returns the halts that wait for an operator; the tables without a halt go on."""
         return (*self._halted, *self._ddl.halts.values())
 
     @property

@@ -276,8 +276,8 @@ def test_unique_values_pass_from_row_to_row_over_rows_that_the_log_did_not_expec
     table = Table(TABLE.name, TABLE.columns, (PRIMARY, Key("by_w", ("w",), unique=True)))
     live = Live(table)
     live.apply(batch_of(table, [insert(row(1, 10, 5)), insert(row(9, 20, 2))]))
-    # The first change of row 5 shows that there was no such row. The value 10 of this row is free only when the older
-    # row is removed.
+    # The batch inserts row 5, but the target already has an older row 5, with w = 10. Row 3 can get w = 10 only after
+    # this older row is replaced.
     live.apply(
         batch_of(table, [insert(row(5, 30, 5)), insert(row(5, 10, 3)), update(row(2, 40, 2), row(3, 41, 2))], 50)
     )

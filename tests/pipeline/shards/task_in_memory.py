@@ -371,7 +371,9 @@ class World:
         return list(self.target.store.content(name).values())
 
     def merged(self, name: TableName, places: Places) -> list[Row]:
-        """Returns the rows that a table must have: for each shard, the rows at the place that the shard has reached."""
+        """Returns the rows that a table of the target must have: for each shard, the rows that it had at the place that
+        it has reached.
+        """
         stored = self.target.store.tables[name].table
         found: list[Row] = []
         for source in self.shards.sources.values():

@@ -23,8 +23,8 @@ OLDEST = (*CORE, "engine/test_large.py", "engine/test_failures.py", "engine/test
 )
 def test_an_older_spark_carries_a_task(version: str, file: str) -> None:
     """The tests of this file pass on the older version, too."""
-    # The older version's py4j leaves sockets to the garbage collector, which is an error in tests with the newest
-    # version.
+    # The py4j of older Spark versions leaves open sockets to the garbage collector. The tests treat this as an error,
+    # except here.
     known = ("-W", "ignore:unclosed <socket:ResourceWarning")
     words = ["-q", "-n", "0", "-p", "no:cacheprovider", *known, ROOT / "tests/spark" / file]
     command = [sys.executable, "-m", "pytest", *words]

@@ -28,8 +28,8 @@ def program(*words: str | Path, **environment: str) -> subprocess.CompletedProce
 
 
 def thin_environment(tmp_path: Path) -> Path:
-    """Makes an environment with the wheel, and with all packages of this environment except Spark, which are linked and
-    not copied.
+    """Makes an environment with the wheel. All packages of this environment except Spark are linked into it, not
+    copied.
     """
     (tmp_path / "tree").mkdir()
     for name in OF_THE_BUILD:

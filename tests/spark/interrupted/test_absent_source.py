@@ -1,4 +1,6 @@
-"""A new run waits for a source that is down. If the task has begun before, it applies the log in the relay."""
+"""A new run waits for a source that is down. If an earlier run has begun the task, the new run meanwhile applies the
+log that is in the relay.
+"""
 
 from __future__ import annotations
 

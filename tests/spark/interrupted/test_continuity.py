@@ -1,7 +1,8 @@
-"""A relay that is damaged between runs and during a run, and a target that cannot be written for a while.
+"""A task continues by itself after its relay was damaged, between runs or during a run, and after its target could not
+be written to for a while.
 
-The tasks continue by themselves, and the target becomes equal to the source. If a relay is damaged at the same place
-again and again, the task halts before this place.
+The target becomes equal to the source. If the relay is damaged at the same place again and again, the task halts before
+this place.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
         "it waits with the others",
     )
 
-    # A rule that would move rows is not applied now.
+    # While a lock is open, a changed route that would send rows to another table is refused.
     about = yaml.safe_load(shards.task.path.read_text())
     kept = shards.task.path.read_text()
     about["routes"]["orders"]["target-table"] = "elsewhere"

@@ -1,4 +1,6 @@
-"""The progress of a running copy: rows, rate, remaining time, tables that are copied and tables that wait."""
+"""The progress of a running copy shows rows, rate, remaining time, the tables that are being copied and the tables that
+wait.
+"""
 
 from __future__ import annotations
 

@@ -9,9 +9,10 @@ later change of its tables is written until it is done. So, as long as the journ
 be compared with their state before the change, and the change can be run again.
 
 **Where DDL is part of a transaction** one transaction runs the statements, then locks a checkpoint row to check the
-epoch, writes structures and "done", and commits. The row is locked last, since batches of other tables go on meanwhile.
-Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was replaced may still
-execute statements. It waits for our locks, or we wait for its locks, and it ends with `Fenced` before it can commit.
+epoch, writes structures and "done", and commits. The row is locked last, so that batches of other tables can commit
+until then. Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was replaced may
+still execute statements. It waits for our locks, or we wait for its locks, and it ends with `Fenced` before it can
+commit.
 
 **Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock stops a late statement of a
 run that was replaced. So:

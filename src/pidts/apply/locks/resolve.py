@@ -293,7 +293,10 @@ def resolve_in(
     *,
     awaited: bool = True,
 ) -> list[ResolvePreview]:
-    """Does what `resolve` does in the open transaction; `begun` are the commands that it may end."""
+    """Resolves locks as `resolve` does, but in the transaction that is open already.
+
+    `begun` are the commands that it may end.
+    """
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)
     demand_winner(found, begun or UnfinishedResolves())
@@ -335,7 +338,7 @@ def demand_winner(locks: Sequence[RowLock], begun: UnfinishedResolves) -> None:
 
 
 def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) -> None:
-    """Raises if the table is being copied again: the copy overwrites its rows with the source's and ends the locks."""
+    """Raises if the table is being copied again: the copy writes the source's rows and removes the locks."""
     for checkpoint in checkpoints:
         copies = PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy).copy if checkpoint.copy else {}
         for one in locks:

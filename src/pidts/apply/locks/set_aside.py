@@ -10,8 +10,8 @@ first one that found another row. Changes of all other keys are applied. A crash
    log.
 3. While COMMIT is under way: the checkpoint shows whether case 1 or case 2 applies.
 
-A batch asks once which tables have locks. A table without locks needs no further query. The queries grow with the
-batch, not with the number of locks.
+A batch asks once which tables have locks. A table without locks needs no further query. The size of the queries depends
+on the batch, not on the number of locks.
 """
 
 from __future__ import annotations

@@ -258,7 +258,10 @@ def _close(state: Any, end: int, block_end: int) -> None:
 
 @inline
 def place(expected: int, log_pos: int, size: int) -> int:
-    """Returns the byte at which an event begins. `log_pos` has only the low 32 bits of the byte after the event."""
+    """Returns the byte at which an event begins.
+
+    `log_pos` is the low 32 bits of the offset of the byte after the event.
+    """
     if log_pos == 0:
         return expected
     ahead = (log_pos - size - expected) & (_WRAP - 1)

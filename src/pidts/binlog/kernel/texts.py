@@ -58,7 +58,7 @@ def has_ascii(charset: str) -> bool:
 
 @cache
 def _characters(charset: str) -> Any:
-    """Returns, for each byte, its character's bytes in UTF-8 and their number; 0 if it is no character."""
+    """Returns, for each byte value, the UTF-8 bytes of its character and their count; 0 if the byte is no character."""
     decode = charsets.decoder(charset)
     table = np.zeros(256, np.int64)
     for byte in range(256):

@@ -1,8 +1,8 @@
 """Converts MySQL's binary JSON to the text that the server itself writes.
 
 A document is a type byte and a value. Objects and arrays begin with the number of members, their size in bytes, and a
-table of entries. An entry has a small value itself. For a larger value, it has the place, counted from the container's
-first byte. The "large" forms use four bytes where the small forms use two.
+table of entries. The entry of a small value contains the value. The entry of a larger value has the value's offset from
+the container's first byte. The "large" forms use four bytes where the small forms use two.
 """
 
 from __future__ import annotations

@@ -242,7 +242,10 @@ class CopyState:
 
     @property
     def is_carried(self) -> bool:
-        """Whether the table's changes are written, once the log concerns it."""
+        """Whether batches write the table's changes.
+
+        The changes of a table without a key are left out until its rows are copied.
+        """
         return self.done or not self.keyless or self.phase is not Phase.ROWS
 
     @property

@@ -94,7 +94,7 @@ class Expr:
 
 
 def failed(what: str) -> Halted:
-    """Returns the halt for a row at which the server itself would refuse the expression."""
+    """Returns the halt for a row for which the server itself would refuse the expression."""
     return Halted("expression-failed", what, todo="Correct the expression in the task file and start the task again")
 
 

@@ -3,7 +3,7 @@
 A row is found by the exact values of all its columns, often without an index. These steps keep the server from reading
 the whole table once for each row:
 
-1. One statement counts the copies that the target has of many rows.
+1. For many rows at once, one statement counts how many copies of each the target has.
 2. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is
    committed.
 3. One statement removes all rows of which every copy is to be removed.

@@ -82,7 +82,7 @@ def _with_mark(connection: MySqlConnection, statement: DropTable, sql: str, orig
             "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
             (table.schema, table.name),
         )
-        if engine and engine[0][0] != "InnoDB":  # some servers log the drop of such a table as a statement of its own
+        if engine and engine[0][0] != "InnoDB":  # some servers log the DROP of this table alone, without the mark
             raise _not_shown(statement, sql)
     mark = f"pidts_meta.{drop_mark(origin)}"
     connection.run(f"CREATE TABLE IF NOT EXISTS {mark} (id int NOT NULL PRIMARY KEY) ENGINE=InnoDB", ())

@@ -54,9 +54,9 @@ class Reader:
 
         `only` has values that columns of the rows must have.
 
-        `lock` locks these rows until the transaction ends. `by_key`: the identity is the primary key, and its index has
-        to be used. Otherwise MySQL scans a small table for a long list of keys, and locks all rows that it scans: two
-        workers would wait for each other.
+        `lock` locks the rows that are read, until the transaction ends. `by_key`: the identity is the primary key, and
+        its index has to be used. Otherwise MySQL scans a small table for a long list of keys, and locks all rows that
+        it scans: two workers would wait for each other.
         """
         order = f" ORDER BY {', '.join(self._identity)}" if self._identity else ""
         lockable = " FOR UPDATE" if lock else ""

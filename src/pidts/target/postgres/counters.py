@@ -4,7 +4,7 @@ Rows from the copy or the log have their numbers already, and sequences do not f
 UNSIGNED is numeric(20), which cannot be an identity column: it gets a sequence as its default.
 
 Crash points: a new sequence and the default that uses it are one transaction. A counter that is high enough is not
-moved, so moving may be repeated.
+moved, so it is safe to repeat the move after a crash.
 
 One statement reads a counter and moves it, but PostgreSQL does not lock the counter in between. An application may take
 several numbers after the counter was read and before it is moved. If these numbers are above the new value of the

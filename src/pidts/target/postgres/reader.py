@@ -298,8 +298,8 @@ def _table(data: bytes, table: Table, shape: PgTable) -> pa.Table:
 def _arrow_memory(data: bytes) -> pa.BufferReader:
     """Copies the data into Arrow's memory, and returns it as a file object.
 
-    A thread of Arrow releases the file that it has read, sometimes after `read_csv` has returned. A thread that
-    releases a Python object while the interpreter ends would abort the process.
+    A thread of Arrow releases the file that it has read, sometimes after `read_csv` has returned. If the file were a
+    Python object, and the interpreter ended meanwhile, this would abort the process.
     """
     memory = pa.BufferOutputStream()
     memory.write(data)

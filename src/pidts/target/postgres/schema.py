@@ -89,7 +89,7 @@ class PostgresSchema(ServerSchema[PgTable]):
     ) -> Rendered:
         """Returns PostgreSQL's statements for a statement of the source.
 
-        Reads the target's indexes and constraints, since they may have other names than the source's.
+        They have the names of the indexes and constraints on the target, which may differ from the names on the source.
         """
         before, after = self._all_typed(before), self._all_typed(after)
         found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}

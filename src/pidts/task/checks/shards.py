@@ -240,7 +240,7 @@ def _ranges(
 def _counter(shard: Shard) -> str | None:
     """Returns the auto-increment column of a table's key.
 
-    Returns None if the key has no such column, or if a column mapping changes the key.
+    Returns None if the key has no auto-increment column, or if a column mapping changes the key.
     """
     table = shard.table
     if shard.rules.maps_key(table):

@@ -1,6 +1,6 @@
 """The backlog of blocked and waiting tables: the log that the relay keeps for them.
 
-The relay's index shows the backlog without reading rows: it has the tables, the time and the length of each
+The relay's index shows the backlog without reading rows: it records the tables, the time and the length of each
 transaction.
 """
 

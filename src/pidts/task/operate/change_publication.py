@@ -12,9 +12,9 @@ All files that wait at the beginning are published, one table after the other:
 
 The state after an interruption: after 1, the next publication makes the same file, with the same changes and the same
 name. It overwrites a file that was already renamed; a reader that has opened the former file continues with it. So each
-change is in the table once. Between 3 and 5 a reader may see the changes of one day before the changes of another day.
-If 5 is interrupted after the record was changed, the next publication finds files without a record and removes them, as
-it does with files of an interrupted transaction.
+change is in the table exactly once. Between 3 and 5 a reader may see the changes of one day before the changes of
+another day. If 5 is interrupted after the record was changed, the next publication finds files without a record and
+removes them, as it does with files of an interrupted transaction.
 
 A metastore may complete the last call of a killed process after the next process has begun. One call adds a column to
 the table and to all its partitions. It names the columns that it replaces, so it changes nothing if it comes too late

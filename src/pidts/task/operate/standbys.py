@@ -144,7 +144,7 @@ def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -
 def misfit(state: ExecutedGtids, received: GtidSet | None, bar: str = "") -> str:
     """Returns the reason why a server cannot continue after the received log; empty if it can.
 
-    `bar` is the reason why the server is barred; empty if it is not.
+    `bar` is the reason why the server must not become the source again; empty if there is none.
     """
     if received is None:
         return "the GTIDs of the received transactions are not known"

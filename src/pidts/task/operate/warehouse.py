@@ -69,7 +69,7 @@ def catalog_finding(config: TaskConfig, *, resumed: bool) -> Iterator[Finding]:
 
 
 def reached(session: TargetSession) -> str:
-    """Returns the message about a target to which the connection has succeeded."""
+    """Returns the message of `pidts check` for a target that could be reached."""
     if isinstance(session, CatalogConnection) and not session.has_warehouse():
         return f"there is no warehouse at {session.warehouse} yet: `pidts run` makes one"
     return "reachable"

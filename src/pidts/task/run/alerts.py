@@ -1,4 +1,4 @@
-"""Reports the conditions of a run to an operator, by a program or an address.
+"""Reports the conditions of a run to an operator: starts a program, or sends a request to an address.
 
 A condition (a table halts, the lag is too large, ...) is *open* from the first snapshot of the progress that shows it
 until snapshots have not shown it for a while. It is reported twice: as `firing` when it begins, and as `resolved` when

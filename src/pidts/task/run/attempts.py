@@ -402,7 +402,7 @@ class Attempts:
                     publications.finish(self._stop)
                     to_server.finish(self._stop)
                 with suppress(Transient):
-                    # While the task is stopped, other tasks purge no log that this mark still needs.
+                    # While the task is stopped, its mark keeps other tasks from purging log that it still needs.
                     mark.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
@@ -670,7 +670,10 @@ class Attempts:
                 raise StartStopped
 
     def _is_goal(self, state: PlanState, relay: RelayReader, *, only_halts_left: bool) -> bool:
-        """Whether this part is at its goal. Tables that need an operator do not count."""
+        """Whether this part has applied the log up to its goal and copied all rows.
+
+        Tables that need an operator do not count.
+        """
         if self._goal is None or (goal := self._goal.lsn) is None or self._absence is not None:
             return False
         received = relay.received

@@ -6,10 +6,10 @@ Lsn, so the batch is planned again without the table. For merged tables, the err
 is known (`pidts.apply.refused_row`); otherwise all shards of the target table stay at their Lsns. Each attempt finds
 one table. Crash points:
 
-1. Before the next attempt has committed anything: the checkpoint does not say that the table halts. The next run tries
-   the same rows. If the target refuses them, the table halts again.
-2. After that: the checkpoint has the table's own Lsn. The next run lets the table continue from there. If the target
-   refuses its rows, the table halts again.
+1. A crash before the next attempt has committed anything: the checkpoint does not say that the table halts. The next
+   run tries the same rows. If the target refuses them, the table halts again.
+2. A crash after that: the checkpoint has the table's own Lsn. The next run lets the table continue from there. If the
+   target refuses its rows, the table halts again.
 
 An operator who has removed the cause removes the halt from the record (`pidts ddl retry`), and the next attempt
 includes the table. A new run would also include it. The table is also included if the target's table did not fit its

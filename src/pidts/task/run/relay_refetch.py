@@ -1,4 +1,4 @@
-"""Repairs a damaged relay: the source sends the damaged part of its log again, once.
+"""Repairs a damaged relay: the source sends the log again from the damaged place on, once for each place.
 
 A task finds the damage when it reads entries (an entry is missing or out of order) or decodes events (the bytes differ
 from the source's). At that time everything before the damage is applied, and nothing after it. The relay is cut back to

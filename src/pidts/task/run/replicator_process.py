@@ -59,7 +59,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
 """An error that is not final. An earlier replicator that was killed may need a moment to end, and a frozen replicator
-has the lock until it ends.
+holds the lock until it ends.
 """
 _LOCK_WAIT_SECONDS = 15.0
 _SERVED = "another task's replicator writes this relay"

@@ -1,4 +1,7 @@
-"""Reads and changes, for a zone's return, task records on servers and relays on this machine; reads the zone's log."""
+"""For a zone's return: reads and removes the tasks' records on servers, and their relays on this machine.
+
+Also counts the changes in the zone's log that no other zone has got.
+"""
 
 from __future__ import annotations
 

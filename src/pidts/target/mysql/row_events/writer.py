@@ -116,7 +116,7 @@ class EventWriter:
         return layout is not None and self._written(layout, change.upserts, is_new)
 
     def _may_replay(self, name: TableName) -> bool:
-        """Whether the session may execute events, and sees the table's triggers."""
+        """Whether the session may execute row events (`BINLOG`) and sees the table's triggers."""
         if self._privileges is None:
             self._exchange.flush()
             try:
