@@ -142,7 +142,12 @@ def test_the_variable_is_that_of_the_url_or_of_the_environment() -> None:
     ("url", "said"),
     [
         ("postgresql://u:secret@h/", "no database"),
-        ("postgresql://u:secret/@h:5432/d", "no usable host or port"),
+        ("postgresql://u:secret/@h:5432/d", "the port .* from 1 to 65535"),
+        ("postgresql://u:secret@h:99999/d", "the port .* from 1 to 65535"),
+        ("postgresql://u:secret@h:0/d", "the port .* from 1 to 65535"),
+        ("postgresql://u:secret@[::1:5432/d", "the host .* malformed"),
+        ("mysql://u:secret@h:330x/", "the port .* from 1 to 65535"),
+        ("mysql://u:secret@:3306/", "names no host"),
         ("postgresql://u:secret@h/d?sslmode=x", "sslmode"),
         ("oracle://u:secret@h/d", "oracle"),
     ],

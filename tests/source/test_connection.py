@@ -22,10 +22,19 @@ def test_a_url_may_leave_out_what_is_usual():
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://h/", "mysql:///", "mysql://h:port/", "mysql://h/?colour=red", "mysql://h/?server-id=0"]
+    ("url", "said"),
+    [
+        ("postgresql://h/", "scheme 'postgresql'"),
+        ("mysql:///", "names no host"),
+        ("mysql://[h/", "the host .* malformed"),
+        ("mysql://h:port/", "the port .* from 1 to 65535"),
+        ("mysql://h:0/", "the port .* from 1 to 65535"),
+        ("mysql://h/?colour=red", "colour"),
+        ("mysql://h/?server-id=0", "server-id"),
+    ],
 )
-def test_texts_that_are_no_source_url_are_refused(url):
-    with pytest.raises(ConfigError) as refused:
+def test_texts_that_are_no_source_url_are_refused(url, said):
+    with pytest.raises(ConfigError, match=said) as refused:
         SourceConfig.from_url(url)
     assert refused.value.code == "bad-source-url"
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pidts.task.checks.grants import Side
     from pidts.task.config.task_file import TaskConfig
 
+_BAD = "bad-target-url"
 _SIDES: tuple[Side, ...] = ("source", "target")
 
 
@@ -92,9 +94,19 @@ def _looked_at(config: TaskConfig, address: Address) -> Target:
     PostgreSQL's privileges belong to a database, so the URL must name the task's database.
     """
     spec = config.target
-    wanted = ("mysql", "") if spec.is_datacenter else (spec.type, spec.database)
-    if (address.type, address.database) != wanted:
-        kind = config.target.type
-        what = f"the task's target is a {kind}" + (f", database {config.target.database}" if address.database else "")
-        raise ConfigError("bad-target-url", what, todo="Give the URL of the task's target, with another account")
+    if spec.warehouse:
+        what = f"the task's target is a warehouse ({spec.type}), which has no accounts"
+        raise ConfigError(_BAD, what, todo="Leave out --target")
+    kind, database = ("mysql", "") if spec.is_datacenter else (spec.type, spec.database)
+    host = f"[{spec.host}]" if ":" in spec.host else spec.host
+    todo = (
+        f"Give the URL of the task's target, with another account: {kind}://ADMIN@{host}:{spec.port}/{quote(database)}"
+    )
+    if address.type != kind:
+        raise ConfigError(
+            _BAD, f"--target is the URL of a {address.type}, and the task's target is a {kind}", todo=todo
+        )
+    if address.database != database:
+        what = f"--target names the database {address.database!r}, and the task's target is the database {database!r}"
+        raise ConfigError(_BAD, what, todo=todo)
     return address.target()

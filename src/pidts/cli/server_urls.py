@@ -15,6 +15,7 @@ from pidts.excerpt.table_options import server_of
 from pidts.login import Tls
 from pidts.model import ConfigError
 from pidts.source import SourceConfig
+from pidts.source.connection import split_url
 
 _POSTGRES = frozenset({"postgresql", "postgres"})
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -72,12 +73,17 @@ def source_address(url: str, environ: Mapping[str, str]) -> Address:
 
 def target_address(url: str, environ: Mapping[str, str]) -> Address:
     """Parses `mysql://user@host:port/` or `postgresql://user@host:port/database`."""
-    if urlsplit(url).scheme not in _POSTGRES:
-        if urlsplit(url).scheme not in {"mysql", "mariadb"}:
+    scheme = split_url(url, _BAD)[0].scheme
+    if scheme not in _POSTGRES:
+        if scheme not in {"mysql", "mariadb"}:
             todo = "Write mysql://user@host:port/ or postgresql://user@host:port/database"
-            what = f"a target cannot have the URL scheme {urlsplit(url).scheme!r}"
+            what = f"a target cannot have the URL scheme {scheme!r}"
             raise ConfigError(_BAD, what, todo=todo)
-        found = source_address(url, environ)
+        try:
+            found = source_address(url, environ)
+        except ConfigError as error:
+            code = _BAD if error.code == "bad-source-url" else error.code
+            raise ConfigError(code, error.what, where=error.where, todo=error.todo) from None
         variable = "TARGET_PASSWORD" if found.variable == "SOURCE_PASSWORD" else found.variable
         return replace(found, variable=variable, source=None)
     return _postgres(url, environ)
@@ -85,12 +91,7 @@ def target_address(url: str, environ: Mapping[str, str]) -> Address:
 
 def _postgres(url: str, environ: Mapping[str, str]) -> Address:
     todo = "Write postgresql://user@host:port/database; in a password, / ? # @ : % are %2F %3F %23 %40 %3A %25"
-    try:
-        parts = urlsplit(url)
-        port = parts.port or 5432
-    except ValueError:
-        # The text may be a part of the password, so it is not shown.
-        raise ConfigError(_BAD, "the target's URL has no usable host or port", todo=todo) from None
+    parts, port = split_url(url, _BAD)
     database = unquote(parts.path.lstrip("/"))
     if not parts.hostname or not database:
         raise ConfigError(_BAD, f"the target's URL names no {'database' if parts.hostname else 'host'}", todo=todo)
@@ -106,7 +107,7 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
     return Address(
         type="postgresql",
         host=parts.hostname,
-        port=port,
+        port=port or 5432,
         user=unquote(parts.username or "postgres"),
         password=password,
         variable=_variable(written, password, "TARGET_PASSWORD", "PGPASSWORD"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import pymysql
 from pymysql.connections import Connection
@@ -36,6 +36,23 @@ IDENTIFYING = ("version", "server_id", "server_uuid", "server_uid", "gtid_mode")
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 
+def split_url(url: str, code: str) -> tuple[SplitResult, int | None]:
+    """Splits the URL of a server, and returns its port, too; None if it names none.
+
+    If the host or the port is malformed, raises an error with this code. The error does not show the malformed text,
+    because it may be a part of a password.
+    """
+    todo = "Write user:password@host:port, and in a password, each of / ? # @ : % as %2F %3F %23 %40 %3A %25"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError(code, "the host in the server's URL is malformed", todo=todo) from None
+    with suppress(ValueError):
+        if parts.port != 0:
+            return parts, parts.port
+    raise ConfigError(code, "the port in the server's URL is not a number from 1 to 65535", todo=todo)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
     """The address and account of one source server."""
@@ -53,18 +70,14 @@ class SourceConfig:
     @classmethod
     def from_url(cls, url: str, source_id: str = "") -> SourceConfig:
         """Parses `mysql://user:password@host:port/?server-id=7&ssl-mode=verify_ca&ssl-ca=/path`, or `mariadb://…`."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError:
-            # The text may be a part of the password, so it is not shown.
-            todo = "In a password, each of / ? # @ : % is written as %2F %3F %23 %40 %3A %25"
-            raise ConfigError("bad-source-url", "the source's URL has no usable host or port", todo=todo) from None
-        if parts.scheme not in {"mysql", "mariadb"} or not parts.hostname:
-            todo = "Write mysql://user:password@host:port/"
+        parts, port = split_url(url, "bad-source-url")
+        todo = "Write mysql://user:password@host:port/"
+        if parts.scheme not in {"mysql", "mariadb"}:
             raise ConfigError(
                 "bad-source-url", f"not a URL of a MySQL or MariaDB server: scheme {parts.scheme!r}", todo=todo
             )
+        if not parts.hostname:
+            raise ConfigError("bad-source-url", "the server's URL names no host", todo=todo)
         options = dict(parse_qsl(parts.query))
         known = {"server-id", "source-id", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"}
         if unknown := sorted(options.keys() - known):
