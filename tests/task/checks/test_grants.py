@@ -227,8 +227,59 @@ def test_who_has_no_account_yet_gets_the_advice_to_look_with_another(
     named = database.replace("_", "\\_")
     assert f"GRANT SELECT ON `{named}`.* TO 'nobody'@'10.%';" in source, "what the task names need not be there yet"
     assert all(line.startswith(("--", "GRANT ")) for line in source.splitlines())
-    assert run_command(["grants", str(task), "--target", url(mariadb, "")]) == 2
-    assert "[bad-target-url]" in capsys.readouterr().err
+    wanted = f"with another account: postgresql://ADMIN@{postgres.host}:{postgres.port}/{database}"
+    for wrong, said in (
+        (url(mariadb, ""), "--target is the URL of a mysql, and the task's target is a postgresql"),
+        (
+            url(postgres, "other"),
+            f"--target names the database 'other', and the task's target is the database '{database}'",
+        ),
+    ):
+        assert run_command(["grants", str(task), "--target", wrong]) == 2
+        printed = " ".join(capsys.readouterr().err.split())
+        assert "[bad-target-url]" in printed
+        assert said in printed
+        assert wanted in printed
+
+
+@pytest.mark.parametrize(
+    ("target", "zone", "wanted"),
+    [
+        ("mariadb", "", ["GRANT BINLOG REPLAY ON *.* TO 'u'@'%';", "GRANT TRIGGER ON {schema}.* TO 'u'@'%';"]),
+        ("mariadb", "zone: a, target-zone: b, ", []),
+        ("mysql97", "", []),
+        ("postgres", "", []),
+    ],
+)
+def test_the_privileges_for_row_events_are_an_optional_note(
+    target: str,
+    zone: str,
+    wanted: list[str],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    mariadb: Server,
+    run_sql: RunSql,
+    database_on,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys,
+) -> None:
+    monkeypatch.setenv("THE_PASSWORD", PASSWORD)
+    capsys.readouterr()
+    there = request.getfixturevalue(target)
+    database = database_on(mariadb, *([there] if there is not mariadb else []))
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    task = tmp_path / "task.yaml"
+    write_task(task, mariadb, there, database, ("u", "u"))
+    task.write_text(task.read_text("utf-8").replace("pidts: {", f"pidts: {{{zone}"))
+    asked = ["--source", url(mariadb, ""), "--target", url(there, database), "--host", "%", "--json"]
+    assert run_command(["grants", str(task), *asked]) == 0, capsys.readouterr().err
+    found = json.loads(capsys.readouterr().out)["servers"][1]
+    named = "`" + database.replace("_", "\\_") + "`"
+    sql = [one.format(schema=named) for one in wanted]
+    assert [note.partition(" as fast as SQL: ")[2] for note in found["notes"] if "row events" in note] == (
+        [" ".join(sql)] if sql else []
+    )
+    assert not any("BINLOG" in one or "TRIGGER" in one for one in found["statements"])
 
 
 @pytest.mark.parametrize(

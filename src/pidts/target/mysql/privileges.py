@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pidts.login.privileges import Privilege, Privileges, account_name, account_of, current_grants, held
 from pidts.model import TableName
+from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.session import MySqlSession
 
 _ON_META = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE")
@@ -23,6 +24,17 @@ def needed(schemas: Iterable[str], meta_schema: str, *, is_zone: bool) -> Iterat
     for schema in sorted(set(schemas)):
         for name in _ON_SCHEMAS:
             yield Privilege(name, schema)
+
+
+def for_row_events(server: TargetServer, schemas: Iterable[str]) -> Iterator[Privilege]:
+    """Yields the privileges with which many rows are written as row events; none if the server does not execute them.
+
+    A task runs without them. TRIGGER shows whether a table has triggers, which row events would not fire.
+    """
+    if server.replays_events:
+        yield Privilege("BINLOG REPLAY")
+        for schema in sorted(set(schemas)):
+            yield Privilege("TRIGGER", schema)
 
 
 def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privilege]:

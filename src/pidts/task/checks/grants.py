@@ -22,6 +22,7 @@ from pidts.source.structures import read_structures
 from pidts.source.uncarried_objects import privilege_to_see_routines
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import privileges as mysql
+from pidts.target.mysql.row_events.writer import LEAST
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import privileges as postgres
 from pidts.target.postgres.dialect import identifier
@@ -31,6 +32,8 @@ from pidts.task.checks.task_records import meta_schemas
 from pidts.task.config.task_file import TaskConfig
 
 Side = Literal["source", "target"]
+
+_FASTER = f"with these grants, {LEAST} rows of a table or more go as row events, about 1.5 to 2 times as fast as SQL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,7 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
     with closing(target.connect()) as session:
         assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
         version = mysql.version_of(session)
+        server = session.server
         if host:
             to = account_name(spec.user, host)
         else:
@@ -244,6 +248,9 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
             "to record the end of the target's log, where the way back begins": [Privilege("REPLICATION CLIENT")],
         }
         statements += [(reason, sql) for reason, wanted in asked.items() for sql in grant_statements(wanted, to)]
+    # Between zones and in a datacenter, no rows are written as row events.
+    faster = [] if config.zone or spec.is_datacenter else grant_statements(mysql.for_row_events(server, schemas), to)
+    optional = " ".join(faster)
     flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
     return Grants(
         "target",
@@ -251,4 +258,5 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
         to,
         f"CREATE USER {to} IDENTIFIED BY '...';",
         tuple(statements),
+        (f"optional: {_FASTER}: {optional}",) if optional else (),
     )

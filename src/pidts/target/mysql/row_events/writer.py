@@ -60,7 +60,7 @@ from pidts.target.mysql.shape import MyTable
 
 _log = structlog.get_logger(__name__)
 
-_LEAST = 256
+LEAST = 256
 """The fewest rows that are written as events: a transaction with events takes two more round trips."""
 _SIZE = 1 << 20
 _PART_ROWS = 4_000
@@ -105,7 +105,7 @@ class EventWriter:
         `change.deletes` are already removed.
         """
         name, is_new = change.table.name, change.likely_new
-        if self._is_off or is_new is None or change.safe or len(is_new) < _LEAST or not plan.update or plan.is_loose:
+        if self._is_off or is_new is None or change.safe or len(is_new) < LEAST or not plan.update or plan.is_loose:
             return False
         if self._pauses[name] > 0:
             self._pauses[name] -= 1
