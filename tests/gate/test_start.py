@@ -87,8 +87,9 @@ def test_structures_and_checkpoint_come_from_the_same_first_start(
         return read
 
     monkeypatch.setattr(channel_start, "read_at_start", read_slowly)
-    with pytest.raises(Transient, match="task-taken"):
+    with pytest.raises(Transient, match="task-taken") as refused:
         starts.begin("here")
+    assert "stop one of the two" in refused.value.todo
     assert starts.on_record() == {"t": ["a", "b"], "u": ["a"]}
 
 

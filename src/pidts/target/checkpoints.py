@@ -160,7 +160,7 @@ def claimed_rows(
         raise Transient("task-taken", "a checkpoint of this task was altered while the task was starting")
     latest_epoch = max(row.epoch for row in stored)
     if read is not None and read != latest_epoch:
-        raise Transient("task-taken", "another run has claimed this task while this run was starting")
+        raise taken("another run has claimed this task while this run was starting")
     epoch = latest_epoch + 1
     if [row.worker for row in stored] == list(range(workers)):
         return [replace(row, epoch=epoch) for row in stored], False
@@ -175,6 +175,16 @@ def claimed_rows(
         )
     latest = max(stored, key=lambda row: row.batch)
     return [replace(latest, worker=worker, epoch=epoch, altered=altered) for worker in range(workers)], True
+
+
+def taken(what: str) -> Transient:
+    """Returns the error for a run that starts its task while another run starts it, too; `what` is the message."""
+    return Transient(
+        "task-taken",
+        what,
+        todo="Find the other run and stop one of the two: a task may have only one run at a time. This run tries "
+        "again; if it then claims the task, the other run ends with the code fenced",
+    )
 
 
 def no_checkpoint(task: str, source: str, worker: int) -> Fenced:

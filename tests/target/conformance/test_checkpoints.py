@@ -50,8 +50,9 @@ def test_no_claim_is_made_after_another_one_that_the_caller_has_not_read(target:
     told: list[int] = []
     rows = session.meta.checkpoints.claim(task, "s", 2, checkpoint(0), read=1, on_claim=told.append)
     assert told == [row.epoch for row in rows[:1]] == [2]
-    with pytest.raises(Transient, match="task-taken"):
+    with pytest.raises(Transient, match="task-taken") as refused:
         session.meta.checkpoints.claim(task, "s", 2, checkpoint(0), read=1, on_claim=told.append)
+    assert "stop one of the two" in refused.value.todo
     assert told == [2]
     assert [row.epoch for row in session.meta.checkpoints.read(task, "s")] == [2, 2]
     session.close()

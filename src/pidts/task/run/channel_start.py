@@ -32,6 +32,7 @@ from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.servers_read import servers_read
 from pidts.source import Session, schema_charsets, source_dialect
+from pidts.target.checkpoints import taken
 from pidts.target.mysql import MySqlSession, MySqlTarget
 from pidts.target.mysql.datacenter import CHECKPOINT, DATA, Datacenter
 from pidts.task.config.current_server import address_of
@@ -187,7 +188,7 @@ def _claim(
 def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacenter, read: StructureReading) -> None:
     source = config.source.source_id
     if target.meta.checkpoints.read(config.name, source):
-        raise Transient("task-taken", "another run of this channel has started it for the first time meanwhile")
+        raise taken("another run of this channel has started it for the first time meanwhile")
     if owner := foreign_owner(config, target):
         raise _refused(config, f"{owner} fills it", "Name another database: a datacenter has one channel")
     datacenter.begin()

@@ -44,6 +44,7 @@ from pidts.schema import Dialect
 from pidts.shards.structures import joined
 from pidts.source import Session, position, schema_charsets, source_dialect
 from pidts.source.finding import demand
+from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circular_replication import circle_findings
 from pidts.task.checks.restored_zone import demand_not_restored
@@ -299,7 +300,7 @@ def _put_on_record(
     target.begin()
     if target.meta.checkpoints.read(task, source_id):
         target.rollback()
-        raise Transient("task-taken", "another run of this task has started it for the first time meanwhile")
+        raise taken("another run of this task has started it for the first time meanwhile")
     earlier = target.meta.structures.load(task, SourceTablesKey(source_id))
     target.meta.structures.save(
         task, SourceTablesKey(source_id), read.lsn, {**dict.fromkeys(earlier), **read.structures}
