@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ mysql-instances:
 routes: {orders: {schema-pattern: "shop*", table-pattern: "t_*", target-schema: shop, target-table: orders}}
 pidts: {relay: ./relay}
 """
+ROOT = Path(__file__).parents[2]
 AT, LATER = Lsn(0, 1, 500), Lsn(0, 1, 900)
 _numbers = itertools.count()
 
@@ -89,6 +91,16 @@ def test_no_ddl_command_is_recorded_without_a_confirmation(world: World) -> None
     assert world.given("s2") == [(AT, "inject", ("one /* ; */",))]
     (order,) = world.pidts("ddl", "list")["orders"]
     assert (order["source"], order["order"]) == ("s2", "inject")
+
+
+def test_a_list_of_halted_tables_ends_with_0_and_the_pages_say_so(world: World) -> None:
+    world.waits("s2", "a")
+    for more in ([], ["--json"], ["--table", "shop.a"]):
+        assert run_command(["ddl", "list", str(world.path), *more]) == 0
+        assert "target-refused" in world.said()
+    for page in ("reference/cli.md", "operate/table-halted.md"):
+        text = " ".join((ROOT / "docs" / page).read_text("utf-8").split())
+        assert re.search(r"exit code( of `pidts ddl list`)? is 0 even if tables are halted", text), page
 
 
 def test_a_lock_is_opened_for_its_first_shard_or_the_one_that_is_named(world: World) -> None:
