@@ -15,7 +15,7 @@ EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 """The number of examples for each test with random examples; 0: the test's own number."""
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
 _SHARE = 20 if IS_QUICK else 4
-"""A run without PIDTS_EXAMPLES tries one of this number of the usual examples."""
+"""A run without PIDTS_EXAMPLES divides the usual number of examples by this."""
 
 
 def examples(usual: int) -> int:
@@ -37,7 +37,7 @@ def points(one_in: int) -> Iterator[int]:
     """Yields the numbers of the points at which a test kills, without an end.
 
     If each point takes seconds, the test tries one of `one_in` points, others in each run, and all points in a thorough
-    run. `./test quick` tries a quarter of the former.
+    run. `./test quick` tries a quarter of the usual number.
     """
     step = 1 if EXAMPLES else one_in * (4 if IS_QUICK else 1)
     return itertools.count(random.Random(os.environ["PIDTS_SEED"]).randrange(step), step)

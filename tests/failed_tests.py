@@ -12,7 +12,7 @@ FILE = "PIDTS_FAILED_TESTS"
 
 
 class FailedTests:
-    """Collects the results that workers report, also the test in which a worker died."""
+    """Collects the results that workers report, and the test in which a worker died."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}

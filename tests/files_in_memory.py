@@ -64,7 +64,9 @@ class FilesInMemory:
 
 
 def is_enough(memory: Path) -> bool:
-    """Returns whether there is a file system in memory that has room and lets programs run, and memory for it."""
+    """Returns whether there is a file system in memory that has room and lets programs run, and whether enough memory
+    is free.
+    """
     try:
         found = os.statvfs(memory)
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()

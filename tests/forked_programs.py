@@ -1,9 +1,9 @@
 """Forks PiDTS's programs from a process that has loaded them, as a service forks its tasks (`pidts.forked`).
 
 Loading `pidts` takes a second of processor time, loading a run three seconds, and its replicator three more; the tests
-start hundreds of them. A forked program is an ordinary process: it can be killed, and it gets arguments, environment
-and folder from its caller. Other tests show that the programs also start by themselves: those of `tests/cli` and
-`tests/docs`, the demo, and every replicator of a run.
+start hundreds of these programs. A forked program is an ordinary process: it can be killed, and it gets arguments,
+environment and folder from its caller. Other tests show that the programs also start by themselves: those of
+`tests/cli` and `tests/docs`, the demo, and every replicator of a run.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class LoadedPrograms:
             return subprocess.CompletedProcess(["pidts", *words], code, output.read(), errors.read())
 
     def text(self, words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-        """Does the same for commands whose output is text."""
+        """Runs `pidts` like `run`, and returns its output as text."""
         done = self.run(words, timeout)
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 

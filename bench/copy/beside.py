@@ -1,4 +1,4 @@
-"""Makes modules of `bench/apply` and `bench/latency` importable; it must be imported first."""
+"""Makes modules of `bench/apply` and `bench/latency` importable. Import this module first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The source: filled tables of several shapes (columns, values), and the check that a copy has all rows unchanged."""
+"""Makes the source, with filled tables of several shapes (columns, values), and checks that a copy has all rows
+unchanged.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Work = Callable[[int, Path], "dict[str, Spent]"]
 NOT_LINEAR = 1.15
 """A curve with a larger exponent than this grows faster than its axis. The difference to 1 is the noise of a point."""
 _NOISE_SECONDS = 0.25
-"""Processor time below this is not compared: a process is measured once in this time."""
+"""Less processor time than this is not compared: a process is measured only once in this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Axis:
     work: Work
 
     def sizes_to(self, to: int | None) -> list[int]:
-        """Returns the sizes to measure; a limit that is no size of its own becomes the last one."""
+        """Returns the sizes to measure, up to `to`, which is itself measured; None: up to the axis's own limit."""
         limit = self.to if to is None else to
         found = [size for size in self.sizes if size <= limit]
         return found if to is None or to in found else [*found, to]

@@ -1,4 +1,4 @@
-"""Draws the curves of the results, and writes their tables into the page of growth.
+"""Draws the curves of the results, and writes their tables into the page about growth.
 
 python bench/growth/page.py
 """

@@ -127,7 +127,7 @@ def test_a_refusal_is_reported_for_the_refused_table_alone(origin, named, expect
 
 
 def committed(batches: list[Checkpoint], hook) -> list[str]:
-    """Commits the batches in one run; returns the points that `hook` was called at."""
+    """Commits the batches in one run; returns the points at which `hook` was called."""
     target = ValuesTarget("advances")
     target.forget()
     session = target.connect()

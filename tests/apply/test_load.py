@@ -92,7 +92,7 @@ STEPS = st.lists(st.sampled_from(["read", "load", "late", "delete", "take over"]
 def test_a_row_that_the_log_removed_is_never_brought_back(steps):
     """Readers pause after they have read rows, and load the rows at any later time.
 
-    Meanwhile the log deletes one of them.
+    Meanwhile the log deletes one of these rows.
     """
     target, session, start = made("load-late")
     place, epoch, gone = start.lsn.offset, start.epoch, set()

@@ -67,7 +67,7 @@ class Pair:
 
     def filled(self, drawn: Sequence[RandomTable]) -> list[ChangeBatch]:
         """Fills, changes and empties the tables. Returns the changes from the source's log."""
-        self.trip.run("FLUSH LOGS")  # If the log file became too long, it would end in the middle of the changes.
+        self.trip.run("FLUSH LOGS")  # Otherwise the log could change to the next file in the middle of the changes.
         begin = self.trip.begin()
         for number, table in enumerate(drawn):
             for statement in self._statements(f"{self.trip.schema}.t{number}", table):
@@ -175,7 +175,7 @@ def without_nul(literal: str) -> str:
 
 
 def same(one: pa.Table, other: pa.Table) -> bool:
-    """Returns whether all bytes are the same."""
+    """Returns whether all bytes of two tables are the same."""
     return all(
         bits(mine.combine_chunks()) == bits(theirs.combine_chunks())
         for mine, theirs in zip(one.columns, other.columns, strict=True)

@@ -1,4 +1,6 @@
-"""Logs that real servers write with each kind of row image, and the version guard on real targets."""
+"""Logs that real servers write with each kind of row image give the right rows, and the version guard works on real
+targets.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ TABLES = [
 
 
 def workload(chance: random.Random, db: str, *, replaces: bool) -> Iterator[str]:
-    """Returns statements that set some columns, change some, and move rows.
+    """Returns random statements: they insert rows with some of their columns, change some columns, and give rows other
+    keys.
 
     MariaDB logs a REPLACE with MINIMAL images as an UPDATE. This UPDATE lacks the columns that the REPLACE has set to
     their defaults, so the log does not show these values.

@@ -21,9 +21,9 @@ def same(said: str, found: str) -> bool:
 @pytest.mark.parametrize(
     ("said", "found"),
     [
-        ('{"a": 4.095398469883106e16}', '{"a": 40953984698831060}'),  # PostgreSQL keeps the digits.
+        ('{"a": 4.095398469883106e16}', '{"a": 40953984698831060}'),  # PostgreSQL keeps all digits.
         ("[4.88376103798077e60]", f"[488376103798077{'0' * 46}]"),
-        ("[18446744073709551616]", "[1.8446744073709552e19]"),  # MySQL has no larger integers.
+        ("[18446744073709551616]", "[1.8446744073709552e19]"),  # MySQL stores integers of more than 64 bits as DOUBLE.
         ("[-9223372036854775809]", "[-9.223372036854775808e18]"),
         ("[1.10]", "[1.1]"),
         ("[1e2]", "[100]"),
@@ -45,7 +45,7 @@ def test_a_document_in_other_words_is_the_same(said, found):
     ("said", "found"),
     [
         ('{"a": 4.095398469883106e16}', '{"a": 40953984698831061}'),
-        ("4.095398469883106e+16", "40953984698831064"),  # the second: the floating point number nearest to the first
+        ("4.095398469883106e+16", "40953984698831064"),  # the second number, as a DOUBLE, is equal to the first one
         ("40953984698831060", "40953984698831061"),
         ("[9007199254740993]", "[9007199254740992.0]"),
         ("[18446744073709551615]", "[18446744073709551614]"),

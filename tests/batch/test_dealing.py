@@ -27,7 +27,7 @@ CONTEXT = JobContext(
 
 
 def moves() -> ChangeBatch:
-    """Returns so many updates that some concern two workers; the log has only their keys."""
+    """Returns updates of keys, some of which concern two workers. The log has only the keys of their rows."""
     schema, keys = change_schema(TABLE), range(20)
     columns = [
         [Lsn(0, 1, 100 + key).to_bytes() for key in keys],

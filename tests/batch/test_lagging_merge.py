@@ -52,7 +52,7 @@ _numbers = itertools.count()
 
 
 def at(offset: int, position: str | None = None, **behind: int) -> Checkpoint:
-    """Returns a worker's position, with waiting tables."""
+    """Returns a worker's checkpoint, with the places of waiting tables."""
     names = {"a": A, "b": B, "x": ALONE}
     lsn = Lsn(0, 1, offset)
     held = held_at({names[name]: Lsn(0, 1, place) for name, place in behind.items()}, lsn)

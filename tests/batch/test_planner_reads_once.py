@@ -119,7 +119,7 @@ def small(log: Sequence[Piece]) -> list[Piece]:
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 50])
 def test_a_batch_of_small_transactions_keeps_its_limit(writer: RelayWriter, make: Make, limit: int) -> None:
-    importlib.import_module("pidts.binlog.jit")  # Few transactions are joined only when the compiler is loaded.
+    importlib.import_module("pidts.binlog.jit")  # A few transactions are joined only if the compiler is loaded already.
     store(writer, small(sample_log(40)))
     _, planner = make(limit)
     state, counts = PlanState(START), []
@@ -219,7 +219,7 @@ def test_a_planner_that_reads_once_plans_what_a_new_planner_does(
     goal: int | None,
 ) -> None:
     """The relay grows by some entries before each plan, among them entries with nothing for the task."""
-    importlib.import_module("pidts.binlog.jit")  # Few transactions are joined only when the compiler is loaded.
+    importlib.import_module("pidts.binlog.jit")  # A few transactions are joined only if the compiler is loaded already.
     kinds = {"other": other, "mine": small, "statement": stated}
     pieces = [kinds[word]([piece])[0] for word, piece in zip(words, sample_log(len(words)), strict=True)]
     limits = Limits(transactions=transactions, idle_entries=idle_entries, idle_bytes=idle_bytes)

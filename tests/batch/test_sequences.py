@@ -22,7 +22,8 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 BEFORE = ("CREATE SEQUENCE old", "CREATE TABLE t (id INT PRIMARY KEY)")
 STATEMENTS = (
-    # The statement, and the sequences that it names besides the task's tables; None if the log has rows for it.
+    # The statement, and the sequences that it names besides the task's tables; None if the log has rows for the
+    # statement.
     ("SELECT NEXTVAL(old)", None),
     ("RENAME TABLE old TO new", {"old", "new"}),
     ("SELECT NEXTVAL(new)", None),

@@ -56,7 +56,7 @@ def one_by_one(raw: bytes | memoryview, walker: LogWalker, scanner: TransactionS
 
 
 def by_blocks(blocks: list[list[bytes]], start: Lsn, file: str, *, pieces: int = 0, limit: int = 1 << 40) -> Found:
-    """Scans in blocks. `pieces`: longer row events come in pieces of this size, where that is allowed."""
+    """Scans in blocks. Row events that are longer than `pieces` come in pieces of this size, where that is allowed."""
     walker, scanner, found = LogWalker(file), TransactionScanner(start.change_no, start), Found()
     scan = BlockScan(walker, scanner)
     try:
@@ -146,7 +146,7 @@ def test_any_damage_is_reported_the_same_way(seed):
     events = list(log.events)
     number = chance.randrange(1, len(events))
     raw = bytearray(events[number])
-    # Code that divides the log into events finds a wrong size, so the size stays right.
+    # The size stays right: the code that divides the log into events would already find a wrong one.
     place = chance.choice([*range(9), *range(13, len(raw))])
     raw[place] ^= 1 << chance.randrange(8)
     if log.checksums and chance.random() < 0.8:

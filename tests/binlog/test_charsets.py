@@ -1,4 +1,4 @@
-"""Text in every charset of each server: every character of the charset is read as the server reads it.
+"""Every character of every charset of each server is read as the server reads it.
 
 A column is filled with every byte, every pair of bytes, and so on, and keeps those that are well formed. Bytes for
 which the server itself has no character are an error that names table and column, never a wrong character or a
@@ -40,8 +40,8 @@ ONLY_OURS = {
 
 @pytest.fixture
 def fill(mysql_like, database) -> Iterator[Callable[..., list[tuple[bytes, bytes, bytes | None]]]]:
-    """`fill(charset, expression, count)` returns the bytes given to a column of the charset, those that it then has,
-    and these as UTF-8.
+    """`fill(charset, expression, count)` writes values to a column of the charset. It returns for each value its bytes,
+    the bytes that the column then has, and the latter converted to UTF-8 by the server.
     """
     with (
         closing(
@@ -107,7 +107,7 @@ def _spaces(charset: str) -> Iterator[tuple[str, int]]:
             yield f"cast(convert(convert({point} USING utf32) USING {charset}) AS binary)", 65536 if WHOLE else 900
 
 
-@pytest.mark.repeats("mysql56")  # MySQL 9.7 has all charsets of MySQL 5.6.
+@pytest.mark.repeats("mysql56")  # MySQL 5.6 has no charset that MySQL 9.7 lacks.
 def test_every_character_of_every_charset_is_read_as_the_server_reads_it(fill):
     wrong: dict[str, list[object]] = {}
     for charset in fill.charsets:

@@ -107,7 +107,7 @@ def test_the_time_is_in_the_header_of_the_own_event(way, more, kernel, monkeypat
 
 
 def parts(log: LogMaker, how: dict[str, Any]) -> list[bytes]:
-    """Decodes the log in several slices; returns the Lsns of the rows that the filter leaves."""
+    """Decodes the log in several slices; returns the Lsns of the rows that pass the filter."""
     walker, begin, found, part = LogWalker(log.file), 4, [], b""
     for raw in log.events:
         event = walker.feed(raw)
@@ -141,7 +141,7 @@ def test_changes_of_a_prepared_transaction_have_the_time_of_the_commit(decode, k
 
 @pytest.mark.parametrize("seed", range(20))
 def test_compiled_code_reads_the_same_times(seed, monkeypatch):
-    """The log has several files, events that a sender makes, and gaps of events that were not sent."""
+    """The log has several files, events that only the dump thread has made, and gaps of events that were not sent."""
     chance = random.Random(seed)
     log = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
     head, blocks = log.events[0], [b""]
@@ -175,7 +175,7 @@ def test_compiled_code_reads_the_same_times(seed, monkeypatch):
 
 
 def made_up(kind: int, body: bytes = b"") -> bytes:
-    """Returns an event that no log file has."""
+    """Returns an artificial event, which is in no log file."""
     size = 19 + len(body) + 4
     raw = HEADER.pack(0, kind, 1, size, 0, 0x20) + body
     return raw + zlib.crc32(raw).to_bytes(4, "little")

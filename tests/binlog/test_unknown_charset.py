@@ -52,7 +52,7 @@ def test_a_column_whose_text_type_depends_on_the_charset_has_the_one_that_the_lo
     assert silent.complete(unread).has_unknown_charset
     shown = silent.complete(unread, as_bytes=True).columns
     assert [column.type.kind for column in shown[:4]] == [Kind.VARBINARY, Kind.BINARY, Kind.BLOB, Kind.BLOB]
-    assert shown[1].type.length == 0  # A CHAR has no zeros at its end.
+    assert shown[1].type.length == 0  # Without a length, no zeros are added at the end: the column may be a CHAR.
     assert shown[5].type.labels == ("x", "y")
 
 

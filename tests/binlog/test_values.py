@@ -1,4 +1,4 @@
-"""Each family of types: the decoded value is the written one, and impossible bytes are refused."""
+"""For each family of types, the decoded value is equal to the written one, and impossible bytes are refused."""
 
 # Tables of characters are full of characters that look like others.
 # ruff: noqa: RUF001
@@ -25,7 +25,7 @@ T = TableName("d", "t")
 
 
 def decoded(kind: ColumnType, wire: Wire, data: bytes) -> pa.Array:
-    """Reads one value, followed by a NULL, from the log's form."""
+    """Decodes one value, and a NULL after it, from the bytes that a log would have."""
     column = Column("c", kind)
     values: list[object] = []
     assert columns.reader(T, column, wire)(values.append)(data, 0) == len(data)

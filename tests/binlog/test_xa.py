@@ -1,4 +1,4 @@
-"""Prepared XA transactions: the scanner keeps their contents back, and their COMMIT or ROLLBACK finds them by name."""
+"""The scanner keeps the contents of prepared XA transactions back, and finds them by name at their COMMIT or ROLLBACK."""
 
 from __future__ import annotations
 

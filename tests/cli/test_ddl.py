@@ -166,7 +166,7 @@ def test_a_ddl_command_that_fails_is_named_and_so_is_its_statement(capsys: Outpu
 
 
 def test_shards_that_wait_are_one_block(capsys: Output) -> None:
-    # The shards wait since an hour before the present time, and not before the import of this module.
+    # The shards have waited since an hour before the test runs, and not since an hour before the import of this module.
     arrived = (shard("s1", 1), shard("s2", 2))
     lock = replace(LOCK, arrived=arrived)
     show_ddl_list("t", TASK, arrived, [lock], [HeldTables("s1", {}, 0), HeldTables("s2", {}, 0)], as_json=False)

@@ -1,4 +1,4 @@
-"""`pidts ddl` for a task of two sources: which change the command finds, and what it records for a run."""
+"""For a task of two sources, `pidts ddl` finds the change that is meant, and records the ddl command for a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are damaged or partly compressed: the undamaged part is shown, the rest is an error without secrets."""
+"""`pidts events` shows the undamaged part of a damaged or cut file and ends with an error. No error shows a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pidts events` on a real log: which changes it prints, where it begins, and what it refuses."""
+"""From a real log, `pidts events` prints the changes that were committed, begins at the given place, and refuses what
+it cannot show.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_text_of_a_charset_that_the_log_does_not_show_is_shown_as_bytes_and_the_
     events = shown(str(path), "--tables", f"{database}.t")
     assert rows(events) == [expected]
     assert "text in column c, s is shown as bytes" in shown.notes
-    # A catalogue later than the file has the charset.
+    # The catalogue has the charset, although it is read after the file was written.
     events = shown(str(path), "--tables", f"{database}.t", "--schema-from", url(mariadb))
     assert rows(events) == [expected | {"c": "ab", "s": "x"}]
 

@@ -1,4 +1,4 @@
-"""`pidts locks` with locked rows on the target, while the task runs and while it does not."""
+"""`pidts locks` lists, shows and resolves locked rows, while the task runs and while it does not."""
 
 from __future__ import annotations
 

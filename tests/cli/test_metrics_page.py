@@ -1,4 +1,6 @@
-"""The page that Prometheus reads while a task runs: where it is served, and the error if it cannot be served."""
+"""A task serves its page for Prometheus at the given address while it runs. If this is not possible, the run ends with
+an error before it begins.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pidts status`: the state of a task by the target's records, as text and as JSON, and the exit code."""
+"""`pidts status` prints the state of a task by the target's records, as text or as JSON, and ends with the exit code of
+this state.
+"""
 
 from __future__ import annotations
 

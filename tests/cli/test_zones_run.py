@@ -1,4 +1,6 @@
-"""Each direction of a file is run by a process of its own: the order of the starts, and what follows when one ends."""
+"""Each direction of a file is run by a process of its own. The processes start in the right order, and the others end
+or continue when one ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The keys of the documents that commands print with `--json` and that the replicator writes, read from the source."""
+"""Reads from the source code the keys of the documents that commands print with `--json` and that the replicator
+writes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this version offers to other programs: `python -m tests.compatibility.surface FILE` records it."""
+"""Records what this version offers to other programs: `python -m tests.compatibility.surface FILE`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 def error_codes() -> dict[str, str]:
     """Returns each error code and each finding with its exit code.
 
-    `tests/docs/test_errors.py` compares the page with the source.
+    `tests/docs/test_errors.py` compares the page with the source code.
     """
     return {name: "".join(re.findall(r"\d", last)) for name, last in _ENTRY.findall(ERRORS.read_text("utf-8"))}
 

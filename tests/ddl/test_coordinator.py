@@ -1,4 +1,6 @@
-"""Which shard has arrived, which one runs the change, and which ones are informed, across the parts of one process."""
+"""All parts of one process share one coordinator. It knows which shards have arrived, which one runs the change, and
+which ones it has to inform.
+"""
 
 from __future__ import annotations
 

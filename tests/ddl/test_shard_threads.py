@@ -1,4 +1,6 @@
-"""A change that waits for other shards: its table waits at once, operators see it, and it continues without a command."""
+"""If a change waits for other shards, its table waits at once, operators see the change, and it continues without a
+command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/errors.md has one entry for every error code and every finding in the source, and no others."""
+"""docs/reference/errors.md has one entry for every error code and every finding in the source code, and no others."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def literals(node: ast.AST, constants: dict[str, str]) -> set[str]:
 
 @cache
 def raised(trees: tuple[ast.Module, ...]) -> dict[str, set[type[errors.PidtsError]]]:
-    """Returns every code in the source with the classes with which it is raised."""
+    """Returns every error code in the source code, with the classes of the errors that have it."""
     classes = error_classes(trees)
     places = {**builders(trees, classes), **{name: (0, kind) for name, kind in classes.items()}}
     constants = {

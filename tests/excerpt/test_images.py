@@ -1,4 +1,4 @@
-"""The images of a table's rows as JSON, if the log has only some of their columns."""
+"""If the log has only some columns of a row image, its JSON has these columns."""
 
 from __future__ import annotations
 

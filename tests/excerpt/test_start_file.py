@@ -1,4 +1,4 @@
-"""A reading that is to begin at a given time begins in the log file that may have the first change of that time."""
+"""To read from a given time on, the log is read from the file that may have the first change of that time."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ class Served:
     asked: list[Lsn | None] = field(default_factory=list)
     """Places after which the relay server has asked for the log again."""
     receives_again: bool = False
-    """Whether the writer is asked at once for the log after these places, as a replicator is."""
+    """Whether the relay at once records that the log after these places has to be received again, as it does for a
+    replicator.
+    """
 
     def writer(self, segment_bytes: int = 1 << 20) -> RelayWriter:
         writer = RelayWriter.open(self.relay, "s", segment_bytes=segment_bytes)

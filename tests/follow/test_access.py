@@ -1,4 +1,6 @@
-"""Who may connect, and what nobody can read on the network: tokens, certificates, addresses."""
+"""Only a follower with the token gets anything, and nobody can read on the network what is sent: tokens, certificates,
+addresses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two machines, as the kernel sees them: each end is in a network namespace, and the cable between them is cut."""
+"""The relay server and a follower are on two machines, as far as the kernel knows: each is in a network namespace of
+its own, and the cable between them can be cut.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def fill(served: Served, log: list[Piece]) -> None:
 
 
 def flip(relay: Path) -> Lsn:
-    """Changes a byte of a transaction's events; returns the place before it."""
+    """Changes a byte of a transaction's events; returns the place before the transaction."""
     with closing(RelayReader(relay, "s")) as reader:
         entry = list(reader.entries(START))[BROKEN]
         path = Folder.of(relay, "s").log(entry.extent.segment)

@@ -87,7 +87,9 @@ def test_records_have_the_order_and_the_numbers_of_the_log(
 
 
 def _values(data: str) -> list[dict[str, list[str | None]]]:
-    """Returns only the values of a row's record."""
+    """Returns the values in the record of a row, without the names of their columns; empty for the record of a schema
+    change.
+    """
     sides = {side: pairs for side, pairs in json.loads(data or "{}").items() if side in {"OLD", "NEW"}}
     if any("field_name" in pair for pairs in sides.values() for pair in pairs):
         return []

@@ -62,7 +62,7 @@ def test_a_channel_continues_at_the_standby(
     writer.start()
     run.wait_until(lambda: len(_records(run_sql, mysql97, datacenter) or ()) > 300, "records come")
     with _nothing_received(run):
-        # The standby has more log than the channel when the primary is lost.
+        # When the primary is lost, the standby has transactions that the channel lacks.
         ahead = writer.last + 30
         wait(lambda: _last(run_sql, standby) > ahead, "the standby is ahead")
         last = writer.end()

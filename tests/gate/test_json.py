@@ -1,4 +1,4 @@
-"""The form of records: the examples of Inception Gate's manual, and JSON with any text."""
+"""Records have the form of the examples in Inception Gate's manual, and are JSON whatever text they have."""
 
 from __future__ import annotations
 

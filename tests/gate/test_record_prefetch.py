@@ -1,4 +1,6 @@
-"""Records made in advance are used if they fit. All others are made again, at their own place."""
+"""Records made in advance are used if they were made for the same place and the same structures. All others are made
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A datacenter's records are read from the last to the first: the first that is found of a key is its present row."""
+"""A datacenter's records are read from the last to the first: the first record that is found of a key has the key's
+present row.
+"""
 
 from __future__ import annotations
 

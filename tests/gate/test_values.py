@@ -97,7 +97,7 @@ def test_values_are_what_the_server_prints(mysql_like: Server, zone: str) -> Non
                 charset="utf8mb4",
                 autocommit=True,
                 ssl_disabled=True,
-                conv={},  # Texts are not converted.
+                conv={},  # The driver does not convert the server's texts.
             )
         ) as connection,
         connection.cursor() as cursor,

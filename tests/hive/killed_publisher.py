@@ -2,7 +2,7 @@
 
 The call is one of the metastore's client, or of a function of PiDTS. WHEN is `before` or `after`: the process kills
 itself before or after the call. Or it is `sent`: the call has left the process, and the JVM that is to execute it is
-frozen. The number of the JVM's process is printed.
+frozen. The process id of the JVM is printed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main(task: Path, place: str, call: int, when: str) -> None:
         killing = Killing(getattr(OWNERS[place], place), call, when, jvm)
 
         def replacement(*words: Any, **named: Any) -> Any:
-            return killing(*words, **named)  # A method is replaced, so the replacement is a function.
+            return killing(*words, **named)  # It replaces a method, so it has to be a function, which gets `self`.
 
         setattr(OWNERS[place], place, replacement)
     else:

@@ -1,6 +1,7 @@
 """A Hive metastore from the jars of PySpark, which listens only on loopback.
 
-The metastore's own program listens on all addresses. `metastore_server.py PORT FOLDER` serves until its input ends.
+The metastore's own program listens on all addresses. `metastore_server.py PORT FOLDER` serves only on loopback, until
+its stdin is closed.
 
 A metastore creates the folders of its tables. If they are in the bucket `BUCKET` of an object store, it creates them on
 this machine instead: the folders are empty, and a store needs none.
@@ -25,7 +26,7 @@ _VIEW = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
 
 
 def main(port: int, folder: Path, jars: str = "") -> None:
-    """Serves until the input ends."""
+    """Serves the metastore until stdin is closed."""
     options = shlex.quote(f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}")
     more = f"--driver-class-path {shlex.quote(jars)}/*" if jars else ""
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{more} --driver-java-options {options} pyspark-shell"

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 
 def main(where: dict[str, str]) -> None:
-    """Answers until the input ends."""
+    """Answers questions until stdin is closed."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",

@@ -1,4 +1,4 @@
-"""A publication that is interrupted at any step, with a real metastore: the metastore always names a complete state."""
+"""Wherever a publication is interrupted, a real metastore names a complete state."""
 
 from __future__ import annotations
 

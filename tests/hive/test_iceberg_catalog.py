@@ -1,4 +1,4 @@
-"""Iceberg tables of a warehouse in a real Hive metastore, which pyiceberg reads through this metastore alone."""
+"""pyiceberg reads the Iceberg tables of a warehouse through a real Hive metastore alone."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def killed(world: World, address: str, place: str, call: int, when: str) -> int:
-    """Runs a process that publishes and is killed; returns the number of its JVM, if the JVM is frozen."""
+    """Runs a process that publishes and is killed; returns the process id of its JVM, if the JVM is frozen."""
     file = world.parts[0].path
     file.write_text(TASK.replace("warehouse: warehouse}", f"warehouse: warehouse, metastore: '{address}'}}"))
     command = [sys.executable, str(PUBLISHER), str(file), place, str(call), when]

@@ -1,4 +1,4 @@
-"""A task from a real MariaDB whose published tables are in an object store. A reader finds them through a metastore."""
+"""A task from a real MariaDB publishes its tables in an object store, where a reader finds them through a metastore."""
 
 from __future__ import annotations
 

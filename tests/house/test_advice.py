@@ -24,7 +24,7 @@ KINDS = {
 
 
 def silent(source: str) -> list[int]:
-    """Returns the lines that make an error without advice, of a class that has no advice either."""
+    """Returns the lines that make an error without advice, if the error's class has no advice either."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     named = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in KINDS and node.args]
     return [

@@ -1,6 +1,4 @@
-"""Tables of a warehouse in the catalog of a real PostgreSQL or MariaDB, which pyiceberg reads through this catalog
-alone.
-"""
+"""pyiceberg reads the tables of a warehouse through the catalog of a real PostgreSQL or MariaDB alone."""
 
 from __future__ import annotations
 

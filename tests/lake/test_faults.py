@@ -1,5 +1,5 @@
-"""Damaged files halt the task, wrong paths create no warehouse, and files stay in histories that other programs
-changed.
+"""Damaged files halt the task, wrong paths create no warehouse, and needed files stay if another program has changed a
+table's history.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many small commits: the table has the right rows, and few files, for PiDTS and for other readers."""
+"""After many small commits, PiDTS and other readers find the right rows in few files."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def keyless(kinds: dict[str, ColumnType]) -> Table:
 def counted(
     structure: Table, *, upserts: Sequence[Sequence[Any]] = (), deletes: Sequence[Sequence[Any]] = ()
 ) -> NetChange:
-    """Returns a change of a table without a key: each of these rows is removed once."""
+    """Returns a change of a table without a key. Of each row in `deletes`, one copy is removed."""
     counts = Counts(inserted=len(upserts), deleted=len(deletes))
     times = pa.array([1] * len(deletes), pa.int64())
     return NetChange(structure, rows(structure, *deletes), rows(structure, *upserts), counts, times=times)

@@ -1,4 +1,4 @@
-"""A task from a real MariaDB into a warehouse whose files are in an object store, which pyiceberg reads."""
+"""A task from a real MariaDB writes a warehouse whose files are in an object store, and pyiceberg reads the warehouse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task from a real MariaDB into a warehouse that is published to the catalog of a real PostgreSQL."""
+"""A task from a real MariaDB writes a warehouse, and publishes it to the catalog of a real PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of other makers read a warehouse in which rows were removed and columns were changed."""
+"""Iceberg readers other than PiDTS read a warehouse in which rows were removed and columns were changed."""
 
 from __future__ import annotations
 

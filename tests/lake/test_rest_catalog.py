@@ -1,4 +1,4 @@
-"""Tables of a warehouse in a real REST catalog, Iceberg's own, which pyiceberg reads through this catalog alone."""
+"""pyiceberg reads the tables of a warehouse through a real REST catalog alone, Iceberg's own."""
 
 from __future__ import annotations
 

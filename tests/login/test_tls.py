@@ -1,4 +1,6 @@
-"""How much encryption a task demands from a server, and what happens if the server does not provide it."""
+"""A task demands from a server the encryption that its settings ask for. If the server does not provide it, the login
+ends with an error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GTIDs and sets of GTIDs: the servers' texts, and the algebra of sets."""
+"""GTIDs and sets of GTIDs are read from the servers' texts and written as such, and the sets obey the algebra of sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of one column in an array of row images, also if the array is a slice or lacks images."""
+"""The values of one column are read from an array of row images, even if the array is a slice or lacks images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a record's key in the meta tables is the text that earlier versions wrote, and gives the key again."""
+"""The text of a record's key in the meta tables is the text that earlier versions wrote, and is parsed to an equal key."""
 
 from __future__ import annotations
 

@@ -282,8 +282,8 @@ class Task:
             if table is not None:
                 with suppress(
                     Halted
-                    # Loaded rows may be later than this place, and have a unique value twice. The key is tried again at
-                    # the end.
+                    # Loaded rows may be later than this place, so two of them may have one unique value. At the end,
+                    # the creation of the key is tried again.
                 ):
                     self._finish(table)
         renamed = dict(self.server.works[due].renamed)

@@ -1,4 +1,6 @@
-"""A table gets the key with extracted columns if other tables may be routed to it, whatever tables exist now."""
+"""A target table gets a key with its extracted columns if several tables may be routed to it, even if only one of them
+exists now.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Target:
             self.session.execute(sql)
 
     def apply(self, changes: list[tuple[int, Change]], start: int) -> None:
-        """Applies batches of changes, each with its table, in log order."""
+        """Applies changes in one transaction. Each change has its number of a table, and comes in a batch of its own."""
         logs: list[ChangeBatch] = []
         for place, (shard, change) in enumerate(changes):
             one = replace(batch_of(TABLE, [change], start + place), upstream=TableName("shop", f"t_{shard}"))
@@ -57,7 +57,7 @@ class Target:
 
 
 def transactions(chance: random.Random, count: int) -> tuple[list[list[tuple[int, Change]]], list[dict[str, Any]]]:
-    """Returns transactions that change three rows of two tables, and the rows at the end."""
+    """Returns transactions that change three rows of two tables, and the rows that exist after them."""
     there: dict[int, dict[str, Any]] = {}
     versions, log = itertools.count(1), []
     for _ in range(count):

@@ -44,7 +44,7 @@ def changes_after(first: int) -> list[Change]:
 
 @pytest.mark.parametrize("is_partial", [False, True], ids=["full", "minimal"])
 def test_each_change_of_the_shards_is_logged_once_with_all_values(*, is_partial: bool) -> None:
-    """MINIMAL images have only keys and changed values; the target has the other values."""
+    """MINIMAL images have only keys and changed values. The other values are read from the target."""
     store = ValuesTarget(f"logged changes of shards, {is_partial}")
     expected, parts = [], []
     for number, (shard, first) in enumerate(SHARDS.items()):

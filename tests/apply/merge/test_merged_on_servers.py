@@ -1,4 +1,6 @@
-"""Real targets get merged tables right: with extracted columns in the key, different structures, partial row images."""
+"""Real targets have the right rows in merged tables: with extracted columns in the key, with different structures, with
+partial row images.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,8 @@ class DyingTarget:
 def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
     request: pytest.FixtureRequest, server: str, moved: Sequence[Change]
 ) -> None:
-    """The row ends with the defaults wherever the process dies, also if it is written once more in safe mode.
+    """In the end the row has the defaults, wherever the process dies, and also if the row is written once more in safe
+    mode.
 
     Other rows of the table keep their values.
     """

@@ -170,7 +170,7 @@ def test_an_update_to_another_key_may_be_applied_at_one_of_its_keys_only():
 def test_one_half_of_an_update_with_a_partial_image():
     """The half for the old key needs only the key.
 
-    The half for the new key needs the old row, too. If another table has replaced that row, the table halts.
+    The half for the new key needs the old row, too. If a row of another shard has replaced that row, the change halts.
     """
     destination = Destination(row(3))
     destination.write(of(M, 50, insert(4, a=51)))

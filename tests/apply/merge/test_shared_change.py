@@ -248,7 +248,7 @@ def test_a_replaced_leader_records_the_change_as_done_for_no_source(world: World
 
 
 def test_a_source_that_begins_anew_while_the_statement_runs(world: World) -> None:
-    """The statement may have run. The journal of the leader shows this, so the next leader continues from there."""
+    """The statement may have run. The leader's journal shows whether it has, so the next leader continues from there."""
     change = world.change("a", "b", "c")
 
     def hook(point: str) -> None:

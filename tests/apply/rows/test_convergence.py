@@ -137,7 +137,9 @@ def test_the_log_shows_the_version_of_what_is_removed() -> None:
 
 
 def test_a_change_in_part_halts_until_the_row_has_a_higher_version() -> None:
-    """The image lacks the blob, and this zone's row may have another blob: two zones have written the row's version."""
+    """The image lacks the blob, and this zone's row may have another blob, since two zones may have written rows of one
+    version.
+    """
     table = Table(TableName("shop", "noted"), (*TABLE.columns[:3], Column("b", TEXT)), (PRIMARY,))
     zone = Live(table=table, rules=RULES)
 

@@ -42,7 +42,7 @@ def histories(draw: st.DrawFn) -> list[Change]:
 @pytest.fixture(scope="module", autouse=True)
 def _no_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identity, "FEW", identity.FEW)  # Each example changes FEW; this restores it.
+        patch.setattr(identity, "FEW", identity.FEW)  # Each example changes FEW. The patch restores FEW at the end.
         yield
 
 

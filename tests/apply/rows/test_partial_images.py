@@ -201,7 +201,7 @@ def test_an_inserted_row_that_cannot_be_completed_is_left_to_the_copy_only_where
 
 
 def test_an_update_of_what_may_have_a_unique_value_of_another_time_is_left_to_the_copy():
-    """Row 7 on the target is older than the copy, so another row may have its unique value now."""
+    """Row 7 on the target is older than the copy, so another row may have row 7's unique value now."""
     changed: Change = (Op.UPDATE, ROW, {**ROW, "a": 1})
     batch = with_whole_keys(batch_of(UNIQUE, [changed], held=[minimal(UNIQUE, changed)]))
     for is_unread in (behind_5, nothing):
@@ -230,7 +230,9 @@ def removed(batch: ChangeBatch, **why: Any) -> set[int]:
 
 
 def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Returns which rows are written and removed if rows were read at their new keys."""
+    """Returns the rows that a batch writes and removes, if its updates of keys look for rows on the target at the new
+    keys, too.
+    """
     completion = ImageCompletion(with_whole_keys(batch), read_early=True)
     wanted = [key["id"] for key in completion.keys.to_pylist()]
     assert len(wanted) == len(set(wanted))
@@ -336,7 +338,9 @@ def test_a_row_that_may_be_another_one_at_its_new_key_is_not_continued_there() -
 def beside_copy(
     changes: list[Change], read: list[Row], *, is_waiting: bool = False, is_ahead: bool = False, **why: Any
 ) -> tuple[list[Row], list[Row]]:
-    """Returns what MINIMAL images write and remove. The rows in `read` are on the target, or else part of the batch."""
+    """Returns the rows that changes with MINIMAL images write and remove. The rows in `read` are on the target or, with
+    `is_waiting`, in the batch.
+    """
     found = [minimal(PLAIN, change) for change in changes]
     copied: list[Change] = [(Op.COPY, None, row) for row in read] if is_waiting else []
     batch = with_whole_keys(batch_of(PLAIN, [*changes, *copied], held=[*found, *(None for _ in copied)]))

@@ -1,4 +1,6 @@
-"""Pieces of a copy on real servers, without Spark: they run as Spark tasks run them, and a later batch settles them."""
+"""Pieces of a copy run on real servers, without Spark, in the way in which Spark tasks run them. A later batch settles
+them.
+"""
 
 from __future__ import annotations
 
@@ -341,7 +343,9 @@ def test_a_run_that_was_replaced_notices_it_at_the_end_of_a_table(place: Place) 
 
 
 def test_recorded_keys_are_read_again_up_to_what_all_workers_have_recorded(place: Place) -> None:
-    """A recorded key is not read if its table's key has other columns by now. The record is removed when it is settled."""
+    """A recorded key is not read if its table's key has other columns by now. The record is removed when the rows are
+    settled.
+    """
     place.sql("CREATE TABLE t (id INT, k VARCHAR(9), v INT, PRIMARY KEY (k, id))")
     place.sql("INSERT INTO t VALUES (1, 'a', 1), (2, 'ä', 2), (3, 'c', 3), (4, 'd', 4)")
     place.know()

@@ -162,7 +162,7 @@ def varlen(value: int) -> bytes:
 
 
 def rotate(file: str, offset: int) -> bytes:
-    """Returns a ROTATE event as the server's sending thread makes it."""
+    """Returns a ROTATE event as the server's binlog dump thread makes it."""
     body = struct.pack("<Q", offset) + file.encode()
     return struct.pack("<IBIIIH", 0, EventType.ROTATE, 101, 19 + len(body), 0, 0x20) + body
 

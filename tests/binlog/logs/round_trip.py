@@ -287,7 +287,9 @@ def _value(shown: Any, raw: Any, kind: Kind, known: Column, logged: Column) -> A
 
 
 def _padded(raw: str, logged: ColumnType) -> str:
-    """Returns the value, with zeros at its end if the log calls it a BINARY: without charsets, a CHAR looks like one."""
+    """Returns the value, with zeros at its end if the log calls it a BINARY: without charsets, a CHAR looks like a
+    BINARY.
+    """
     return raw.ljust(2 * (logged.length or 0), "0") if logged.kind is Kind.BINARY else raw
 
 

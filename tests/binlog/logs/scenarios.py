@@ -1,7 +1,7 @@
 """Runs statements on real servers that fill their logs, and records what the servers have afterwards.
 
-`make_vectors.py` keeps the logs and the servers' answers in `vectors/`. The tests with servers run the same statements
-and check what the present servers write.
+`make_vectors.py` keeps the logs and the servers' answers in `vectors/`. The tests with servers run the same statements,
+and check the logs of the servers that they start.
 """
 
 from __future__ import annotations

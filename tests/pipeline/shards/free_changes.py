@@ -1,7 +1,7 @@
-"""Shards that make any changes, also of defaults and keys, and that are created anew; and what must be true then.
+"""Lets shards make any changes, also of defaults and keys, and be created anew, and checks what must be true then.
 
 Some shards may have to wait. The target must have each row as its shard has it at the place that the shard has reached,
-in all columns that it has there, and no other rows. Each waiting shard must be reported.
+in all columns that the shard has there, and no other rows. Each waiting shard must be reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POOL = {
     "d": ("BIGINT DEFAULT 4", "INT"),
     "e": ("INT",),
 }
-"""Columns that shards add, with their definitions: in most cases, the first one is used."""
+"""Columns that shards add, with their definitions. In most cases, a column's first definition is used."""
 WAITING = (
     "shard-awaits",
     "shards-disagree",

@@ -1,7 +1,7 @@
 """Shards on servers in memory: their changes, the rows that each had at every moment, and the result of merging them.
 
 The oracle has no locks, arrivals and batches. It keeps each shard's rows and structure after every entry of its
-server's log, takes each shard at one place of the log, and joins them.
+server's log, takes each shard at one place of the log, and joins the shards' rows.
 """
 
 from __future__ import annotations
@@ -300,7 +300,9 @@ class Shards:
         return shard
 
     def empty(self, shard: Shard) -> None:
-        """Makes a TRUNCATE. Later rows have other keys, so that they do not collide with those that stay on the target."""
+        """Makes a TRUNCATE. Later rows have other keys, so that they do not collide with the rows that stay on the
+        target.
+        """
         self._leave(f"TRUNCATE TABLE {shard.name}", shard)
         shard.base = 100 * next(self._fresh)
 

@@ -101,7 +101,7 @@ class MakeStory(Protocol):
 
 @contextmanager
 def stories(**given: object) -> Iterator[MakeStory]:
-    """Returns the histories of one test."""
+    """Yields the function with which a test begins its histories."""
     shown: list[Story] = []
 
     def make_story(

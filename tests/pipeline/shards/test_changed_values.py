@@ -1,5 +1,5 @@
-"""Changes that give a column other values although the structure stays the same: no shard's rows get the values of
-another.
+"""If a change gives a column other values, and the structure stays the same, no shard's rows get the values of another
+shard.
 """
 
 from __future__ import annotations
