@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -319,3 +321,30 @@ def test_the_reason_for_which_nothing_is_received_reaches_the_other_machine(serv
         (served.relay / "s" / "status.json").write_text(json.dumps(status))
         copy.until_failing("connection-lost")
         assert copy.follower.state().warning == "soon purged"
+
+
+def test_a_server_that_has_ended_touches_no_file(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def running() -> set[str]:
+        return {thread.name for thread in threading.enumerate()}
+
+    monkeypatch.setattr(served_relay, "_BELL_SECONDS", 1.5)
+
+    with closing(served.writer()), served.serving():
+        assert {"bell s", "purge s", "relay server"} <= running()
+    assert not {"bell s", "purge s", "relay server"} & running()
+
+
+def test_a_relay_is_purged_again_after_an_error_of_its_disk(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def failing(*_: object) -> None:
+        asked.append(time.monotonic())
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(served_relay, "_PURGE_SECONDS", 0.01)
+    monkeypatch.setattr(served_relay, "release", failing)
+    with served.serving():
+        deadline = time.monotonic() + 10
+        while len(asked) < 3:
+            assert time.monotonic() < deadline, "the thread has ended"
+            time.sleep(0.01)

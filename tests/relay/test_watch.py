@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import sys
 import threading
 import time
@@ -92,6 +94,51 @@ def test_whatever_index_is_the_newest_one_is_watched(tmp_path: Path) -> None:
         assert ends_a_wait(2), "the newest one was cut off"
         (tmp_path / "000000002.index").unlink()
         assert ends_a_wait(2), "another file has the same name"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is about Linux")
+@pytest.mark.parametrize("change", ["removed", "moved away", "missing at first"])
+def test_a_folder_that_is_made_again_is_watched_again(tmp_path: Path, change: str) -> None:
+    folder, index = tmp_path / "s", tmp_path / "s" / "000000001.index"
+
+    def make() -> None:
+        folder.mkdir()
+        index.touch()
+
+    with closing(FolderWatch(folder)) as watched:
+        if change != "missing at first":
+            make()
+        watched.wait(10)
+        if change == "removed":
+            shutil.rmtree(folder)
+        elif change == "moved away":
+            folder.rename(tmp_path / "old")
+        for _ in range(3):
+            watched.wait(0.01)
+        make()
+        for _ in range(3):
+            watched.wait(0.01)
+        threading.Timer(0.1, index.write_bytes, [b"entry"]).start()
+        assert 0.05 < seconds_of_a_wait(watched, 10) < 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is about Linux")
+def test_a_folder_may_vanish_while_its_newest_index_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    listed = os.listdir
+
+    def vanishing(path: Path) -> list[str]:
+        shutil.rmtree(folder)
+        return listed(path)
+
+    with closing(FolderWatch(folder)) as watched:
+        monkeypatch.setattr(watch.os, "listdir", vanishing)
+        watched.wait(10)
+        assert not folder.exists()
+        assert seconds_of_a_wait(watched, 0.5) < 0.4, "that the folder is gone ends the wait"
 
 
 def test_a_folder_that_cannot_be_watched_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

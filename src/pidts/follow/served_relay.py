@@ -92,17 +92,27 @@ class ServedRelay:
         self._rings = 0
         self._end = threading.Event()
         self._repairing = threading.Lock()
+        self._threads = (
+            threading.Thread(target=self._watch, name=f"bell {self._id}", daemon=True),
+            threading.Thread(target=self._purge, name=f"purge {self._id}", daemon=True),
+        )
 
     def start(self) -> None:
         """Begins to watch the relay, and to purge log that no task needs."""
-        threading.Thread(target=self._watch, name=f"bell {self._id}", daemon=True).start()
-        threading.Thread(target=self._purge, name=f"purge {self._id}", daemon=True).start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Ends the requests that wait for log, and the threads."""
+        """Tells the requests that wait for log, and the threads, to end."""
         self._end.set()
         with self._bell:
             self._bell.notify_all()
+
+    def join(self, seconds: float) -> None:
+        """Waits until the threads have ended after `stop`, at most this long. After that they touch no file."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     # The answers to requests of followers.
 
@@ -405,6 +415,8 @@ class ServedRelay:
                     release(self._served.relay, self._id, PurgeLimits(keep_seconds=self._served.keep_seconds))
                 except Halted as error:
                     _log.warning("the relay is not purged", source=self._id, code=error.code, what=error.what)
+                except OSError as error:  # the folder may have vanished; the next purge looks again
+                    _log.warning("the relay is not purged", source=self._id, what=str(error))
 
     def _repair(self, error: Halted, after: Lsn) -> None:
         if not isinstance(error, Discontinuity | DecodeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from pidts.model import ConfigError, Where
 
 _KEEP_SECONDS = 75
 _LOOK_SECONDS = 5.0
+_END_SECONDS = 5.0
+"""The time that the end of the server waits for its threads."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 
@@ -94,11 +97,12 @@ def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Itera
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([bound],), name="relay server", daemon=True)
     ended = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(listening, context, ended), daemon=True) if context else None
     for relay in relays.values():
         relay.start()
     thread.start()
-    if context is not None:
-        threading.Thread(target=_renew, args=(listening, context, ended), daemon=True).start()
+    if renewing is not None:
+        renewing.start()
     named = f"[{host}]" if ":" in host else host
     url = f"{'http' if context is None else 'https'}://{named}:{bound.getsockname()[1]}"
     _log.info("the relay is served", address=url, sources=sorted(relays))
@@ -109,7 +113,12 @@ def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Itera
         for relay in relays.values():
             relay.stop()
         server.should_exit = True
-        thread.join(5)
+        deadline = time.monotonic() + _END_SECONDS
+        thread.join(_END_SECONDS)
+        for relay in relays.values():
+            relay.join(deadline - time.monotonic())
+        if renewing is not None:
+            renewing.join(max(0.0, deadline - time.monotonic()))
         application.close()
         bound.close()
 

@@ -6,6 +6,8 @@ index is watched for writes. Other files of interest are replaced as a whole, so
 The kernel may be unable to report this (other systems than Linux, or no watch left for this user), or may not notice it
 (a network file system that another machine writes to). Then the wait ends when its time limit is reached, and the
 caller looks whether there is more to read.
+
+The folder may be missing or vanish, and appear again. Then the watch begins anew.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_MODIFIED, _CREATED, _MOVED_HERE, _DELETED, _LOST = 0x2, 0x100, 0x80, 0x200, 0x4000
-"""Kinds of events: `_LOST` if the kernel has dropped events."""
+_MODIFIED, _CREATED, _MOVED_HERE, _DELETED = 0x2, 0x100, 0x80, 0x200
+_MOVED_ITSELF, _LOST, _ENDED = 0x800, 0x4000, 0x8000
+"""Kinds of events: `_LOST` if the kernel has dropped events, `_ENDED` if the watched folder or file is gone."""
 _EVENTS_BYTES = 64 << 10
 _EVENT = struct.Struct("=iIII")
 """An event's watch, its kind, a number for renames, and the size of the name that follows."""
@@ -46,6 +49,7 @@ class FolderWatch:
         """Ends the watch; a process can have only a few."""
         self._is_begun = False
         self._poll = select.poll()
+        self._folder_watch = _NO_WATCH
         self._index: Path | None = None
         """The newest index."""
         self._index_watch = _NO_WATCH
@@ -61,6 +65,7 @@ class FolderWatch:
             return
         if self._handle is None:
             time.sleep(seconds / _LOOKS)
+            self._begin()
             return
         ends, left = time.monotonic() + seconds, seconds
         while left >= 0 and self._poll.poll(left * 1000):
@@ -76,16 +81,24 @@ class FolderWatch:
             self._end()
 
     def _begin(self) -> None:
-        self._is_begun, self._handle = True, _watched(self._folder)
-        if self._handle is not None:
-            self._end = weakref.finalize(self, os.close, self._handle)
-            self._poll.register(self._handle, select.POLLIN)
-            self._watch_newest(self._handle)
+        self._is_begun = True
+        found = _watched(self._folder)
+        if found is None:
+            return
+        self._handle, self._folder_watch = found
+        self._end = weakref.finalize(self, os.close, self._handle)
+        self._poll = select.poll()
+        self._poll.register(self._handle, select.POLLIN)
+        self._index, self._index_watch = None, _NO_WATCH
+        self._watch_newest(self._handle)
 
     def _is_news(self, events: bytes) -> bool:
         """Whether a reader may find more after these events. If another index is the newest now, watches that one."""
         is_news, has_changed = False, False
         for watch, kind, name in _parsed(events):
+            if watch == self._folder_watch and kind & (_ENDED | _MOVED_ITSELF):
+                self.close()
+                return True
             if watch == self._index_watch or kind & _LOST:
                 is_news, has_changed = True, has_changed or not kind & _MODIFIED
             elif name.endswith(_INDEX):
@@ -98,7 +111,7 @@ class FolderWatch:
 
     def _watch_newest(self, handle: int) -> None:
         """Watches the newest index. The caller's next read finds everything that was written to it earlier."""
-        libc, newest = ctypes.CDLL(None), max(self._folder.glob(f"*{_INDEX.decode()}"), default=None)
+        libc, newest = ctypes.CDLL(None), _newest_index(self._folder)
         if newest != self._index:
             libc.inotify_rm_watch(handle, self._index_watch)
         self._index, self._index_watch = newest, _NO_WATCH
@@ -120,10 +133,19 @@ def _parsed(events: bytes) -> Iterator[tuple[int, int, bytes]]:
         at += size
 
 
-def _watched(folder: Path) -> int | None:
-    """Returns the descriptor of a watch for names that appear or disappear in the folder.
+def _newest_index(folder: Path) -> Path | None:
+    """Returns the newest index; None if there is none, or if the folder is gone."""
+    with suppress(OSError):
+        # `Path.glob` would raise FileNotFoundError if the folder vanishes while it is read.
+        names = os.listdir(folder)  # noqa: PTH208
+        return max((folder / name for name in names if name.endswith(_INDEX.decode())), default=None)
+    return None
 
-    Returns None if the kernel cannot report them.
+
+def _watched(folder: Path) -> tuple[int, int] | None:
+    """Begins to watch which names appear in the folder or disappear. Returns a descriptor and the number of the watch.
+
+    Returns None if the kernel cannot report them, or if there is no such folder.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -131,7 +153,9 @@ def _watched(folder: Path) -> int | None:
     handle = int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     if handle < 0:
         return None
-    if libc.inotify_add_watch(handle, os.fsencode(folder), _CREATED | _MOVED_HERE | _DELETED) < 0:
+    kinds = _CREATED | _MOVED_HERE | _DELETED | _MOVED_ITSELF
+    watch = int(libc.inotify_add_watch(handle, os.fsencode(folder), kinds))
+    if watch < 0:
         os.close(handle)
         return None
-    return handle
+    return handle, watch
