@@ -95,7 +95,8 @@ def test_the_target_ends_as_a_replay_of_what_passes(
     # A partial image is added to the row on the target. So the result is known only if that row is the source's row.
     minimal = minimal and workers == 1 and "some deletes" not in filters
     column = "a" if minimal else "v"
-    # An update that moves a row from one worker to another writes the row in any case. Such updates are left out below.
+    # An update that moves a row from one worker to another writes the row in any case. With several workers, such
+    # updates are left out below.
     if workers > 1:
         filters = sorted({*filters, "some inserts"})
     history = Filtered(TABLE, 1, TABLE, minimal, filters=filters, column=column, rules=rules_of(filters, column))

@@ -229,7 +229,7 @@ def test_the_target_ends_as_the_source(
     task.slow_ddl = chance.random() < 0.5
     diverged(target, world.server, chance)
     with pytest.MonkeyPatch.context() as patch:
-        if is_long:  # as if each batch were large, and each transaction too large for one part
+        if is_long:  # As if each batch were large, and each transaction too large for one part.
             patch.setattr(settlement, "_ONE_PIECE_BYTES", -1)
             patch.setattr(applying, "PART_BYTES", 1)
         if looks:  # As if a filter left rows out: updates of rows that the copy has not read yet are left out.
@@ -363,7 +363,7 @@ def test_a_crash_between_a_load_and_its_settling_loses_nothing_and_brings_nothin
 def test_a_unique_value_may_be_taken_by_a_row_that_was_loaded_ahead_of_the_log(defers):
     """The table's structure changes, so the chunk is given up.
 
-    Changes before that in the log collide with a loaded row.
+    Changes that are earlier in the log than the change of the structure collide with a loaded row.
     """
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": 1, "slot": 0, "value": 0}, {"id": 2, "slot": 5, "value": 0})

@@ -1,4 +1,4 @@
-"""A full copy during a history in MINIMAL images: at the end, the target equals the source.
+"""A full copy runs while the source logs changes with MINIMAL images. At the end, the target equals the source.
 
 A row that gets another key is logged in part. If neither the log nor the copy certainly has its other columns, its key
 is read again. So the copy ends, whatever is read at whatever time, with crashes at any point of the target's

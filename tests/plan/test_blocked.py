@@ -1,4 +1,4 @@
-"""Tables that wait before a statement because of the other tables that it names."""
+"""Tables wait before a statement because of other tables that the statement names."""
 
 from __future__ import annotations
 

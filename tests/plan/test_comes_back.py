@@ -1,6 +1,6 @@
 """Changes that a task does not forward are in no slice, whatever their neighbours are and however batches are cut.
 
-Each change that it forwards is in one slice, and never together with changes of another zone.
+Each change that the task carries is in exactly one slice, and never together with changes of another zone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS = {
     "x": (TableName("other", "x"),),
     "O": (CHECKPOINT, MARK_B, ORDERS),
     "P": (MARK_B, PARTS),
-    "t": (CHECKPOINT, ORDERS),  # a task of no zone
+    "t": (CHECKPOINT, ORDERS),  # the commit of a task whose source is no zone
     "z": (CHECKPOINT, MARK_C, ORDERS),
 }
 KINDS_WITH_NOTES = {**KINDS, "n": (CHECKPOINT, NOTES), "N": (CHECKPOINT, MARK_B, ORDERS, NOTES)}

@@ -1,4 +1,4 @@
-"""Tables that wait until an operator has acted, while all others continue."""
+"""Halted tables wait until an operator has acted, while all other tables continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that wait for their own schema change, while all others continue."""
+"""Tables wait for their own schema change, while all other tables continue."""
 
 from __future__ import annotations
 

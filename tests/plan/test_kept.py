@@ -1,4 +1,4 @@
-"""Tables that have to wait because another shard changes their merged table."""
+"""Tables wait while another shard changes their merged table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Chunks of a copy whose window is in several batches, since several zones write: kept, settled, or read again."""
+"""If several zones write, the window of a chunk may be in several batches. The chunk is then kept until the last one
+settles it, or is read again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner follows its four rules on a log made of numbers."""
+"""The planner follows its rules on a log made of letters."""
 
 from dataclasses import replace
 

@@ -232,7 +232,7 @@ class World:
             for entry in self.entries
             if piece.extent.offset <= entry.extent.offset < piece.extent.end
             for name in entry.transaction.tables
-            # The place of a row is just before the end of its transaction.
+            # A row is before the end of its transaction, so it is new if this end is after the table's place.
             if name in self.names and piece.carries(name) and entry.transaction.lsn > floor.at(name)
         ]
         stored = self.rows[worker]

@@ -13,6 +13,6 @@ def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Sets how many rows are still reduced one by one; otherwise the small batches of a test would never use Arrow."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("net_changes", "identity"):
-            # The function has the module's name.
+            # `pidts.reduce.net_changes` is also the name of a function.
             patch.setattr(sys.modules[f"pidts.reduce.{name}"], "FEW", request.param)
         yield

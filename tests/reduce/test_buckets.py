@@ -1,4 +1,4 @@
-"""Which worker gets a row: the key decides, equally in every process, and rows that may collide have one worker."""
+"""The key of a row decides which worker gets the row, in every process alike. Rows that may collide have one worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows from a copy or a repair, and tables of which the target may have later rows than the log."""
+"""Reduces rows from a copy or a repair, and changes of tables of which the target may have later rows than the log."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def batches(draw: st.DrawFn) -> ChangeBatch:
 
 def reduced(batch: ChangeBatch, few: int, patch: pytest.MonkeyPatch, *, ahead: bool) -> NetChange:
     with patch.context() as within:
-        for module in ("identity", "net_changes"):  # The function has the module's name.
+        for module in ("identity", "net_changes"):  # `pidts.reduce.net_changes` is also the name of a function.
             within.setattr(sys.modules[f"pidts.reduce.{module}"], "FEW", few)
         name = batch.table.name
         (change,) = net_changes([batch], ahead={name} if ahead else (), expecting={name}, inserting={name})

@@ -85,7 +85,9 @@ def with_xa(log: list[Piece], *, seed: int = 0) -> list[Piece]:
 
 
 def xa_piece(piece: Piece, step: XaStep, xid: str, held: Piece | None) -> Piece:
-    """Returns the transaction as a step of an XA transaction. `held`: what was prepared under this name, if anything."""
+    """Returns the transaction as a step of an XA transaction. `held`: the transaction that was prepared under this
+    name, if any.
+    """
     what = piece.transaction
     nothing = Holds(0, (), None, "")
     holds = Holds(what.row_events, what.tables, what.ddl, what.ddl_schema) if step is XaStep.PREPARE else nothing

@@ -1,4 +1,4 @@
-"""Each kind of damage of a relay is recognized, and repaired by cutting the relay after the last good entry.
+"""Each kind of damage of a relay is recognized. To repair it, the relay is cut after the last good entry.
 
 The index records that these tests write into a relay have valid checksums. So the file is not damaged, but it says
 something that is not true of the source's log.

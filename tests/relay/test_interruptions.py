@@ -133,7 +133,7 @@ def test_one_flipped_bit_before_the_last_entry_is_reported(relay: Path, make_wri
     data = index.read_bytes()
     entries = list(RelayReader(relay, "s").entries())
     writer.close()
-    last = data.rindex(UUID.encode()) - 120  # a place somewhere before the last entry
+    last = data.rindex(UUID.encode()) - 120  # a byte before the last entry
     for at in range(0, last, 3):
         index.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         with pytest.raises(Halted) as caught:
@@ -215,7 +215,7 @@ def test_kill_9_of_a_writing_process_again_and_again(relay: Path, tmp_path: Path
             assert process.stdin is not None
             assert process.stdout is not None
             ready = (line for line in process.stdout if line == b"ready\n")
-            for _ in itertools.islice(ready, 2):  # A hundred transactions and some of the next are written.
+            for _ in itertools.islice(ready, 2):  # A hundred transactions are written, then a part of the next ones.
                 process.stdin.write(b"\n")
                 process.stdin.flush()
             time.sleep(0.001 * kills)

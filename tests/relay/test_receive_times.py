@@ -1,4 +1,6 @@
-"""The ring of arrivals: the writer's records are found by Lsn, also while they are written, and after the writer's end."""
+"""Readers find the time at which a place of the log arrived by its Lsn, also while the writer writes, and after the
+writer's end.
+"""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def test_starts_in_the_middle_and_continues_in_the_same_segment(
         write(run_sql, mysql_like, database, 2)
     folder, address = Folder.of(tmp_path, "s").path, f"{mysql_like.host}:{mysql_like.port}"
     assert servers_read(folder) == {0: address}
-    (folder / "servers").unlink()  # as if the disk was full when this part of the log began
+    (folder / "servers").unlink()  # As if the disk had been full when this part of the log began
     with following(ReplicatorConfig(source_of(mysql_like), tmp_path, None)) as run:
         run.until_received(mysql_like)
     assert servers_read(folder) == {0: address}

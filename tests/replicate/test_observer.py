@@ -98,7 +98,8 @@ def test_a_warning_comes_before_a_file_expires_and_when_it_is_gone(
         with observing(mysql_like, tmp_path, old) as observer:
             until(lambda: warning_of(observer))
             assert f"the source may purge {received.file} in 5 hours" in warning_of(observer)
-            # A server keeps a file that a replica reads, and may notice late that the replica has gone.
+            # A server does not purge a file that a replica reads, and may notice late that the replica has gone. So the
+            # purge is repeated.
             purge = f"PURGE BINARY LOGS TO '{end_of(mysql_like).file}'"
             gone = f"has purged {received.file}"
             until(lambda: run_sql(mysql_like, purge) == [] and gone in warning_of(observer))

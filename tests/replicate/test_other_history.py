@@ -1,4 +1,4 @@
-"""A source whose log is another one than before: this is noticed, whatever the log's name and length are."""
+"""If a source has another log than before, this is noticed, whatever the log's name and length are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A source whose log is reset while it is read: the stream looks idle, but new log is missing."""
+"""If a source's log is reset while it is read, the stream looks idle, and new log is missing. The replicator notices
+this.
+"""
 
 from __future__ import annotations
 

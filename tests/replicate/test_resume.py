@@ -1,4 +1,4 @@
-"""At which place a replicator continues, and when it refuses to continue."""
+"""A replicator continues at the place where its relay ends, and refuses to continue in a log that may be another one."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_lost_relay_begins_at_the_checkpoint_and_counts_on() -> None:
     ("position", "found"),
     [
         ("bin.000004:300", f"{A}:1-6"),  # This log has other transactions before that byte.
-        ("bin.000004:300", f"{A}:1-8"),  # This log has one more, which would be left out.
+        ("bin.000004:300", f"{A}:1-8"),  # This log has one transaction more, which would be left out.
         ("bin.000004:900", None),  # This log has no such byte.
         ("bin.000004:300", None),  # The GTIDs before this byte are unknown.
         ("old.000004:300", None),

@@ -1,4 +1,6 @@
-"""Where the log of a standby continues without GTIDs: nothing is lost, whatever the order of its commits is."""
+"""Without GTIDs, the log of a standby is read from a place at which nothing is lost, whatever the order of its commits
+is.
+"""
 
 from __future__ import annotations
 
@@ -80,4 +82,4 @@ def test_the_identity_of_a_transaction_without_gtid_is_its_first_commit() -> Non
     assert begins_transaction(there)
     assert identity_of(there) == identity_of(replicated) == (9, "77")
     assert identity_of(_gtid_event(34, clocks)) is None  # MySQL 5.7
-    assert identity_of(_gtid_event(34, clocks + bytes(7 + 5))) is None  # a standby of a former source
+    assert identity_of(_gtid_event(34, clocks + bytes(7 + 5))) is None  # The commit time is not known.

@@ -1,4 +1,6 @@
-"""The logs of servers with unusual settings reach the relay and are decoded: encryption, comments, large sizes."""
+"""The logs of servers with unusual settings reach the relay and are decoded: with encryption, with comments, with large
+events.
+"""
 
 from __future__ import annotations
 

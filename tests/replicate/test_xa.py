@@ -1,5 +1,5 @@
-"""Two-phase XA transactions of real servers, through relay, planner and decoder: the committed rows are applied once,
-at the commit.
+"""The rows of committed two-phase XA transactions of real servers pass relay, planner and decoder, and are applied
+once, at the commit.
 """
 
 from __future__ import annotations

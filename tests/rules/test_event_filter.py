@@ -1,4 +1,4 @@
-"""Which changes an event filter drops, as DM's filter decides."""
+"""An event filter drops the same changes as DM's filter."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_rule_decides_by_the_kind(action: str, listed: str, event: str, expect
         ("Error", "", "partition", "alter table", "ALTER TABLE t1 PARTITION BY HASH (a)", REFUSE),
         ("Do", "", "x", "", "create function y", SKIP),
         ("Do", "", "x", "", "create function x", TAKE),
-        # A change must pass both: the kinds first, then the patterns.
+        # A change must match both: the kinds first, then the patterns.
         ("Do", "create table", "log", "create table", "CREATE TABLE log1 (a int)", TAKE),
         ("Do", "create table", "log", "create table", "CREATE TABLE t1 (a int)", SKIP),
         ("Do", "create table", "log", "drop table", "DROP TABLE log1", SKIP),

@@ -1,4 +1,4 @@
-"""Which tables are merged, and how their rows stay distinct."""
+"""Tables with one target table are merged, and their rows stay distinct."""
 
 from __future__ import annotations
 

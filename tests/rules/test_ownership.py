@@ -1,4 +1,4 @@
-"""The zones that own rows: by tables, by ranges of rows, and the mistakes that a check finds in them."""
+"""Zones own rows by tables or by ranges of rows, and a check finds mistakes in the ranges."""
 
 from __future__ import annotations
 

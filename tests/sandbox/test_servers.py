@@ -1,4 +1,4 @@
-"""Throwaway servers: what they offer, and that they leave nothing behind."""
+"""Throwaway servers offer what tests and the demo need, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_no_server_survives_its_owner(ending: signal.Signals, open_folder: Path)
         pids = [int(word) for word in owner.stdout.readline().split()]
         assert len(pids) == 2
         assert all(_is_alive(pid) for pid in pids)
-        os.killpg(owner.pid, ending)  # The whole process group, as a terminal does it.
+        os.killpg(owner.pid, ending)  # The whole process group gets the signal, as from a terminal.
         if ending == signal.SIGINT:
             assert owner.stdout.readline() == b"still there\n"
         owner.wait(60)

@@ -1,4 +1,4 @@
-"""Random statements about a few tables, most of which a server accepts."""
+"""Makes random statements about a few tables; a server accepts most of the statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The keys of a table after a statement: their order, names and prefixes, and the keys made for foreign keys."""
+"""The keys of a table after a statement are those of the servers: their order, names and prefixes, and the keys made
+for foreign keys.
+"""
 
 from __future__ import annotations
 

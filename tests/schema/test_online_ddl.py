@@ -167,7 +167,7 @@ def test_a_real_table_altered_beside_the_tool_becomes_what_the_shadow_is():
     task = Task().hear_all("CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD a int", "ALTER TABLE t ADD b int")
     with pytest.raises(Halted) as caught:
         task.hear("RENAME TABLE t TO _t_old, _t_new TO t")
-    assert caught.value.code == "online-ddl-differs"  # b is gone and a is new: was b renamed?
+    assert caught.value.code == "online-ddl-differs"  # b is missing and a is new, so b may have been renamed to a
     assert "column a is missing" in caught.value.what
 
 
@@ -183,7 +183,7 @@ def test_a_second_attempt_forgets_the_first():
     )
     assert len(task.shadows[TableName("a", "_t_new")].statements) == 1  # The table existed.
     task.hear_all("DROP TABLE _t_new", "CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD a int", PT_OSC[4])
-    assert len(task.ran) == 2  # one of them creates _x, which is no shadow table
+    assert len(task.ran) == 2  # one of the two statements creates _x, which is no shadow table
     assert "ADD COLUMN `a`" in task.sql[1]
     assert "price" not in task.sql[1]
 
@@ -283,7 +283,7 @@ HALTS = [
     (["ALTER TABLE _t_new ADD a int", "RENAME TABLE t TO _t_old, _t_new TO t"], "online-ddl-unknown"),
     (["CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new FROBNICATE", PT_OSC[4]], "online-ddl-unknown"),
     (["CREATE TABLE IF NOT EXISTS _t_new LIKE t", "ALTER TABLE _t_new ADD a int", PT_OSC[4]], "online-ddl-unknown"),
-    # A report that is created anew each night looks like this.
+    # These statements could also come from a program that creates a report anew each night.
     (["CREATE TABLE _t_new LIKE t", "RENAME TABLE t TO _t_old, _t_new TO t"], "online-ddl-rows"),
     (["RENAME TABLE t TO _t_del, _t_old TO t"], "online-ddl-rows"),
     (["RENAME TABLE _t_old TO t"], "online-ddl-rows"),

@@ -60,7 +60,7 @@ def test_the_files_of_a_killed_service_are_not_trusted(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
         client = service_client(service.state, "", None)
         with pytest.raises(ConfigError) as wrong:
-            task_name(client, f"{tmp_path}/shop.yaml@a-b")  # names one direction of a file
+            task_name(client, f"{tmp_path}/shop.yaml@a-b")  # the name of one direction of a file
         assert wrong.value.code != "unreadable-file"
         events = client.events("/api/events")
         assert next(events) == ("tasks", {"tasks": []})
@@ -89,7 +89,7 @@ def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
             if order == "stop":
                 assert (code, reported["name"], reported["wanted"]) == (0, "shop", "stopped")
             else:
-                assert reported["error"]["code"] == "task-stopped"  # So the command has found the service.
+                assert reported["error"]["code"] == "task-stopped"  # The service has answered.
         file.unlink()
         assert run_command(["stop", *words]) == 0
         assert json.loads(capsys.readouterr().out)["name"] == "shop"

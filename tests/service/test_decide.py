@@ -13,7 +13,7 @@ from pidts.service.lag_curve import EVERY_SECONDS, LagCurve
     [
         (Ended(None), False),  # The process was killed.
         (Ended(1), False),  # The process failed.
-        (Ended(0, "stopped"), False),  # The service has not sent the signal.
+        (Ended(0, "stopped"), False),  # The service itself has not stopped the task.
         (Ended(0, "paused"), False),
         (Ended(0, "synced"), True),  # A full copy is complete.
         (Ended(2), True),

@@ -1,5 +1,5 @@
-"""A service's task on real servers: started by REST, stopped at the end of a transaction, and running again after each
-crash.
+"""A service's task on real servers is started by REST, is stopped at the end of a transaction, and runs again after
+each crash.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a service asks a task's servers: status, schema changes, comparisons, the relay; and the commands that use it."""
+"""A service asks a task's servers for status, schema changes, comparisons and the relay, and commands get the answers
+from the service.
+"""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_crash_while_a_task_is_removed_or_made_again_keeps_the_relay(tmp_path:
     with state.sole_service():
         assert list(state.tasks.iterdir()) == []
     assert (state.left / "shop" / "relay" / "shop" / "log").read_text() == "received"
-    (state.tasks / "shop").mkdir()  # a new task with the same name, whose relay does not exist yet
+    (state.tasks / "shop").mkdir()  # makes a new task with the same name, whose relay does not exist yet
     with state.sole_service():
         assert (state.tasks / "shop" / "relay" / "shop" / "log").read_text() == "received"
     assert list(state.left.iterdir()) == []

@@ -218,7 +218,7 @@ def test_no_ddl_command_skips_the_wait_for_values_that_the_target_has(mode: Shar
 
 
 def test_a_late_shard_with_another_default_is_not_run_along() -> None:
-    """One shard has a wider column than the others, which have no such change: the tables were created differently."""
+    """One shard has a wider column than the others, which do not widen theirs: the tables were created differently."""
     first, second, wide = (table(f"a:{kind} {c}".strip()) for kind, c in (("int", ""), ("int", "c=8"), ("bigint", "")))
     agreed, goal = wide, table("a:bigint c=7")
     mine, late = arrival(0, wide, goal), arrival(1, first, second)
@@ -259,7 +259,7 @@ def test_no_shard_waits_for_a_new_table_and_it_waits_until_its_rows_fit() -> Non
 
 
 def test_a_shard_that_is_ahead_does_not_prevent_others_from_a_change() -> None:
-    """The table was created with an index that the others get later. Its rows need not wait for the others."""
+    """The shard was created with an index that the other shards get later. The shard's rows need not wait for this."""
     indexed = table("a", Key("k", ("a",)))
     ahead = arrival(2, indexed, table("a b", Key("k", ("a",))))
     first, second = arrival(0, V0, indexed), arrival(1, V0, indexed)

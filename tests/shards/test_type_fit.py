@@ -1,4 +1,4 @@
-"""Which types can store all values of another type."""
+"""PiDTS knows which types can store all values of another type."""
 
 from __future__ import annotations
 

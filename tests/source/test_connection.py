@@ -1,4 +1,4 @@
-"""How a task names, reaches and recognizes its source."""
+"""A task names its source by a URL, connects to it, and recognizes it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a log, and when all transactions before it are visible."""
+"""The end of the log is read, and all transactions before it are visible afterwards."""
 
 from __future__ import annotations
 

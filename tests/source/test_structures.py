@@ -1,4 +1,4 @@
-"""The structures that real servers show of their tables."""
+"""The structures of tables are read as real servers show them."""
 
 from __future__ import annotations
 

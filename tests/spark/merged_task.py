@@ -1,4 +1,4 @@
-"""Tables of two sources that are merged, and the task between them."""
+"""Two sources whose tables are merged, a target, and the task between them."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_killed_while_loading_before_settling_and_while_finishing(
 def test_killed_when_only_some_chunks_of_a_request_are_loaded(
     kind, mariadb, database, make_task, target_server, open_session
 ):
-    """The driver's threads load the other chunks while one waits for a lock. Then rows of all of them change."""
+    """The driver's threads load the other chunks while one chunk waits for a lock. Then rows of all chunks change."""
     server = target_server(kind)
     source, watcher, locks = open_session(mariadb), open_session(server), open_session(server)
     table = f"{database}.many"

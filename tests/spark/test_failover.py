@@ -102,7 +102,7 @@ class Changes(Writer):
             f"UPDATE moved SET id = id + IF(id < 1000, 1000, -1000), tx = {number} WHERE id % 1000 = {number % 7}",
             f"DELETE FROM counted WHERE id = {100 + number % 3}",
             f"INSERT INTO counted VALUES ({100 + number % 3}, {number}, 0)",
-            # A later row gets the unique value of an earlier row.
+            # The row of a later transaction gets the unique value that an earlier row has given up.
             f"DELETE FROM lent WHERE place = {number % 4}",
             f"INSERT INTO lent VALUES ({number}, {number % 4})",
             f"INSERT INTO bare VALUES ({number})",

@@ -1,4 +1,4 @@
-"""Rules that are changed while the task runs: they apply from then on, or are refused if rows on the target prevent it."""
+"""Rules that are changed while the task runs apply from then on, or are refused if rows on the target prevent this."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A copy that ends by itself, tables that are created while a task runs, and a new copy of all tables when the log is
-lost.
+"""A run that only copies ends by itself, tables that are created while a task runs are carried, and all tables are
+copied again when the log is lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Geometries in PostGIS: the copy and the log write them, and they are read as the source stores them.
+"""The copy and the log write geometries to PostGIS, and they are read in the form in which the source stores them.
 
 Skipped without PostGIS.
 """

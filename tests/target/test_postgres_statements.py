@@ -1,4 +1,4 @@
-"""The SQL and the binary fields that PostgreSQL gets, without a server."""
+"""PostgreSQL gets the right SQL and the right binary fields. These tests need no server."""
 
 from __future__ import annotations
 

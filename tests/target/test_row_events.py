@@ -99,7 +99,7 @@ def test_inserted_values_are_decoded_as_they_were(one: Column) -> None:
     there = random_rows(structure, random.Random(5), 0, COUNT)
     layout = layout_of(structure)
     images = layout.rows(there, updates=False)
-    if images is None:  # a value has no encoding: its row is left out
+    if images is None:  # If a value cannot be encoded, its row is left out.
         kept = [there.slice(at, 1) for at in range(COUNT) if layout.rows(there.slice(at, 1), updates=False) is not None]
         assert len(kept) > COUNT // 10
         there = pa.concat_tables(kept).combine_chunks()

@@ -1,4 +1,4 @@
-"""Messages of the check about zones that own rows."""
+"""`pidts check` reports mistakes about zones that own rows."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ class ValuesShadows:
 
 
 class ValuesRereads:
-    """The keys of copied tables that are read again."""
+    """The keys of the rows that a copy has to read again from the source."""
 
     def __init__(self, connection: ValuesConnection) -> None:
         self._rereads, self._at_commit = connection.store.rereads, connection.at_commit

@@ -1,5 +1,5 @@
-"""Which rows are named and counted, and which values are equal. A change that the target does not have yet is no
-difference, and hides none.
+"""A comparison names and counts the rows that differ. A change that the target does not have yet is no difference, and
+hides none.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def test_equal_sums_are_enough_and_few_rows_are_read_at_a_time() -> None:
     del target[500]
     wrong = worlds(sources, target)
     assert run(wrong).tables[0].missing == 1
-    # Keys of all members are looked up on the target.
+    # The keys of all members' rows are looked up on the target.
     assert sum(one.largest for one in wrong[1:]) <= 4 * 12
     assert wrong[0].largest <= 4 * 12
     assert sum(one.questions.count("source.rows") for one in wrong) <= 4 * 12

@@ -1,4 +1,6 @@
-"""Tables of every kind on real servers: sums that both servers agree on, keys of any type, no key at all."""
+"""Tables of every kind are compared on real servers: with sums that both servers compute equally, with keys of any
+type, without a key.
+"""
 
 from __future__ import annotations
 

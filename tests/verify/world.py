@@ -172,7 +172,7 @@ class Target:
         return []
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        self.world.questions.append("target.sum")  # on another thread: the source's question makes time pass
+        self.world.questions.append("target.sum")  # The source's question, on another thread, makes time pass.
         return _sum(dict(self.world.target), span) if self.world.sums else None
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:

@@ -1,4 +1,6 @@
-"""Who may use the service: each way that a web page, another user or a stranger could try is closed."""
+"""Only those who may use the service can use it: each way that a web page, another user or a stranger could try is
+closed.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_summary_has_what_its_schema_demands(web: Web, monkeypatch: pytest.Mon
 
 
 def test_no_answer_has_a_secret(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses the task of the test before."""
+    """Uses the task that the previous test has created."""
     monkeypatch.setenv("SOURCE_PASSWORD", "x")
     assert web.call("GET", "/api/tasks/shop")[0] == 200
     paths = [path for method, path in described() if method == "GET" and "events" not in path and "{id}" not in path]

@@ -56,7 +56,7 @@ def test_a_full_disk_keeps_no_task_from_being_stopped(web: Web, monkeypatch: pyt
 
 
 def test_a_task_is_not_removed_while_a_run_is_in_progress(web: Web) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # a server that never answers
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # It accepts connections and never answers.
         file = FILE.replace("port: 9", f"port: {silent.getsockname()[1]}")
         assert web.call("PUT", "/api/tasks/shop", file)[0] == 200
         status, run = web.call("POST", "/api/tasks/shop/runs", {"kind": "check"})

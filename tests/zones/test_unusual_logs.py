@@ -95,7 +95,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, run_sql: RunSql, progra
         if request.param == "packed":
             a = Zone("a", servers.enter_context(sandbox.start_mariadb(options=mariadb_options(tmp_path))), run_sql)
             b = Zone("b", servers.enter_context(start_encrypting_mysql97(tmp_path, mysql97_options(tmp_path))), run_sql)
-            assert run_sql(b.server, "SHOW BINARY LOGS")[-1][2] == "Yes"  # The log is encrypted.
+            assert run_sql(b.server, "SHOW BINARY LOGS")[-1][2] == "Yes"  # The log file is encrypted.
         else:
             kind = request.param.removeprefix("replica-")
             primary, standby = servers.enter_context(replicated_pair(kind, tmp_path / "pair", run_sql))

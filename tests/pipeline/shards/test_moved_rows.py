@@ -340,8 +340,8 @@ def test_the_process_dies_anywhere(workers: int) -> None:
 
 @pytest.mark.parametrize("point", range(0, 30, 1 if EXAMPLES else 6))
 def test_a_crash_between_two_workers_leaves_nothing_that_would_keep_a_row_later(point: int) -> None:
-    """After a crash, a batch brings both workers to the same place. Its records must not stay: they would set a DELETE
-    aside.
+    """After a crash, a batch brings both workers to the same place. The records of this batch must not stay: they would
+    set a DELETE aside.
     """
     keys = range(10, 18)
     with stories(workers=2, limits=Limits(transactions=9, idle_entries=1)) as make_story:

@@ -1,4 +1,4 @@
-"""Shards that join, leave, are renamed or disagree, and the ddl commands that operators give about them."""
+"""Shards join, leave, are renamed or disagree, and operators give ddl commands about them."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_a_new_process_keeps_the_time_since_when_a_table_waits(story: MakeStory)
 
 
 def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story: MakeStory) -> None:
-    """Shard A waits at a change that the other shard makes only after a RENAME of both. This RENAME waits for A."""
+    """Shard A waits at a change that the other shard makes only after a RENAME of both shards. This RENAME waits for A."""
     other = "one: shard_2.t_1"
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
     world.plan(C)

@@ -241,8 +241,8 @@ def test_one_batch_has_rows_of_both_structures(story: MakeStory) -> None:
 
 
 def test_the_others_wait_while_a_change_is_made(story: MakeStory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise their rows would wait for the lock that the statement has on the target table, and so would all other
-    tables of their batches.
+    """Otherwise rows of the other shards would wait for the lock that the statement has on the target table, and so
+    would all other tables in the batches of these rows.
     """
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1", "alone.x")})
     made: list[list[str]] = []

@@ -1,6 +1,6 @@
 """Several shards reach a change at the same time.
 
-Each of them alone could continue because of the others, but not all of them can.
+Each shard alone could continue because the other shards still wait, but not all shards can.
 """
 
 from __future__ import annotations

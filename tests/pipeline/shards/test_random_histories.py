@@ -122,7 +122,7 @@ def test_one_order_of_schema_changes(seed: int) -> None:
 def test_ddl_commands_to_continue_without_the_others(seed: int) -> None:
     """From time to time, a waiting shard is unlocked.
 
-    In the end all shards have made all changes, and none waits for a shard that is already past the change.
+    In the end all shards have made all changes, and no shard waits for one that is already past the change.
     """
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)

@@ -1,4 +1,6 @@
-"""An operator who lets some shards continue without the others, and the rows that the target must have then."""
+"""Unlocks changes as an operator does, so that some shards continue without the others, and checks the rows that the
+target must have then.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from .task_in_memory import World, in_order
 
 def unlock_one(world: World) -> None:
     """Unlocks a change at which a shard waits, if the rows of the other shards still fit after it."""
-    hook, world.target.store.hook = world.target.store.hook, None  # The operator does not die with the process.
+    hook, world.target.store.hook = world.target.store.hook, None  # A crash does not concern the operator.
     with suppress(Transient), closing(world.target.connect()) as session:
         waiting = [
             (shard, halt)

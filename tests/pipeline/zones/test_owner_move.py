@@ -46,7 +46,7 @@ class World:
         self.dies_at = -1
 
     def write(self, zone: str, part: int, key: int) -> None:
-        """Makes or changes a row as a program of a zone does, if the row there belongs to this part."""
+        """Inserts or changes a row as a program of a zone does, if the zone's row with this key is in this part."""
         there = self.zones[zone].rows().get(key)
         if there is None or there["part"] == part:
             self.value += 1

@@ -385,7 +385,9 @@ def alone(
     begun: UnfinishedResolves | None = None,
     dies: int | None = None,
 ) -> bool:
-    """Resolves locks of one task only, as a command that ignores other zones does; returns whether the command ends."""
+    """Resolves locks of one task only, as a command that ignores other zones does; returns whether the command has
+    ended normally.
+    """
     task = next(one for one in world.tasks if one.name == name)
     task.target.meta, task.target.writer, task.target.marks = [], task.source.name, True
     world.left, world.points = dies, 0

@@ -1,6 +1,6 @@
 """Meshes in memory whose tasks lock rows that differ. A zone's change of another zone's row may arrive before this row.
 
-Each write leaves a row that no other write leaves; in `test_zones_former_values`, rows get former values.
+Each write leaves a row that is unlike all rows before. In `test_zones_former_values`, rows get former values again.
 """
 
 from __future__ import annotations

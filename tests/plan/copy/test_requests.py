@@ -1,4 +1,4 @@
-"""How many rows of which tables the planner requests."""
+"""The planner requests rows of the right tables, and the right number of them."""
 
 from __future__ import annotations
 

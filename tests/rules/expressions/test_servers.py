@@ -1,4 +1,4 @@
-"""Conditions are true for the same rows as on real servers: random conditions on random rows, and random texts."""
+"""Conditions are true for the same rows as on real servers. The conditions, the rows and the texts are random."""
 
 from __future__ import annotations
 

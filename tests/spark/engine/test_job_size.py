@@ -1,4 +1,4 @@
-"""Which copies are large enough for a start of Spark."""
+"""Spark is started only for a copy that is large enough."""
 
 from __future__ import annotations
 

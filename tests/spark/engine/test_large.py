@@ -1,6 +1,6 @@
 """A transaction larger than memory is applied in limited memory, completely or not at all, whatever process is killed.
 
-With `split-transactions` it is applied in parts. If a process is killed between two of them, no row is lost or doubled.
+With `split-transactions` it is applied in parts. If a process is killed between two parts, no row is lost or doubled.
 """
 
 from __future__ import annotations

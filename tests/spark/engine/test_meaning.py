@@ -1,4 +1,4 @@
-"""What a statement in the log means to the planner."""
+"""The planner gets the right meaning of a statement in the log: nothing, or a schema change of these tables."""
 
 import pytest
 

@@ -216,7 +216,7 @@ def test_an_error_says_what_to_do(spark: SparkSession, orders: dict[str, str]) -
 
 def test_workers_of_our_own_session_begin_with_our_modules_and_without_pandas(spark: SparkSession) -> None:
     def loaded(batches: Any) -> Any:
-        names = sorted({"pidts.batch.applying", "pandas"} & sys.modules.keys())  # No batch has been checked yet.
+        names = sorted({"pidts.batch.applying", "pandas"} & sys.modules.keys())  # No batch has come to this worker yet.
         for _ in batches:
             yield pa.RecordBatch.from_pylist([{"parent": os.getppid(), "loaded": ",".join(names)}])
 
@@ -228,7 +228,7 @@ def test_workers_of_our_own_session_begin_with_our_modules_and_without_pandas(sp
 def test_only_the_process_from_which_workers_are_copied_loads_the_decoder(
     spark: SparkSession, orders: dict[str, str]
 ) -> None:
-    spark.read.format("binlog").options(**orders).load().count()  # The batch is planned, then read.
+    spark.read.format("binlog").options(**orders).load().count()  # First the batch is planned, then it is read.
     daemons = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in spark_pythons("pyspark.daemon")}
     has_decoder = {pid: "llvmlite" in Path(f"/proc/{pid}/maps").read_text() for pid in daemons}
     workers = {pid for pid, words in daemons.items() if "pyspark.worker" in words}

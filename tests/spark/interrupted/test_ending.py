@@ -1,4 +1,4 @@
-"""A stream is to end while Spark's thread is about to call it: neither of them waits for the other."""
+"""If a stream has to end while Spark's thread is about to call it, neither of the two waits for the other."""
 
 from __future__ import annotations
 

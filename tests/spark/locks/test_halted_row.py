@@ -1,4 +1,6 @@
-"""A row of the target differs, and its table halts: the commands show both rows, and what is unknown during the halt."""
+"""If a row of the target differs, its table halts. The commands show both rows, and `pidts verify` says which rows may
+differ even after the halt.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         servers.source("ALTER TABLE {0}.a CHANGE COLUMN w width INT")
         halt = servers.halts("a", "rows-locked")
         assert "2 rows" in halt["what"]
-        # If a row is resolved before its alert, no alert is sent.
+        # The test waits for the alert: no alert would be sent for a row that is resolved before.
         eventually(
             lambda: reported.exists() and '"event": "rows-locked"' in reported.read_text(), 60, "somebody is informed"
         )

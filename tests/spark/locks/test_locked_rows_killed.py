@@ -177,7 +177,8 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
     ours.execute(f"SELECT id, n, v FROM {database}.a")
     expected = {key: (n, v) for key, n, v in ours.fetchall()}
     found = held(target, database)
-    # If the source deletes a row that is already deleted, this is no difference. The next INSERT inserts it again.
+    # A DELETE of a row that the target does not have is no difference, so the row is not locked. The next INSERT
+    # inserts it again.
     missing = foreign - found.keys()
     assert not found.keys() - foreign
     demand_whole(found, expected)
@@ -198,7 +199,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
             assert dying.poll() is None, said.read_text()
             return stopped.is_waited_for(watching)
 
-        eventually(is_about_to_write, 180, "it is about to write")  # Its start may take a minute.
+        eventually(is_about_to_write, 180, "it is about to write")  # The command may take a minute to start.
         dying.kill()
         dying.wait(30)
     assert held(target, database) == found

@@ -668,13 +668,13 @@ def test_a_row_that_two_zones_have_written_is_one_row_again_by_the_recipe(
         run = task.start("--json")
         run.wait_until(lambda: len(locked("a-b")) == len(locked("b-a")) == 3, "both have their locks")
 
-        # Both zones have changed the row.
+        # Both zones have changed row 1.
         resolve("a-b", locked("a-b")[1], "--take", "source")
-        # Zone b has deleted it. It is deleted in a, too, where a program inserts it again.
+        # Zone b has deleted row 2. With `keep`, row 2 is deleted in zone a, too, where a program then inserts it again.
         resolve("a-b", locked("a-b")[2], "--take", "keep")
         assert [row[0] for row in rows("a")] == [1, 4]
         run_sql(mariadb, "INSERT INTO t VALUES (2, 1, 0)", database=database)
-        # Zone a has deleted it.
+        # Zone a has deleted row 3.
         resolve("b-a", locked("b-a")[3], "--take", "keep")
         assert locked("a-b") == locked("b-a") == {}
         run.wait_until(lambda: rows("a") == rows("b"), "both zones are equal")

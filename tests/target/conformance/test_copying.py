@@ -1,4 +1,6 @@
-"""A target empties tables, keeps checkpoints, and creates keys at the end: a copy needs this besides loading."""
+"""A target empties tables, keeps checkpoints, and creates keys at the end. A copy needs all of this, in addition to
+loading.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new generated column on a target of the source's product: the target computes it, for old and new rows."""
+"""On a target of the source's product, the target computes a new generated column, for old and new rows."""
 
 from __future__ import annotations
 

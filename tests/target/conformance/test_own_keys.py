@@ -1,4 +1,6 @@
-"""Unique keys that only the target has, over columns, prefixes, expressions or some of the rows: rows may swap values."""
+"""Rows may swap values although only the target has a unique key over them: over columns, prefixes, expressions or some
+of the rows.
+"""
 
 from __future__ import annotations
 

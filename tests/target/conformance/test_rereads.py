@@ -1,4 +1,4 @@
-"""Keys that are read again are recorded in the transaction of their rows, and follow the names of their tables."""
+"""The keys of rows to read again are recorded in the transaction of their changes, and are renamed with their tables."""
 
 from __future__ import annotations
 

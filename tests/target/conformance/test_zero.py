@@ -1,4 +1,4 @@
-"""The sign of zero: all ways of writing keep it if the server can store it, and rows are found whatever the sign is."""
+"""All ways of writing keep the sign of a zero if the server can store it, and rows are found whatever the sign is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks before a run: each is reported, nothing is written, and an ignored check does not stop anything."""
+"""Each check before a run is reported and writes nothing, and an ignored check does not stop the run."""
 
 from __future__ import annotations
 

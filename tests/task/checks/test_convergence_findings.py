@@ -1,4 +1,4 @@
-"""Messages of the check and of the start about tables whose versions decide between zones."""
+"""`pidts check` and the start report the right findings about tables whose versions decide between zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A task file whose target is a datacenter: which keys it accepts, and which it refuses, with their lines."""
+"""A task file whose target is a datacenter accepts the keys that a channel can honour, and refuses all others with
+their lines.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The schemas for editors agree with the reader: files that it accepts are valid, and keys that it does not accept are
-not.
+"""The schemas for editors agree with the reader of task files: files that the reader accepts are valid, and keys that
+it refuses are not.
 """
 
 from __future__ import annotations

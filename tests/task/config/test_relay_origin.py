@@ -1,4 +1,4 @@
-"""The block `pidts.relay-from`: what it accepts, and what it refuses with its key and line."""
+"""The block `pidts.relay-from` is read, and mistakes in it are refused with their key and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The standbys of a source: their keys in the task file, which one is read, and which one may take over."""
+"""The standbys of a source are read from the task file. The right server is read, and only a server that has all
+transactions may take over.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The progress of a task as metrics: which series exist; and names with special characters do not break the page."""
+"""The progress of a task becomes metrics with the right series, and names with special characters do not break the
+page.
+"""
 
 from __future__ import annotations
 

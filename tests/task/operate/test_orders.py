@@ -1,4 +1,6 @@
-"""Ddl commands for all sources of a task: which changes wait, for which change a command is, and its record for a run."""
+"""Ddl commands of a task with several sources: the waiting changes are listed, a command finds its change, and is
+recorded for the run.
+"""
 
 from __future__ import annotations
 

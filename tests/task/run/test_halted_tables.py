@@ -1,4 +1,4 @@
-"""Which errors halt one table, and which end the run."""
+"""Some errors halt only one table, and all others end the run."""
 
 from __future__ import annotations
 

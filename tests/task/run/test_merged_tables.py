@@ -1,4 +1,6 @@
-"""Merged tables of several sources: how they begin, what is refused, and what stays on the target."""
+"""Merged tables of several sources begin at once or one after the other, and no start removes rows of other shards.
+Starts that would mix up rows are refused.
+"""
 
 from __future__ import annotations
 

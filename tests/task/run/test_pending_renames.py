@@ -1,4 +1,6 @@
-"""The name of a table after schema changes that come later in the log, and whether they determine its structure."""
+"""The name of a table after the pending schema changes is found, and whether these changes determine the table's
+structure.
+"""
 
 from __future__ import annotations
 

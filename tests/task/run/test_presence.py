@@ -18,9 +18,9 @@ from pidts.task.run.cutover_under_way import CutoverWatch
 
 
 def ends_in_time(is_seen: Callable[[], bool]) -> bool:
-    """Waits until `is_seen` is false, since a server may notice late that a session was closed.
+    """Returns whether `is_seen` becomes false.
 
-    Returns whether it is false.
+    Waits for this, since a server may notice late that a session was closed.
     """
     deadline = time.monotonic() + 60
     while is_seen() and time.monotonic() < deadline:
@@ -39,7 +39,7 @@ def test_a_run_is_seen_while_its_session_lives(target: Target) -> None:
     with closing(target.connect()) as looking:
         with closing(target.connect()) as run, closing(target.connect()) as second:
             show_presence(run, "t", "one")
-            show_presence(second, "t", "one")  # The first run does not prevent a second one.
+            show_presence(second, "t", "one")  # A second run can show itself at the same time.
             assert is_present(looking, "t", "one")
             assert not is_present(looking, "t", "two")
             assert not is_present(looking, "u", "one")

@@ -1,4 +1,6 @@
-"""A lost source returns as a replica of its successor: when it may become the source again."""
+"""A lost source that returns as a replica of its successor may become the source again only if it has no transactions
+that were never received.
+"""
 
 from __future__ import annotations
 

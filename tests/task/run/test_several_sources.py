@@ -1,5 +1,5 @@
-"""A task with several sources has a part for each: what the parts do at the same time, and when all have reached the
-goal.
+"""A task with several sources has a part for each. The parts work at the same time, and the run ends when all have
+reached the goal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables that join a task, leave it or are copied again at its starts, and the target's records afterwards."""
+"""At a task's start, tables join it, leave it or are copied again, and the target's records show this afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The types that a task file chooses for columns of its target: how they are written, which columns get them."""
+"""A task file can choose the types of columns on its target. The types are read from the file, and the right columns
+get them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long `own_changes` waits until it has read the whole log of a zone."""
+"""`own_changes` waits long enough to read the whole log of a zone, and no longer if the server is silent."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ def test_a_row_that_another_writer_changes_meanwhile_is_set_aside(
     with closing(target.connect()) as program:
         program.begin()
         program.write(_written(structure, theirs))
-        program.read_rows(structure)  # Reading sends the write, which has waited until now.
+        program.read_rows(structure)  # The session has not sent the write yet. A read sends it first.
         applying = threading.Thread(target=running.apply, args=(structure, *changes))
         applying.start()
         applying.join(2)

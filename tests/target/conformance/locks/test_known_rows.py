@@ -192,7 +192,7 @@ def test_a_row_that_the_server_does_not_update_halts_the_table(
     when = "WHEN (OLD.id = 7)"
     session.execute(f"CREATE TRIGGER t BEFORE UPDATE ON {place} FOR EACH ROW {when} EXECUTE FUNCTION {nothing}()")
     session.execute(f"ALTER TABLE {place} ENABLE ALWAYS TRIGGER t")
-    monkeypatch.setattr(writer, "_IS_PLAIN", "SELECT %s::text IS NOT NULL")  # as if the trigger was created later
+    monkeypatch.setattr(writer, "_IS_PLAIN", "SELECT %s::text IS NOT NULL")  # as if the trigger had been created later
     changes = [(Op.UPDATE, before, (*before[:3], "ours", *before[4:])) for before in rows.values()]
     with pytest.raises(Halted, match=f"{ROWS - 1} of {ROWS} rows") as found:
         Task(target, task, expects=False).apply(structure, *changes)

@@ -550,7 +550,7 @@ def test_a_programs_write_during_a_resolution_stays(
     with closing(target.connect()) as program:
         program.begin()
         program.write(change(structure, upserts=[(1, "program", 1)]))
-        program.read_rows(structure)  # Reading sends the write, which has waited until now.
+        program.read_rows(structure)  # The session has not sent the write yet. A read sends it first.
         resolving = threading.Thread(target=work)
         resolving.start()
         assert begun.wait(30)

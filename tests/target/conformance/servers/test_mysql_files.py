@@ -52,7 +52,7 @@ def test_a_server_that_takes_no_files_is_given_statements(
     try:
         late = target.connect()
         assert not late.server.takes_files
-        session._loader._takes_files = True  # as if the session was older than the setting
+        session._loader._takes_files = True  # as if the session had begun before the setting was changed
         for each, key in ((late, 1), (session, 2)):
             assert load(each, structure, (key, 1))
             assert not load(each, structure, (10 + key, 1), (key, 2))
