@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -15,6 +16,7 @@ from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName
+from pidts.reduce import net_changes
 
 from .table_history import Row, batch_of
 from .test_on_servers import create, target_on
@@ -122,10 +124,136 @@ def test_one_row_of_one_shard(world: World, made: dict[str | None, str], bad: Ro
     assert world.count() == 3 * ROWS
 
 
+def test_the_advice_removes_the_constraint(world: World) -> None:
+    world.sql(CHECKED[None])
+    bad = world.changes("b", {"n": 666})
+    error = world.refused(bad)
+    advised = re.search(r"ALTER TABLE .* DROP CONSTRAINT \W?odd\b\W?(?=;)", error.todo)
+    assert advised, error.todo
+    world.session.execute(advised[0])
+    world.apply(bad)
+    assert world.count() == ROWS
+
+
+def test_the_advice_after_a_load_names_the_constraint(world: World) -> None:
+    world.sql(CHECKED[None])
+    (rows,) = [change.upserts for change in net_changes([world.changes("a", {"n": 666})])]
+    world.session.begin()
+    with pytest.raises(Halted) as refused:
+        world.session.load(world.table, rows)
+    world.session.rollback()
+    assert re.search(r"CHECK constraint \W?odd\b", refused.value.todo), refused.value.todo
+
+
+REFUSING = {"postgres": "RAISE EXCEPTION 'not today'", None: "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'"}
+WRITING = {None: "INSERT INTO {1}.nowhere VALUES (1)"}
+
+
+def make_trigger(world: World, action: dict[str | None, str]) -> None:
+    """Makes a trigger `odd` that does this before a row with the value 666 is inserted."""
+    body = f"IF NEW.n = 666 THEN {action.get(world.kind, action[None])}; END IF"
+    statements = [f"CREATE TRIGGER {{1}}.odd BEFORE INSERT ON {{0}} FOR EACH ROW {body}"]
+    if world.kind == "postgres":
+        function = f"BEGIN {body}; RETURN NEW; END"
+        statements = [
+            f"CREATE FUNCTION {{1}}.refuse() RETURNS trigger LANGUAGE plpgsql AS $${function}$$",
+            "CREATE TRIGGER odd BEFORE INSERT ON {0} FOR EACH ROW EXECUTE FUNCTION {1}.refuse()",
+            "ALTER TABLE {0} ENABLE ALWAYS TRIGGER odd",  # An administrator's session fires no other triggers.
+        ]
+    for statement in statements:
+        world.session.execute(statement.format(f"{world.name.schema}.t", world.name.schema))
+
+
+@pytest.mark.parametrize("action", [REFUSING, WRITING], ids=["signal", "absent table"])
+@pytest.mark.parametrize("is_load", [False, True], ids=["changes", "load"])
+def test_the_advice_says_how_to_find_the_trigger(world: World, action: dict[str | None, str], *, is_load: bool) -> None:
+    make_trigger(world, action)
+    bad = world.changes("a", {"n": 666})
+    if is_load:
+        (rows,) = [change.upserts for change in net_changes([bad])]
+        world.session.begin()
+        with pytest.raises(Halted) as refused:
+            world.session.load(world.table, rows)
+        world.session.rollback()
+        error = refused.value
+    else:
+        error = world.refused(bad)
+    assert "trigger of the target's table refuses the row" in error.todo
+    if world.kind == "postgres":
+        assert "refuse() line 1" in error.todo
+    else:
+        listing = re.search(r"SHOW TRIGGERS FROM .*?(?= lists)", error.todo)
+        assert listing, error.todo
+        assert [row[0] for row in world.session.shown(listing[0])] == ["odd"]
+
+
 def test_a_structure_that_does_not_fit_is_no_rows_fault(world: World) -> None:
     world.sql("ALTER TABLE {0} DROP COLUMN n")
     error = world.refused(world.changes("a"), world.changes("b"))
     assert (error.where.table, error.where.key) == (str(world.name), "")
+
+
+@pytest.mark.parametrize("world", ["mariadb"], indirect=True)
+def test_a_check_of_a_column_on_mariadb(world: World) -> None:
+    world.sql("ALTER TABLE {0} MODIFY n BIGINT CHECK (n <> 666)")
+    error = world.refused(world.changes("a", {"n": 666}))
+    place = f"`{world.name.schema}`.`t`"
+    assert f"CHECK constraint of column `n` of {place} on the target" in error.todo
+    assert f"ALTER TABLE {place} MODIFY `n`" in error.todo
+
+
+ENFORCED = (
+    "DO $$ DECLARE name text; BEGIN FOR name IN SELECT tgname FROM pg_trigger WHERE tgrelid = '{0}'::regclass LOOP "
+    "EXECUTE format('ALTER TABLE {0} ENABLE ALWAYS TRIGGER %I', name); END LOOP; END $$"
+)
+"""Enforces the table's foreign keys in an administrator's session, too."""
+
+
+@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("made", "bad", "says"),
+    [
+        (
+            [
+                "CREATE DOMAIN {1}.even AS bigint CONSTRAINT odd CHECK (value <> 666)",
+                "ALTER TABLE {0} ALTER n TYPE {1}.even",
+            ],
+            {"n": 666},
+            'CHECK constraint "odd" of the domain "{1}"."even"',
+        ),
+        (
+            ["ALTER TABLE {0} ADD CONSTRAINT odd EXCLUDE USING btree ((abs(n)) WITH =)"],
+            {"n": -7},
+            'exclusion constraint "odd" of "{1}"."t"',
+        ),
+        (
+            [
+                "CREATE TABLE {1}.parents (id bigint PRIMARY KEY)",
+                "INSERT INTO {1}.parents SELECT * FROM generate_series(1, 100)",
+                "ALTER TABLE {0} ADD CONSTRAINT odd FOREIGN KEY (n) REFERENCES {1}.parents",
+                ENFORCED,
+            ],
+            {"n": 666},
+            'foreign key "odd" of "{1}"."t"',
+        ),
+        (
+            [
+                "CREATE TABLE {1}.parents (id bigint PRIMARY KEY)",
+                "INSERT INTO {1}.parents SELECT * FROM generate_series(1, 100)",
+                "ALTER TABLE {0} ADD CONSTRAINT odd FOREIGN KEY (n) REFERENCES {1}.parents DEFERRABLE INITIALLY DEFERRED",
+                ENFORCED,
+            ],
+            {"n": 666},
+            'foreign key "odd" of "{1}"."t"',
+        ),
+    ],
+    ids=["domain", "exclusion", "foreign key", "deferred"],
+)
+def test_other_constraints_of_postgresql(world: World, made: list[str], bad: Row, says: str) -> None:
+    for statement in made:
+        world.session.execute(statement.format(f"{world.name.schema}.t", world.name.schema))
+    error = world.refused(world.changes("a", bad))
+    assert says.format("", world.name.schema) in error.todo, error
 
 
 def test_a_table_that_is_alone_is_reported_with_its_row(world: World) -> None:

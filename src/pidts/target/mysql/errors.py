@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +10,10 @@ import pymysql
 
 from pidts.login import not_offered, refused
 from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
+from pidts.schema import quote
+from pidts.schema.defaults import literal
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
+from pidts.target.refusals import COMPARE_TODO, constraint_todo, trigger_todo
 
 _DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
 _PLAIN_REFUSED = frozenset({3159, 4151})
@@ -99,6 +103,12 @@ _BUSY = frozenset(
         9010,
     }
 )
+_SIGNALLED = 1644
+"""The number of the error that a trigger raises by SIGNAL."""
+_CHECKED = frozenset({3819, 4025})
+"""A CHECK constraint refuses the row: MySQL, MariaDB."""
+_CONSTRAINT = re.compile(r"'(.+)'|`((?:[^`]|``)+)`")
+"""The first name in the message of a CHECK constraint."""
 _TOO_LARGE = frozenset({8001, 8004, 8025, 8175})
 """TiDB: a transaction, a statement or a row exceeds its limit."""
 _LIMITS = (
@@ -130,7 +140,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
     if number in _BUSY:
         return Transient("target-busy", f"the target: {text} (error {number})", where=where)
-    code, todo = "target-refused", "Compare the target's table with the source's and correct what differs"
+    code, todo = "target-refused", refused_row_todo(number, text, table) if table else COMPARE_TODO
     if _is_gone(number, text, table):
         code, todo = "target-shape", GONE_TODO
     elif table and number == _NO_SUCH_COLUMN:
@@ -142,6 +152,26 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     refused = Refused(code, f"the target: {text} (error {number})", where=where, todo=todo)
     refused.number = number
     return refused
+
+
+def refused_row_todo(number: int, text: str, table: str) -> str:
+    """Returns the next step after the server has refused a row of the table with this error or warning."""
+    schema, _, own_name = table.partition(".")
+    if number == _SIGNALLED or (number == _NO_SUCH_TABLE and not _is_gone(number, text, table)):
+        shown = f"SHOW TRIGGERS FROM {quote(schema)} WHERE `Table` = {literal(own_name)}"
+        return trigger_todo(f"{shown} lists the triggers")
+    if number not in _CHECKED or not (found := _CONSTRAINT.search(text)):
+        return COMPARE_TODO
+    name, place = found[1] or found[2].replace("``", "`"), f"{quote(schema)}.{quote(own_name)}"
+    if name.startswith(f"{own_name}."):
+        # MariaDB names a CHECK that is written with its column by the table and the column.
+        column = quote(name.removeprefix(f"{own_name}."))
+        remedy = f"ALTER TABLE {place} MODIFY {column} ..., with the column's definition but without CHECK"
+        return constraint_todo(f"CHECK constraint of column {column} of {place}", remedy)
+    constraint = quote(name)
+    return constraint_todo(
+        f"CHECK constraint {constraint} of {place}", f"ALTER TABLE {place} DROP CONSTRAINT {constraint}"
+    )
 
 
 def _is_gone(number: int, text: str, table: str) -> bool:

@@ -31,7 +31,7 @@ from pidts.model import Column, Halted, Kind, Table, Where
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import FILE
 from pidts.target.mysql.encode import escaped, is_number, plain
-from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.errors import Refused, refused_row_todo
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.server import TargetServer
@@ -127,7 +127,7 @@ class Loader:
             "target-refused",
             f"the target took {added} of {sent} rows: {text} (warning {number})",
             where=Where(table=str(plan.table.name)),
-            todo="Compare the target's table with the source's and correct what differs",
+            todo=refused_row_todo(number, text, str(plan.table.name)),
         )
 
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 
 from pidts.login import not_offered, not_trusted, other_host
-from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
+from pidts.model import Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
+from pidts.target.postgres.dialect import identifier, qualified
+from pidts.target.refusals import COMPARE_TODO, constraint_todo, trigger_todo
 
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
 _NOT_PERMITTED = "42501"
 _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
 """The next step if a table, its schema or a column is missing, for statements about the table's rows."""
+_CONSTRAINTS = {"23514": "CHECK constraint", "23P01": "exclusion constraint", "23503": "foreign key"}
+"""The kinds of constraints by the SQLSTATE of their errors, except unique keys."""
+_FUNCTION = re.compile(r"^(?:PL/\S+|SQL)[ -]\S*[Ff]un.*", re.MULTILINE)
+"""The line in an error's context that names a function. A row's statement calls functions only by triggers, by CHECK
+constraints and by generated columns.
+"""
 _DENIED = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -43,8 +52,11 @@ def mapped(table: str = "") -> Iterator[None]:
         raise translate(error, table) from error
 
 
-def translate(error: psycopg.Error, table: str = "") -> PidtsError:
-    """Translates an error; its message is the server's first line and its detail."""
+def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False) -> PidtsError:
+    """Translates an error; its message is the server's first line and its detail.
+
+    `table` is given for statements about the table's rows. At a COMMIT, the server checks deferred constraints.
+    """
     state = error.sqlstate or ""
     where = Where(table=table)
     what = _message(error)
@@ -52,15 +64,35 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to PostgreSQL is gone: {what}", where=where)
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
-    code, todo = "target-refused", "Compare the target's table with the source's and correct what differs"
+    code, todo = "target-refused", COMPARE_TODO
     # If a trigger's function failed, the server adds a context: then another table or column may be missing.
     if table and state in _SHAPE_TODO and not error.diag.context:
         code, todo = "target-shape", _SHAPE_TODO[state]
     elif state == _NOT_PERMITTED:
         todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...)"
+    elif table or at_commit:
+        todo = _row_todo(error) or todo
     refused = Refused(code, f"PostgreSQL: {what} ({state or type(error).__name__})", where=where, todo=todo)
     refused.sqlstate = state
     return refused
+
+
+def _row_todo(error: psycopg.Error) -> str:
+    """Returns the next step after a constraint or a trigger has refused a row; empty if the server names none."""
+    diag = error.diag
+    if called := _FUNCTION.search(diag.context or ""):
+        return trigger_todo(called[0])
+    kind = _CONSTRAINTS.get(error.sqlstate or "")
+    if not kind or not diag.constraint_name or not diag.schema_name:
+        return ""
+    name = identifier(diag.constraint_name)
+    if diag.table_name:
+        table = qualified(TableName(diag.schema_name, diag.table_name))
+        return constraint_todo(f"{kind} {name} of {table}", f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    if diag.datatype_name:
+        domain = qualified(TableName(diag.schema_name, diag.datatype_name))
+        return constraint_todo(f"{kind} {name} of the domain {domain}", f"ALTER DOMAIN {domain} DROP CONSTRAINT {name}")
+    return ""
 
 
 def translate_connect(error: psycopg.Error, place: str) -> PidtsError:

@@ -172,7 +172,9 @@ class Exchange:
 
 
 def _said(error: psycopg.Error, statement: _Statement | None) -> PidtsError:
-    found = translate(error, statement.table if statement else "")
-    if statement is not None and statement.explain is not None and isinstance(found, Refused):
+    if statement is None:
+        return translate(error)
+    found = translate(error, statement.table, at_commit=statement.sql == b"COMMIT")
+    if statement.explain is not None and isinstance(found, Refused):
         return statement.explain(found) or found
     return found
