@@ -91,7 +91,7 @@ class TargetServer:
         self.keep_base()
 
     def keep_base(self) -> None:
-        """Makes the server's present files the base copy, which `reset` puts back."""
+        """Makes the server's current files the base copy, which `reset` puts back."""
         self.server.restart()
         self.server.restart()  # completes what the first start has not finished
         self.down()

@@ -1,4 +1,4 @@
-"""Produces the next item in another thread while the present item is used, so that two cores work at once."""
+"""Produces the next item in another thread while the current item is used, so that two cores work at once."""
 
 from __future__ import annotations
 

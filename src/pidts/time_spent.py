@@ -28,7 +28,7 @@ class StepTimes:
         self._step, self._since = IDLE, time.monotonic()
 
     def step(self, name: str) -> None:
-        """Ends the present step, and begins the step `name`; `IDLE` is a step like others."""
+        """Ends the current step, and begins the step `name`; `IDLE` is a step like others."""
         now = time.monotonic()
         with self._lock:
             self._totals[self._step] = self._totals.get(self._step, 0.0) + now - self._since
@@ -36,12 +36,12 @@ class StepTimes:
 
     @property
     def now_at(self) -> tuple[str, float]:
-        """Returns the present step, and how long it has lasted."""
+        """Returns the current step, and how long it has lasted."""
         with self._lock:
             return self._step, time.monotonic() - self._since
 
     def reading(self) -> dict[str, float]:
-        """Returns the seconds of each step, including the present one."""
+        """Returns the seconds of each step, including the current one."""
         now = time.monotonic()
         with self._lock:
             found = dict(self._totals)
@@ -111,7 +111,7 @@ class CommitTimes:
             self._total += spent
 
     def reading(self) -> CommitTime:
-        """Returns the total, including the present commit so far."""
+        """Returns the total, including the current commit so far."""
         with self._lock:
             total, begun = self._total, self._begun
         if begun is None:

@@ -1,4 +1,4 @@
-"""The logs that present servers write are decoded to the rows that the servers' own SELECT returns."""
+"""The logs that the servers of these tests write are decoded to the rows that the servers' own SELECT returns."""
 
 from __future__ import annotations
 

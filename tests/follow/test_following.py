@@ -261,7 +261,7 @@ def test_the_relay_keeps_what_the_slowest_follower_needs(served: Served, copying
         assert [one.number for one in release(served.relay, "s", PurgeLimits()).kept] == [
             segments(served.relay, "s")[-1].number
         ]
-        # The fast follower's copy ends at the present beginning of the relay, or earlier within the same segment.
+        # The fast follower's copy ends at the current beginning of the relay, or earlier within the same segment.
         more = sample_log(80)[60:]
         assert more[0].transaction.prev_lsn == end_of(log)
         store(writer, more)

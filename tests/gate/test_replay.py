@@ -1,5 +1,5 @@
 """A datacenter's records are read from the last to the first: the first record that is found of a key has the key's
-present row.
+current row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The change table of merged shards has each change exactly once, also if the log has partial row images and several
+"""The change table of merged shards has each change exactly once, even if the log has partial row images and several
 workers write.
 
 `tests/apply/merge/test_logged_changes.py` shows the same for the changes that the target session is given.

@@ -59,7 +59,7 @@ Changes = list[tuple[Op, Row | None, Row | None]]
 
 
 def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
-    """Draws a change that one table may make in its present state."""
+    """Draws a change that one table may make in its current state."""
     table, rows = server.structures[name], server.rows(name)
     new = {column.name: chance.choice(IDS) for column in table.columns}
     if not table.identity:

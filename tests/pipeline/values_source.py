@@ -70,7 +70,7 @@ class ValuesSource:
 
     @property
     def structures(self) -> dict[TableName, Table]:
-        """Returns the present structures."""
+        """Returns the current structures."""
         return dict(self._structures)
 
     def commit(self, *steps: Step) -> LogEntry:
@@ -149,7 +149,7 @@ class ValuesSource:
         return [_batch(table, rows) for table, rows in grouped.values()]
 
     def select_rows(self, table: Table, where_after: Sequence[Any] | None, limit: int) -> pa.Table:
-        """Returns up to `limit` present rows after a key, in the order of the identity."""
+        """Returns up to `limit` current rows after a key, in the order of the identity."""
         ordered = sorted(self._rows[table.name].items())
         found = [row for key, row in ordered if where_after is None or key > tuple(where_after)]
         return pa.Table.from_pylist([dict(row) for row in found[:limit]], schema=table.arrow)
@@ -159,7 +159,7 @@ class ValuesSource:
         return last_key(rows, table)
 
     def rows(self, name: TableName) -> list[dict[str, Any]]:
-        """Returns the present rows of a table, by identity."""
+        """Returns the current rows of a table, by identity."""
         return [dict(row) for _, row in sorted(self._rows[name].items())]
 
     def _lsn(self) -> Lsn:

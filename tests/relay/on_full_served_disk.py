@@ -79,7 +79,7 @@ with relay_server([ServedSource(source, disk, 0, print)], Listening("127.0.0.1:0
                 write_need(folder, read_needs(folder)[0])
         except Transient:
             full += 1
-        # The task still needs the same log, so nothing can be purged. The copy nevertheless gets the present log.
+        # The task still needs the same log, so nothing can be purged. The copy nevertheless gets the current log.
         followed(url, received)
         mark.move(received)
         followed(url, received)

@@ -1,4 +1,4 @@
-"""Readers find the time at which a place of the log arrived by its Lsn, also while the writer writes, and after the
+"""Readers find the time at which a place of the log arrived by its Lsn, even while the writer writes, and after the
 writer's end.
 """
 

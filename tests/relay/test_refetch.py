@@ -46,7 +46,7 @@ def alerts() -> Any:
 
 
 def fill(config: TaskConfig, **origin: Any) -> list[Piece]:
-    """Writes twelve transactions, as if they came from the source's present log file."""
+    """Writes twelve transactions, as if they came from the source's current log file."""
     with closing(connect(config.source.server)) as session:
         here, identity = position(session)[0], server_info(session).identity
     place = Position.of(here.base, origin.pop("log_index", here.log_index), 4)

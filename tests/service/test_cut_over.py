@@ -68,7 +68,7 @@ block-allow-list: {{all: {{do-dbs: [shop]}}}}
         assert "PiDTS has made source one read-only for it" in task["message"]
         assert task["error"]["code"] == "cut-over"
         assert "--undo" in task["error"]["todo"]
-        # The stage stays, also after a restart of the service.
+        # The stage stays, even after a restart of the service.
         restarts = task["restarts"]
         service.stop()
         service.start()

@@ -70,7 +70,7 @@ class OpenTable:
         """Written rows by key; None for removed ones."""
 
     def rows(self) -> dict[Row, Row]:
-        """Returns all present rows."""
+        """Returns all current rows."""
         both: dict[Row, Row | None] = {**self.stored.rows, **self.changes}
         return {key: row for key, row in both.items() if row is not None}
 

@@ -1,4 +1,4 @@
-"""A comparison finds a locked row also if its key and the lock's key differ, and are equal for the target."""
+"""A comparison finds a locked row even if its key and the lock's key differ, and are equal for the target."""
 
 from __future__ import annotations
 

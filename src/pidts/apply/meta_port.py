@@ -252,7 +252,7 @@ class RangeOwnerRecord(Protocol):
         """Returns all committed owners."""
 
     def recorded(self) -> list[RangeOwner]:
-        """Returns the same as `read`, also on a target where no task has run."""
+        """Returns the same as `read`, even on a target where no task has run."""
 
     def lock(self, id_: str) -> RangeOwner | None:
         """Returns the record of a range, or None; nobody else changes it before the transaction ends."""
@@ -280,7 +280,7 @@ class RowLockRecord(Protocol):
         """Returns the number of locked rows of a table."""
 
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns the same as `tables`, also on a target where the task has never run."""
+        """Returns the same as `tables`, even on a target where the task has never run."""
 
     def read(self, task: str, source: str, table: TableName, *, waiting: bool = False) -> list[RowLock]:
         """Returns all locks of a table, or only those that wait for another one; the oldest first."""

@@ -1,4 +1,4 @@
-"""Finds GTID and time of changes by their Lsns, for people who look at held changes."""
+"""Finds GTID and time of changes by their Lsns, for an operator who looks at held changes."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Workers:
         While workers are at different places, each row must go to the same worker as before. If the target has got a
         unique key meanwhile, all rows of a table that two workers shared may belong to one of them now. This worker
         would leave out changes that the other worker has not committed yet, so the function raises an error. `dealing`
-        is the present text of `JobContext.dealing`; None if the caller writes nothing.
+        is the current text of `JobContext.dealing`; None if the caller writes nothing.
 
         The batch numbers of all workers continue with the same number. Otherwise the numbers would differ after a batch
         in which one worker has nothing to store, and the worker with the higher number could lack a chunk.

@@ -115,7 +115,7 @@ BOOKKEEPING = frozenset(
 
 
 def type_name(number: int) -> str:
-    """Returns the type's name for people; an unknown number stays a number."""
+    """Returns the type's name, as messages show it; an unknown number stays a number."""
     try:
         return EventType(number).name
     except ValueError:

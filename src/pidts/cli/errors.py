@@ -19,16 +19,16 @@ from pidts.model.advice import with_place, with_task
 _log = structlog.get_logger(__name__)
 
 _task: list[Path] = []
-"""The task file of the present command, as soon as it is known."""
+"""The task file of the current command, as soon as it is known."""
 
 
 def remember_task(path: Path | None) -> None:
-    """Remembers the task file of the present command, which the remedies of errors name; None forgets it."""
+    """Remembers the task file of the current command, which the remedies of errors name; None forgets it."""
     _task[:] = [] if path is None else [path]
 
 
 def for_this_task(text: str) -> str:
-    """Returns the text with the task file of the present command in its commands, if the file is known."""
+    """Returns the text with the task file of the current command in its commands, if the file is known."""
     return with_task(text, str(_task[0])) if _task else text
 
 

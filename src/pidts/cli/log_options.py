@@ -133,7 +133,7 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
 
 
 def _with_task(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Puts the task file of the present command into the commands of a log line's advice."""
+    """Puts the task file of the current command into the commands of a log line's advice."""
     from pidts.cli.errors import for_this_task  # that module imports this one
 
     if isinstance(todo := line.get("todo"), str):

@@ -31,8 +31,8 @@ _SHOWN = 12
 def show_status(found: TaskStatus, task: Path, *, as_json: bool, process: int = 0) -> int:
     """Prints the status.
 
-    Returns the exit code, which shows whether an operator is needed. `process` is the number of the process that runs
-    the task on this machine; 0 if none is known.
+    Returns the exit code, which shows whether an operator is needed. `process` is the id of the process that runs the
+    task on this machine; 0 if none is known.
     """
     if as_json:
         print(json.dumps(status_json(found, task), ensure_ascii=False))

@@ -31,7 +31,7 @@ class Range:
 def highest(connection: Session, table: Table) -> KeyValues | None:
     """Returns the highest key; None for an empty table.
 
-    If a row with a higher key is inserted later, the log will have this INSERT after the present end of the log.
+    If a row with a higher key is inserted later, the log will have this INSERT after the current end of the log.
 
     Raises `StructureChanged` if the table does not have the structure of `table`.
     """

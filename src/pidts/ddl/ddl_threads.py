@@ -427,7 +427,7 @@ class DdlThreads:
                 session.meta.halts.resolve(due.context.task, due.source, [halt.place])
 
     def _halted_since(self, lsn: Lsn) -> float:
-        """Returns the time at which the change's tables were halted; the present time if they are not halted yet."""
+        """Returns the time at which the change's tables were halted; the current time if they are not halted yet."""
         known = self._halted.get(lsn)
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 

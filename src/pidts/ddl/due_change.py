@@ -34,7 +34,7 @@ class DueChange:
     concerns: Concerns = lambda _: True
     """Returns whether the statement concerns a table. It does not if the table joined the task after the statement."""
     filling: Collection[TableName] = ()
-    """Target tables that were empty when their present copy began. If the copy has to begin again, they are emptied."""
+    """Target tables that were empty when their current copy began. If the copy has to begin again, they are emptied."""
 
     @property
     def lsn(self) -> Lsn:

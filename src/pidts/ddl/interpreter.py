@@ -242,7 +242,7 @@ class Interpreter:
         return found
 
     def _needs_zone(self, statement: Statement) -> bool:
-        """Whether existing rows get the present time in a time zone that is not known.
+        """Whether existing rows get the current time in a time zone that is not known.
 
         Existing rows get the time when a DATETIME column is added whose default is the current time.
         """

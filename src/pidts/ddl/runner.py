@@ -123,7 +123,7 @@ def run_ddl(
 
 
 def _with_present_owners(due: DueChange) -> DueChange:
-    """Returns the statement with the present owners of rows: owners may change while the task runs."""
+    """Returns the statement with the current owners of rows: owners may change while the task runs."""
     context = due.context
     if not context.writing.owners:
         return due

@@ -47,7 +47,7 @@ class LogInput(Protocol):
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Yields the log again up to its present end.
+        """Yields the log again up to its current end.
 
         The blocks begin at `place`, or at the beginning of the file that contains it.
         """
@@ -55,7 +55,7 @@ class LogInput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerInput:
-    """A server's log, received as a replica receives it, up to the log's present end or without an end."""
+    """A server's log, received as a replica receives it, up to the log's current end or without an end."""
 
     server: SourceConfig
     start: Point | None

@@ -1,6 +1,6 @@
 """Reads a server's catalogue, and computes its state at an earlier place in the log.
 
-A catalogue shows the *present* tables. The log between the earlier place and the present is searched for schema
+A catalogue shows the *current* tables. The log between the earlier place and the present is searched for schema
 changes. If a change concerns a table, the table's structure before the change is not known.
 """
 
@@ -28,7 +28,7 @@ _MADE = slice(0, 9)
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The server's present catalogue."""
+    """The server's current catalogue."""
 
     server: SourceConfig
     reading: CatalogueReading

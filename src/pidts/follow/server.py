@@ -50,7 +50,7 @@ class Listening:
             self.context()
 
     def context(self) -> ssl.SSLContext:
-        """Returns the TLS settings with the present certificate."""
+        """Returns the TLS settings with the current certificate."""
         assert self.certificate is not None, "asked only with one"  # noqa: S101
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,8 +1,8 @@
-"""Reads the records of a datacenter backwards: the last record of a row has the row's present values.
+"""Reads the records of a datacenter backwards: the last record of a row has the row's current values.
 
-A record has the names that its table and columns had at its place. `TableNames` gives the present table for such a
-name. It begins with the present tables and goes back over one schema change after the other. On the right is the
-present table of each record:
+A record has the names that its table and columns had at its place. `TableNames` gives the current table for such a
+name. It begins with the current tables and goes back over one schema change after the other. On the right is the
+current table of each record:
 
     id 1  INSERT  shop.old  {"a":"1"}           shop.t, the value of b is not known
     id 2  RENAME  shop.old to shop.t
@@ -54,21 +54,21 @@ class TransferRow:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTable:
-    """A present table, with the names that records at an earlier place have for it."""
+    """A current table, with the names that records at an earlier place have for it."""
 
     table: Table
     names: Mapping[str, str | None]
-    """The earlier name of each present column; None if records at the earlier place do not have its present value."""
+    """The earlier name of each current column; None if records at the earlier place do not have its current value."""
     age: int = 0
     """The number of later ALTER TABLE statements."""
     has_key: bool = True
-    """Whether the present key identifies one row at the earlier place."""
+    """Whether the current key identifies one row at the earlier place."""
     may_lack_changes: bool = False
     """Whether rows may have been added, removed or changed later without a record."""
     identity: tuple[str, ...] = field(init=False)
-    """The present key."""
+    """The current key."""
     is_same: bool = field(init=False)
-    """Whether each present column has the same name at the earlier place."""
+    """Whether each current column has the same name at the earlier place."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identity", self.table.identity)
@@ -76,11 +76,11 @@ class ReplayedTable:
 
     @classmethod
     def of(cls, table: Table) -> ReplayedTable:
-        """Returns the table with its present names."""
+        """Returns the table with its current names."""
         return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
 
     def known(self, there: Iterable[str]) -> tuple[str, ...]:
-        """Returns the present columns whose values are in an image with the columns `there`, plus the key's columns."""
+        """Returns the current columns whose values are in an image with the columns `there`, plus the key's columns."""
         has = {*there, *self.identity}
         return tuple(name for name, own in self.names.items() if own is not None and name in has)
 
@@ -107,17 +107,17 @@ class ReplayedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableNames:
-    """The present tables, keyed by the names that they had at one place of the records."""
+    """The current tables, keyed by the names that they had at one place of the records."""
 
     tables: Mapping[TableName, ReplayedTable]
     whole: frozenset[TableName] = frozenset()
-    """The present tables whose rows all follow from the records that were read."""
+    """The current tables whose rows all follow from the records that were read."""
     first: Mapping[TableName, int] = field(default_factory=dict)
     """For each table in `whole`, the id of the record with which it begins."""
 
     @classmethod
     def of(cls, tables: Iterable[Table]) -> TableNames:
-        """Returns the tables at the present place, each with its present names."""
+        """Returns the tables at the current place, each with its current names."""
         return cls({table.name: ReplayedTable.of(table) for table in tables})
 
     def concerned(self, record: TransferRow) -> list[TableName]:
@@ -145,7 +145,7 @@ class TableNames:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRow:
-    """The present row of one key according to the records; None if there is no row."""
+    """The current row of one key according to the records; None if there is no row."""
 
     key: tuple[str | None, ...]
     row: Values | None
@@ -169,7 +169,7 @@ def documents(texts: Iterable[str]) -> list[Any]:
 
 
 def steps(document: Mapping[str, Any], followed: ReplayedTable) -> Sequence[KeyChange] | None:
-    """Returns a record's changes of one or two keys, with present column names; None if the record lacks the key."""
+    """Returns a record's changes of one or two keys, with current column names; None if the record lacks the key."""
     old, new = document.get("OLD"), document.get("NEW")
     before = None if old is None else _image(old, followed)
     after = None if new is None else _image(new, followed)
@@ -186,7 +186,7 @@ def steps(document: Mapping[str, Any], followed: ReplayedTable) -> Sequence[KeyC
 
 
 def key_digest(table: TableName, key: tuple[str | None, ...]) -> bytes:
-    """Returns a digest of a present table's key."""
+    """Returns a digest of a current table's key."""
     return _digest((table.schema, table.name, key))
 
 

@@ -84,7 +84,7 @@ class ExpressionKey:
 
 @dataclass(frozen=True, slots=True)
 class OnUpdate:
-    """A column that the source declares `ON UPDATE CURRENT_TIMESTAMP`: each UPDATE sets it to the present time."""
+    """A column that the source declares `ON UPDATE CURRENT_TIMESTAMP`: each UPDATE sets it to the current time."""
 
     kind: ClassVar = ConstraintKind.ON_UPDATE
 

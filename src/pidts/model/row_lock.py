@@ -56,7 +56,7 @@ class RowLock:
 
     @property
     def structure(self) -> Table:
-        """Returns the present structure of the table."""
+        """Returns the current structure of the table."""
         return self.now or self.table
 
     def structures(self) -> dict[str, Table]:

@@ -1,4 +1,4 @@
-"""Plans the next state of a task from its present state and the contents of the relay.
+"""Plans the next state of a task from its current state and the contents of the relay.
 
 Six rules make everything after the planner simple:
 

@@ -116,7 +116,7 @@ class PlanState:
         return replace(self, copy={**self.copy, **begun}, held=tuple(group for group in held if group.tables))
 
     def halting(self, names: Collection[TableName]) -> PlanState:
-        """Returns the state in which these tables are halted at their present places, each as a separate group."""
+        """Returns the state in which these tables are halted at their current places, each as a separate group."""
         others = (replace(group, tables=group.tables - set(names)) for group in self.held)
         alone = (Held(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
         return replace(self, held=(*(group for group in others if group.tables), *alone))

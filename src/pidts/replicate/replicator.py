@@ -79,7 +79,7 @@ class ReplicatorConfig:
     source: SourceConfig
     relay: Path
     start: Position | str | Applied | None = None
-    """The beginning of an empty relay: a position, a GTID set, a target's checkpoint; None: the log's present end."""
+    """The beginning of an empty relay: a position, a GTID set, a target's checkpoint; None: the log's current end."""
     use_gtid: bool = False
     """Whether to continue by GTID, which is possible even on another server."""
     segment_bytes: int = 128 << 20
@@ -245,7 +245,7 @@ class Replicator:
         todo: Resume,
         stop: StopEvent,
     ) -> None:
-        """Receives events as long as the log that the server sends is still the source's present log."""
+        """Receives events as long as the log that the server sends is still the source's current log."""
         origin = todo.begin or (writer.state.origin if writer.state else None)
         if origin is None:
             raise AssertionError("there is no place at which to begin or to continue")

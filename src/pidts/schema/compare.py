@@ -1,4 +1,4 @@
-"""Lists the differences between two structures of one table, as sentences for people."""
+"""Lists the differences between two structures of one table, as sentences for the operator."""
 
 from __future__ import annotations
 

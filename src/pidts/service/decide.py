@@ -10,7 +10,7 @@ from pidts.service.state_folder import Wish
 TaskStage = Literal[
     "starting", "copy", "sync", "paused", "halted", "synced", "stopped", "failed", "waiting", "cut-over"
 ]
-"""The present state of a task, as programs and the page show it. `waiting`: the task continues by itself when the cause
+"""The current state of a task, as programs and the page show it. `waiting`: the task continues by itself when the cause
 in its message is over. `cut-over`: the task is over, since the application writes to the target now.
 """
 

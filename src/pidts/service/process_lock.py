@@ -1,8 +1,8 @@
 """The lock by which a service finds the processes of its tasks, even processes that an earlier service has started.
 
-A process number in a file is not enough: after a crash the number may belong to another program. A record lock of the
+A process id in a file is not enough: after a crash the number may belong to another program. A record lock of the
 kernel belongs to one process and always ends with this process, and no child inherits it. The kernel also returns the
-process number of the lock's owner.
+process id of the lock's owner.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def take_lock(path: Path) -> bool:
 
 
 def owner_of(path: Path) -> int | None:
-    """Returns the number of the process that has the lock; None if no process has it.
+    """Returns the id of the process that has the lock; None if no process has it.
 
     The process that has the lock must not call this function: it would find the lock free, and the call would release
     it.
@@ -53,7 +53,7 @@ def signal_owner(path: Path, number: signal.Signals) -> bool:
     """Sends a signal to the process that has the lock; returns False if no process has it.
 
     The function opens a descriptor of the process and then reads the lock's owner again. So the signal cannot reach
-    another program that has got the same process number.
+    another program that has got the same process id.
     """
     owner = owner_of(path)
     if not owner:

@@ -55,7 +55,7 @@ class SpawnedProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self.forked.pid
 
     def poll(self) -> int | None:

@@ -21,7 +21,7 @@ class Started(Protocol):
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         ...
 
     def poll(self) -> int | None:

@@ -92,7 +92,7 @@ def _backwards(logs: list[Path]) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class LogTail:
-    """Reads the new lines of a log, also after the file was replaced."""
+    """Reads the new lines of a log, even after the file was replaced."""
 
     log: Path
     _file: int = 0

@@ -95,7 +95,7 @@ class ShardGroup:
     """The changes that each member misses, in order; former members are included."""
 
     def missed_by(self, one: Arrival) -> tuple[Table, ...]:
-        """Returns the changes that the member still misses at its present place."""
+        """Returns the changes that the member still misses at its current place."""
         return self.missed.get(one.member, ()) if one.runs else ()
 
     def missed_after(self, one: Arrival) -> tuple[Table, ...]:

@@ -102,7 +102,7 @@ class _Executed:
 
 
 def log_events(config: SourceConfig, start: Position, server_id: int | None) -> Iterator[bytes]:
-    """Yields the raw events from a place up to the present end of the log."""
+    """Yields the raw events from a place up to the current end of the log."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     with BinlogStream(config, start, server_id=server_id, non_blocking=True) as stream:
         while not stream.ended:

@@ -74,7 +74,7 @@ def binary_logs(connection: Session) -> list[tuple[str, int]]:
 def settled(connection: Session, server: ServerInfo) -> Position:
     """Returns a position; the next statement of the session sees all changes before it.
 
-    The position is the log's present end, or later.
+    The position is the log's current end, or later.
 
     On MariaDB the function opens a read transaction whose snapshot is exactly at the position; the caller has to end
     it. On a MySQL without GTIDs, it cannot be found out which changes are visible. So a reader of such a server has to

@@ -393,7 +393,7 @@ def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:
 def _decoded(shown: str) -> str:
     """Returns the decoded text of a check, which MySQL's catalogue has encoded twice.
 
-    The result is only for people, since servers may change this encoding.
+    The result is only shown to the operator and never parsed, since servers may change this encoding.
     """
     with suppress(UnicodeError):
         return shown.encode("cp1252").decode()

@@ -114,7 +114,7 @@ class BinlogReader(DataSourceReader):
 
 
 def table_now(options: BinlogOptions, name: TableName) -> Table:
-    """Returns the table's present structure, or the last structure that the relay or the files have."""
+    """Returns the table's current structure, or the last structure that the relay or the files have."""
     if options.catalogue is not None:
         only = AllowList(do_tables=((name.schema, name.name),))
         found = Catalogue.read(options.catalogue, only).reading.history.table(name)
@@ -191,4 +191,4 @@ def _point(point: Point | str | None) -> Point | None:
 
 
 def _silent(_: str) -> None:
-    """Ignores the message that a server is still writing a file: the read ends at the file's present end."""
+    """Ignores the message that a server is still writing a file: the read ends at the file's current end."""

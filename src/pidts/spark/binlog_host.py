@@ -87,7 +87,7 @@ class HostedRelay:
         return self.reader.wait(lsn, seconds)
 
     def end_of_log(self) -> Position | None:
-        """Returns the present end of the server's log; None without a server."""
+        """Returns the current end of the server's log; None without a server."""
         if self.server is None:
             return None
         with closing(connect(self.server)) as session:

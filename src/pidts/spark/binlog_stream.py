@@ -72,7 +72,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(options.max_rows) if options.max_rows else ReadMaxBytes(options.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Notes the present end of the source's log, at which the query ends."""
+        """Notes the current end of the source's log, at which the query ends."""
         end = self._host.end_of_log()
         if end is not None:
             self._goal = Lsn.at(end, self._change_no())

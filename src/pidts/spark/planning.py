@@ -1,4 +1,4 @@
-"""Plans the next batch from the present contents of the relay and the staging folder."""
+"""Plans the next batch from the current contents of the relay and the staging folder."""
 
 from __future__ import annotations
 

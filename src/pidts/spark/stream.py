@@ -17,7 +17,7 @@ batches wait for it. So with one worker, a reader of the target always sees a st
 transactions, even around schema changes. If the DDL takes longer than a short time, only its tables wait, and all other
 tables go on. If the DDL fails permanently, its tables wait in the same way until an operator has decided about it.
 
-Spark's checkpoint directory is bookkeeping of one query. Only the target's checkpoint counts: every start, also after a
+Spark's checkpoint directory is bookkeeping of one query. Only the target's checkpoint counts: every start, even after a
 failed batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does
 not matter when the driver dies:
 

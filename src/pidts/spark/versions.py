@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 ADMITS = VERSION >= (4, 2)
-"""Whether Spark passes its present offset and its read limit to a streaming source in Python."""
+"""Whether Spark passes its current offset and its read limit to a streaming source in Python."""
 
 _BITS = 0xFFFFFFFF
 _STREAMING = "org.apache.spark.sql.execution.streaming"

@@ -2,9 +2,9 @@
 
 A record only executes statements of one session; its caller begins and commits transactions.
 
-Halts are written for people and commands, and decide nothing. Orders (ddl commands) do: an operator *gives* an order,
-and the transaction that begins the journal of the ordered change *takes* it. So after a restart it is known whether the
-journal has the ordered change.
+Halts are written for operators and commands, and decide nothing. Orders (ddl commands) do: an operator *gives* an
+order, and the transaction that begins the journal of the ordered change *takes* it. So after a restart it is known
+whether the journal has the ordered change.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class SafeRangeRecord:
         self._rows = Rows(run, "safe_range", "task", "source")
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Returns the end of the safe range; None if the task began with a copy or at the source's present place."""
+        """Returns the end of the safe range; None if the task began with a copy or at the source's current place."""
         rows = self._rows.read("lsn", task, source)
         return Lsn.parse(rows[0][0]) if rows else None
 
@@ -289,7 +289,7 @@ class ShadowRecord:
 
 
 class RereadRecord:
-    """The keys of copied tables that are read again."""
+    """The keys of the rows that a copy has to read again from the source."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "reread", *_TABLE_KEY, "lsn")
@@ -373,7 +373,7 @@ class RangeOwnerRecord:
         return [RangeOwner.loads(about) for (about,) in rows]
 
     def recorded(self) -> list[RangeOwner]:
-        """Returns the same as `read`, also on a target where no task has run."""
+        """Returns the same as `read`, even on a target where no task has run."""
         exists = META_EXISTS.replace("'checkpoint'", "'range_owner'")
         return self.read() if self._run(exists, ())[0] else []
 

@@ -93,7 +93,7 @@ class RowLockRecord:
         return int(self._run(sql, (task, source, *_pair(table)))[0][0][0])
 
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns the same as `tables`, also on a target where the task has never run."""
+        """Returns the same as `tables`, even on a target where the task has never run."""
         exists = META_EXISTS.replace("'checkpoint'", "'row_lock'")
         return self.tables(task, source) if self._run(exists, ())[0] else {}
 

@@ -104,7 +104,7 @@ class TableReport:
     of_no_shard: int = 0
     """The number of extra rows whose extracted columns have the values of no existing table."""
     not_compared: int = 0
-    """The number of rows that were not compared, since their present values do not follow from a channel's records."""
+    """The number of rows that were not compared, since their current values do not follow from a channel's records."""
 
     @property
     def differences(self) -> int:

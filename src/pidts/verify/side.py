@@ -72,7 +72,7 @@ class SourceCatchUp(Protocol):
         """Returns a place in the source's log: rows that are read from now on contain all changes before it."""
 
     def place(self) -> Lsn:
-        """Returns the present end of the source's log: rows that were read before have no changes after it."""
+        """Returns the current end of the source's log: rows that were read before have no changes after it."""
 
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
         """Waits until the target has all of a table's log up to `lsn`. Returns None if the target has it."""
@@ -145,7 +145,7 @@ class SourceSide(KeyedSource, Protocol):
         """Returns all tables that are to be compared."""
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the table's present structure; None if there is no such table."""
+        """Returns the table's current structure; None if there is no such table."""
 
     def signature(self, table: Table) -> str:
         """Returns a text that changes if the structure or the members of the table change."""
@@ -221,7 +221,7 @@ class CatchUp(Protocol):
         """Returns places in the sources' logs: rows that are read from now on contain all changes before them."""
 
     def place(self, table: TableName) -> Mark:
-        """Returns the present ends of the sources' logs: rows that were read before have no changes after them."""
+        """Returns the current ends of the sources' logs: rows that were read before have no changes after them."""
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
         """Waits until the target has a table's log up to `mark`. Returns the members whose log it lacks."""

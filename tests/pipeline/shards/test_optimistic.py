@@ -94,7 +94,7 @@ def test_the_last_shard_runs_only_what_the_target_lacks(story: MakeStory, first:
 
 @pytest.mark.parametrize("kind", ["INT", "INT NOT NULL DEFAULT 7", "BIGINT DEFAULT 5, ADD INDEX i (w)"])
 def test_a_drop_next_to_an_added_column_waits_for_no_shard(story: MakeStory, kind: str) -> None:
-    """The column is added at once. The last shard drops the other column, also after a restart."""
+    """The column is added at once. The last shard drops the other column, even after a restart."""
     world = story(THREE)
     names = sorted(world.names)
     for name in names:

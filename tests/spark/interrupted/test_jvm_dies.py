@@ -1,4 +1,4 @@
-"""Spark's JVM is killed in the middle of a copy and of batches, also while Python workers are busy.
+"""Spark's JVM is killed in the middle of a copy and of batches, even while Python workers are busy.
 
 The run starts another JVM and continues: no row is lost or doubled, and the terminal shows only PiDTS's own messages.
 The files of the dead JVMs in the temporary folder are gone after the next start, and none of their processes is left.

@@ -77,7 +77,7 @@ class Shop:
         return run
 
     def purge_logs(self, zones: str) -> bool:
-        """Removes all logs except the present ones, as if they had expired; False while a replicator reads an earlier
+        """Removes all logs except the current ones, as if they had expired; False while a replicator reads an earlier
         log.
         """
         for zone in zones:

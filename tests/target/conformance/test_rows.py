@@ -1,4 +1,4 @@
-"""Rows arrive unchanged: every type, names and texts with special characters, also if they arrive twice."""
+"""Rows arrive unchanged: every type, names and texts with special characters, even if they arrive twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts of a run are joined, repeated if they fail, and sent when a condition begins and ends, also after crashes."""
+"""Alerts of a run are joined, repeated if they fail, and sent when a condition begins and ends, even after crashes."""
 
 from __future__ import annotations
 

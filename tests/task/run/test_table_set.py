@@ -547,7 +547,7 @@ def test_a_task_begins_in_the_middle_of_online_schema_changes(task: Task) -> Non
     task.sql("ALTER TABLE _u_gho ADD c INT")
     assert task.start().joined == (task.name("u"),)
     assert remembered() == {"_t_new": ["id", "a", "b"], "_u_gho": ["id", "a", "c"]}
-    # The swap is not applied yet. The present table is nevertheless followed, and need not join again.
+    # The swap is not applied yet. The current table is nevertheless followed, and need not join again.
     task.sql("RENAME TABLE t TO _t_del, _t_new TO t", "CREATE TABLE v (id INT PRIMARY KEY, a INT)")
     follow("t", "u", "v")
     assert task.start().joined == ()

@@ -1,4 +1,4 @@
-"""A zone that returns gets exactly the rows of its seed, also if other zones sent it changes before."""
+"""A zone that returns gets exactly the rows of its seed, even if other zones sent it changes before."""
 
 from __future__ import annotations
 

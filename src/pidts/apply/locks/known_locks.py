@@ -28,7 +28,7 @@ _START = 16
 
 
 def form_start(session: TargetSession, table: Table) -> str:
-    """Returns the beginning that the forms of keys have under the target table's present types."""
+    """Returns the beginning that the forms of keys have under the target table's current types."""
     there = session.schema.structure(table.name)
     types = {column.name: (column.type.kind.value, column.type.collation) for column in there.columns} if there else {}
     return sha256(repr([types.get(name) for name in table.identity]).encode()).hexdigest()[:_START]

@@ -98,12 +98,12 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
 
 
 def _as_now(table: Table, key: pa.Table) -> pa.Table | None:
-    """Returns a key with the present types of the table; None if the table can have no row with this key."""
+    """Returns a key with the current types of the table; None if the table can have no row with this key."""
     if {*key.column_names} != {*table.identity}:
         return None
     try:
         return key.select(list(table.identity)).cast(pa.schema([table.arrow.field(name) for name in table.identity]))
-    except pa.ArrowInvalid:  # the key is no value of the present type, so no row has it
+    except pa.ArrowInvalid:  # the key is no value of the current type, so no row has it
         return None
 
 

@@ -205,7 +205,7 @@ class VersionGuard:
         return applied
 
     def _continues(self, event: int, last: int, equal: Mask) -> bool:
-        """Whether a change's before image is the present row: the target's row, or the row that `last` has written."""
+        """Whether a change's before image is the current row: the target's row, or the row that `last` has written."""
         if last < 0:
             return bool(equal[event])
         if self._op[event] not in (Op.UPDATE, Op.DELETE):

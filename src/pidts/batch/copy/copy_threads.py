@@ -21,7 +21,7 @@ from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, close
 class CopyThreads:
     """Carries out pieces in up to `copy_threads` threads, which begin at once.
 
-    If a piece fails, or if `is_over` becomes true, each thread ends after its present piece. Nothing has to wait for
+    If a piece fails, or if `is_over` becomes true, each thread ends after its current piece. Nothing has to wait for
     the threads: a piece that is loaded too late is refused, like a piece of a Spark task that Spark assumes to be dead.
     """
 

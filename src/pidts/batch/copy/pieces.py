@@ -228,7 +228,7 @@ class Pace:
         return max(0.0, self._free_at - self._clock())
 
     def now(self) -> float:
-        """Returns the present time, for `took`."""
+        """Returns the current time, for `took`."""
         return self._clock()
 
     def took(self, rows: int, rate: int, began: float) -> None:

@@ -29,7 +29,7 @@ class Call:
     def help(self, result: int, memory: Memory, ahead: float = 1.0, most: int = 0) -> bool:
         """Provides what the loop lacks, so that it can continue; returns False if an error has stopped it.
 
-        `ahead` is the expected number of rows divided by the present number. `most` limits the room for text, in bytes.
+        `ahead` is the expected number of rows divided by the current number. `most` limits the room for text, in bytes.
         Room is made for all expected rows: untouched memory costs nothing, and a block that is large enough from the
         beginning need not be moved.
         """

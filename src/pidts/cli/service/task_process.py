@@ -1,8 +1,8 @@
 """The program of one task of a service: `python -m pidts.cli.service.task_process FOLDER`.
 
-The program takes the task's lock, records its process number, runs the task until a signal stops it, and records how
-the task has ended. It does not need the service meanwhile: if the service is killed, the next service finds the process
-by the lock.
+The program takes the task's lock, records its process id, runs the task until a signal stops it, and records how the
+task has ended. It does not need the service meanwhile: if the service is killed, the next service finds the process by
+the lock.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _other_name(folder: TaskFolder, name: str) -> PidtsError:
 
 
 def _identity() -> dict[str, Any]:
-    """Returns the number of this process and its start time, for people. The service finds the process by the lock."""
+    """Returns this process's id and its start time, for the operator. The service finds the process by the lock."""
     stat = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     return {"process": os.getpid(), "started_ticks": int(stat[19]), "boot": boot, "began": time.time()}

@@ -385,7 +385,7 @@ class ShardGroups:
             return bool(self.known.dropped.get(member))
 
     def wait(self, seen: int, seconds: float) -> int:
-        """Waits until `moves` differs from `seen`, or for this long; returns the present number."""
+        """Waits until `moves` differs from `seen`, or for this long; returns the current number."""
         with self._moved:
             if self._moves == seen:
                 self._moved.wait(seconds)

@@ -25,7 +25,7 @@ class Members:
         self._leaving: dict[str, frozenset[TableName]] = {}
         self._reads, self._last_read = 0, dict[TableName, int]()
         self.members: dict[Member, Table] = {}
-        """Each member with its present structure under the target's names."""
+        """Each member with its current structure under the target's names."""
         self.recorded: dict[TableName, Table] = {}
         """The structures that groups have agreed on."""
         self.dropped: dict[Member, frozenset[str]] = {}

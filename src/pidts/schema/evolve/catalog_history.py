@@ -1,7 +1,7 @@
 """The structures of all tables at one place in a log, updated with each statement.
 
 Structures are never guessed: a table may be marked as unknown. A statement that cannot be parsed, or that does not fit
-the recorded structures, makes its tables unknown from there on. A catalogue shows the *present* structures. It may have
+the recorded structures, makes its tables unknown from there on. A catalogue shows the *current* structures. It may have
 been read after the place in the log at which reading starts. A table that was altered between this place and the
 reading of the catalogue is unknown up to its last alteration. Otherwise this could happen: `a` is renamed to `b`, and a
 new `a` is created. Older rows, read with the later catalogue, could have the right number of columns, but wrong names.

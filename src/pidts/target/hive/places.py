@@ -165,5 +165,5 @@ def _write_parquet(rows: pa.Table, where: str | pa.NativeFile) -> None:
         where, rows.schema, compression="snappy", use_deprecated_int96_timestamps=True, store_schema=False
     ) as writer:
         writer.write_table(rows, ROW_GROUP)
-        # Hive 4 needs this to know that days before 1582 are in the present calendar.
+        # Hive 4 needs this to know that days before 1582 are in the Gregorian calendar.
         writer.add_key_value_metadata({"writer.date.proleptic": "true"})

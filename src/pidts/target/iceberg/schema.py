@@ -371,7 +371,7 @@ def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
     """Halts if the source, without strict mode, may have changed values of a column in a way that is not in the log."""
     may_be_unreal = {old.type.kind, new.type.kind} <= _UNREAL
     if old.nullable and not new.nullable and not may_be_unreal and _stored(table, old.name).null_count:
-        raise _refusal(table, old.name)  # depending on the type, the source now has 0, '' or the present time
+        raise _refusal(table, old.name)  # depending on the type, the source now has 0, '' or the current time
     digits = (new.type.precision, new.type.scale)
     rounds = new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and new.type.scale is not None
     if rounds and digits != (old.type.precision, old.type.scale) and _stored(table, old.name).null_count < table.rows:

@@ -56,7 +56,7 @@ class CatalogLag:
     tables: int
     """The number of tables that the server has."""
     behind: int
-    """The number of tables whose present state the server does not have."""
+    """The number of tables whose current state the server does not have."""
     lag_seconds: float
     """The seconds since the first change that the server does not have; 0 if the server has all changes."""
     problems: Mapping[TableName, str]
@@ -157,7 +157,7 @@ class ServerRecord:
         """Records that the server has the table's next state now.
 
         Readers may have begun with the former state a moment ago. So the files that it needs stay for an hour from now
-        on, also if the warehouse itself has not needed them for a long time.
+        on, even if the warehouse itself has not needed them for a long time.
         """
         with self._connection.transaction():
             self._connection.own_database()

@@ -92,7 +92,7 @@ class IcebergSession(CatalogConnection):
         return True
 
     def own_database(self) -> None:
-        """Locks the database, and opens the present state of the tables into which rows were loaded before."""
+        """Locks the database, and opens the current state of the tables into which rows were loaded before."""
         super().own_database()
         while self._loading and self.owns_database:
             name, table = self._loading.popitem()
@@ -130,7 +130,7 @@ class IcebergSession(CatalogConnection):
         return self._with_columns(table).read(table, keys=keys, after=after, limit=limit, only=only)
 
     def read_parts(self, table: Table) -> Iterator[pa.Table]:
-        """Yields all rows of the present snapshot in parts that fit into memory, in any order."""
+        """Yields all rows of the current snapshot in parts that fit into memory, in any order."""
         yield from self._with_columns(table).parts(table)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - the interface has it

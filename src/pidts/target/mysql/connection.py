@@ -36,7 +36,7 @@ _MODES = (
 )
 _NUMBER_COLUMN, _TEXT_COLUMN = (Column(kind.value, ColumnType(kind)) for kind in (Kind.BIGINT, Kind.LONGTEXT))
 _INSERTED, _INSERTED_BYTES = 2000, 1 << 20
-"""The largest number of rows of one statement, and of their bytes."""
+"""The largest number of rows of one statement, and the largest number of their bytes."""
 _SETTINGS = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # Truncation is an error; dates are stored as the source has them; 0 in an auto_increment column stays 0.
@@ -88,7 +88,7 @@ class MySqlConnection:
             # before the row is locked.
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", ())
         if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
-            self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # otherwise long key lists scan the table
+            self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # otherwise a long key list scans the table
         self._set(variables)
         if max_packet:
             self.server = replace(self.server, max_packet=min(max_packet, self.server.max_packet))

@@ -1,7 +1,7 @@
 """Moves the AUTO_INCREMENT counters of MySQL, MariaDB and TiDB.
 
 A counter follows the inserted rows. It is lower than the source's counter if the source has used numbers for rows that
-are gone. A server never moves a counter below the rows' numbers, so moving may be repeated.
+are gone. A server never moves a counter below the rows' numbers, so it is safe to repeat the move.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _STATISTICS_EXPIRE = (8, 0, 0)
 
 
 def behind(session: MySqlSession, table: Table, source_next: int) -> list[str]:
-    """Returns a line for people about the counter if it has to be moved; otherwise none."""
+    """Returns a line for the operator about the counter if it has to be moved; otherwise an empty list."""
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
         return []
@@ -22,7 +22,7 @@ def behind(session: MySqlSession, table: Table, source_next: int) -> list[str]:
 
 
 def move(session: MySqlSession, table: Table, source_next: int) -> list[str]:
-    """Moves the counter if it is too low, and then returns a line for people about it."""
+    """Moves the counter if it is too low, and then returns a line for the operator about it; otherwise an empty list."""
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
         return []
@@ -31,7 +31,7 @@ def move(session: MySqlSession, table: Table, source_next: int) -> list[str]:
 
 
 def _places(session: MySqlSession, table: Table, source_next: int) -> tuple[int | None, int]:
-    """Returns the present value of the table's counter (None if it has none), and the value that it needs."""
+    """Returns the current value of the table's counter (None if it has none), and the value that it needs."""
     dialect = session.server.dialect
     if not dialect.mariadb and dialect.version >= _STATISTICS_EXPIRE and not session.server.tidb:
         session.run("SET SESSION information_schema_stats_expiry = 0", ())

@@ -57,7 +57,7 @@ def own_account(session: MySqlSession) -> str:
 
 
 def account_there(session: MySqlSession, user: str) -> str:
-    """Returns the account of another user."""
+    """Returns the account for a GRANT to another user; see `account_of`."""
     return account_of(lambda sql: _rows(session, sql), user)
 
 

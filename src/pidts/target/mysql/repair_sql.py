@@ -1,4 +1,4 @@
-"""Makes the SQL of a repair for people: it is printable, and does not depend on the session's settings."""
+"""Makes readable SQL for a repair: it is printable, and does not depend on the session's settings."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Sequence:
 
 
 def behind(session: PostgresSession, table: Table, source_next: int) -> list[str]:
-    """Returns a line for people about each counter that has to be moved or created."""
+    """Returns a line for the operator about each counter that has to be moved or created."""
     lines = [f"{table.name}.{column} has no counter yet" for column in uncounted(session, table)]
     for sequence in _sequences(session, table.name):
         at, wanted = _place(session, sequence), _wanted(session, table, sequence, source_next)
@@ -54,7 +54,7 @@ def behind(session: PostgresSession, table: Table, source_next: int) -> list[str
 
 
 def move(session: PostgresSession, table: Table, source_next: int) -> list[str]:
-    """Creates missing counters and moves those that are too low; returns a line for people about each."""
+    """Creates missing counters and moves those that are too low; returns a line for the operator about each."""
     lines = []
     for column in uncounted(session, table):
         sequence = TableName(table.name.schema, _free_name(session, table.name, column))

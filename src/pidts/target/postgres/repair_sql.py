@@ -1,4 +1,4 @@
-"""Makes the SQL of a repair for people."""
+"""Makes readable SQL for a repair."""
 
 from __future__ import annotations
 

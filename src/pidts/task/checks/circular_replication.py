@@ -11,7 +11,7 @@ not read that meta schema does not find the task.
 
 A ring of three tasks, A to B to C to A, is found, too. Each task also records whose changes other tasks carry to its
 source: the task from B to C records on C that it also carries tables of A. The task from B to C knows this if the task
-from A to B began first. At each start, it looks again.
+from A to B began first. At each start, the task looks again.
 
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
 task checks again after it has recorded its own source: the task that checks later then finds the record of the other

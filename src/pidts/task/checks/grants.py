@@ -1,7 +1,7 @@
 """The statements that grant a task's accounts the privileges that they need, and no more, for each server's own client.
 
 An account that may grant privileges connects to the servers, because the task's accounts may not exist yet. The
-statements depend on the servers' present tables: which tables have a key, and which schemas belong to other accounts.
+statements depend on the servers' current tables: which tables have a key, and which schemas belong to other accounts.
 """
 
 from __future__ import annotations

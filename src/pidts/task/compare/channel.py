@@ -1,7 +1,7 @@
 """Compares a datacenter with its source: the last record of each row has to have the source's values.
 
 The records are read once, from `transfer_checkpoint` back to the oldest. So the first record that is read of a row is
-the latest one, and has the row's present values; see `pidts.gate.replay`. For each earlier record, the row after its
+the latest one, and has the row's current values; see `pidts.gate.replay`. For each earlier record, the row after its
 change has to be the row before the change of the next record. Otherwise a change between the two has no record. A table
 that was created or emptied within the records is compared whole. In any other table, rows without a record are only
 counted, not compared.
@@ -143,7 +143,7 @@ class _Comparison:
     most: int
     datacenter: Datacenter = field(init=False)
     present: TableNames = field(init=False)
-    """The present tables, by their present names."""
+    """The current tables, by their current names."""
     read_upto: int = 0
     """The id of the last record that was read."""
     reports: dict[TableName, TableReport] = field(default_factory=dict)
@@ -241,7 +241,7 @@ class _Comparison:
         return lineage
 
     def _taken(self, row: Row, document: Any, followed: ReplayedTable) -> Iterator[_Taken]:
-        """Yields the changes of the record in `row`, if the record's key identifies one row of the present table."""
+        """Yields the changes of the record in `row`, if the record's key identifies one row of the current table."""
         id_, name = row[0], followed.table.name
         if not followed.has_key:
             if followed.identity and name not in self.keyless:

@@ -85,7 +85,7 @@ class SourceTable:
                 after = one.upto
 
     def sum(self, span: KeySpan) -> Sum | None:
-        """Returns the checksum of a span's present rows; None if it cannot be computed, as with a column mapping."""
+        """Returns the checksum of a span's current rows; None if it cannot be computed, as with a column mapping."""
         if mapping_of(self.rules.mappings, self.name) is not None:
             return None
         floats = self.part.config.target.type != "postgresql"

@@ -122,7 +122,7 @@ class Comparison:
         )
 
     def groups(self) -> dict[TableName, MergedTable]:
-        """Returns the groups with the servers' present structures."""
+        """Returns the groups with the servers' current structures."""
         found = read_groups(self.parts, self.target, self.takes)
         if self.left is not None:
             filtered = {name for name, group in found.items() if any(map(keeps_rows, members_of(group)))}

@@ -73,7 +73,7 @@ class SourceSpec:
 
     @property
     def standbys(self) -> tuple[SourceConfig, ...]:
-        """The servers that may take over from the present one."""
+        """The servers that may take over from the current one."""
         return tuple(one for one in self.servers if one != self.server)
 
     def at(self, address: str) -> SourceSpec:
@@ -106,7 +106,7 @@ class PublishTo:
 
     @property
     def place(self) -> str:
-        """The product and its address, for people."""
+        """The product and the server's address, as messages name them."""
         return f"{self.type} {self.metastore or self.uri or f'{self.host}:{self.port}/{self.database}'}"
 
 

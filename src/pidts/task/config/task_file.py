@@ -98,7 +98,7 @@ class TaskConfig:
     lock_limit: int
     """The largest number of locked rows of one table."""
     alerts: AlertReceiver | None
-    """The program or address that gets alerts; None if nobody does."""
+    """The program or address that gets alerts; None if there is none."""
     zones: ZoneSpec
     """The zones of source and target. Without zones, no other task may carry changes in the opposite direction."""
     counters_ahead: bool

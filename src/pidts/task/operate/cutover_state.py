@@ -1,4 +1,4 @@
-"""Describes the state of a task's cutover for people."""
+"""Describes the state of a task's cutover for the operator."""
 
 from __future__ import annotations
 

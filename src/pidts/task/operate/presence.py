@@ -1,7 +1,7 @@
 """Shows on the target that a run of a task is active, on whichever machine.
 
-A run has a named lock of the target's server, on the connection by which it checks whether the task is being cut over.
-The lock ends with the connection, so it soon disappears if the machine dies. The lock prevents nothing: the
+A run holds a named lock of the target's server, on the connection by which it checks whether the task is being cut
+over. The lock ends with the connection, so it soon disappears if the machine dies. The lock prevents nothing: the
 checkpoint's epoch decides whether a run may write.
 """
 

@@ -1,4 +1,4 @@
-"""The error with which the last run on this machine ended, in a file beside the relay, for `pidts status`.
+"""Stores the error with which the last run on this machine ended, in a file beside the relay, for `pidts status`.
 
 The target may not be able to record the error, for example if a warehouse is damaged or a database is gone. The next
 run removes the file at its start.

@@ -43,14 +43,14 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
             yield
             return
         file.truncate(0)
-        with suppress(OSError):  # if the disk is full, only the process number is missing
+        with suppress(OSError):  # if the disk is full, only the process id is missing
             file.write(str(os.getpid()))
             file.flush()
         yield
 
 
 def running_process(config: TaskConfig) -> int:
-    """Returns the number of the process that runs the task on this machine; 0 if there is none.
+    """Returns the id of the process that runs the task on this machine; 0 if there is none.
 
     This function takes no lock, since a run that begins at this moment would mistake the caller for another run.
     """
@@ -77,7 +77,7 @@ def _refuse(task: str, path: Path, owner: int) -> None:
 
 
 def _owner(path: Path) -> int:
-    """Returns the number of the process that has the lock; 0 if the process has not written its number."""
+    """Returns the id of the process that has the lock; 0 if the process has not written its id."""
     with suppress(OSError, ValueError):
         return int(path.read_text("ascii"))
     return 0

@@ -66,7 +66,7 @@ class RunMeasures:
     no_core: float | None = None
     """The share of time in which a thread was ready to run and had no core."""
     now_at: tuple[str, float] = ("", 0.0)
-    """The present step, and its duration so far."""
+    """The current step, and its duration so far."""
     round_trip_seconds: float | None = None
     """The duration of the target's fastest answer."""
     clock_ahead_seconds: float | None = None

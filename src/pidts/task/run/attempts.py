@@ -147,7 +147,7 @@ class Attempts:
         """The time of the last commit; before the first one, the time at which the run began."""
         self._attempt = 0
         self._lag: LagMeter | None = None
-        """Measures the lag of the present attempt."""
+        """Measures the lag of the current attempt."""
         self.spark_jobs = 0
         """The number of jobs that Spark has completed in all attempts."""
         self._disk_is_low = False
@@ -196,7 +196,7 @@ class Attempts:
         return self._shared.completion.is_over or (self._config is before and not self._is_asked_again)
 
     def _fails_over(self, *, is_failing: bool) -> bool:
-        """Switches to another server of the source, if the present one is lost or another one was chosen."""
+        """Switches to another server of the source, if the current one is lost or another one was chosen."""
         if self._config.relay_from is not None:
             return False  # The machine that receives the log chooses the server.
         moved = self._failover.look(self._config, is_failing=is_failing)
@@ -659,7 +659,7 @@ class Attempts:
         return self._shared.completion.found(self._config.source.source_id, arrived=arrived)
 
     def _take_goal(self, relay: RelayReader) -> None:
-        """Waits until it is proved that the relay has the source's present log.
+        """Waits until it is proved that the relay has the source's current log.
 
         The replicator may find that the source now has another log.
         """

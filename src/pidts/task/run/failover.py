@@ -47,7 +47,7 @@ class Failover:
         self._said: set[str] = set()
 
     def look(self, config: TaskConfig, *, is_failing: bool) -> SourceSpec | None:
-        """Returns the source with the server at which to continue; None if that is the present one."""
+        """Returns the source with the server at which to continue; None if that is the current one."""
         if time.monotonic() < self._next_look:
             return None
         self._say_unknown(config)

@@ -1,4 +1,4 @@
-"""One Spark session for all parts of a task. A part that needs it creates it, also after the session has died.
+"""One Spark session for all parts of a task. A part that needs it creates it, even after the session has died.
 
 When the last part has given the session back, the session and its JVM end: an idle Spark costs more memory than the
 rest of a task.

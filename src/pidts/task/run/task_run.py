@@ -70,7 +70,7 @@ def run_task(
 
     `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
 
-    The run waits for a server that does not answer at the start, also if the task has never begun. A lost connection, a
+    The run waits for a server that does not answer at the start, even if the task has never begun. A lost connection, a
     dead worker or a dead query does not end the run: the next attempt begins at the target's checkpoint. If the target
     does not accept writes (a lock, read-only, down), the run waits without end and shows the cause. If the relay is
     damaged, the source sends that part of its log again, once for each place.

@@ -157,7 +157,7 @@ class Tracker:
         self.show("paused")
 
     def begins(self) -> None:
-        """Reports that the servers are being checked, also after the run has waited for them."""
+        """Reports that the servers are being checked, even after the run has waited for them."""
         self._cause, self._lack = None, None
         self.show("starting", message="step 1 of 3: checking the servers")
 
@@ -178,7 +178,7 @@ class Tracker:
         self._catalog_lag = seconds
 
     def locked(self, rows: Mapping[TableName, int]) -> None:
-        """Notes the present number of locked rows of each target table."""
+        """Notes the current number of locked rows of each target table."""
         self._locked = rows
 
     def refetching(self, message: str, count: int) -> None:

@@ -9,7 +9,7 @@ task from each other zone takes over. It has to begin exactly where the seed's t
 
 The seed's meta tables have this place: the task from zone `b` to the seed saves its checkpoint in the transaction of
 its rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. All changes of `b` that the seed
-has are in the seed's log before its present end, and all other changes of `b` are after the checkpoint. So:
+has are in the seed's log before its current end, and all other changes of `b` are after the checkpoint. So:
 
 1. Wait until the seed's task has carried the seed's log, so that the locks of step 2 last for a short time only.
 2. Lock the checkpoints of all tasks whose changes are handed over, so that these tasks wait, and read the end of the
@@ -74,7 +74,7 @@ class SeedLog(Protocol):
     """The log of the seed, and the place up to which its task has carried it."""
 
     def end(self) -> Lsn:
-        """Returns the present end of the log."""
+        """Returns the current end of the log."""
 
     def await_carried(self, end: Lsn) -> None:
         """Waits until the new zone has the seed's log up to this place; raises if that does not happen."""

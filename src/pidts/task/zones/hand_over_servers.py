@@ -80,7 +80,7 @@ class SeedTask:
     say: Callable[[str], None]
 
     def end(self) -> Lsn:
-        """Returns the present end of the log."""
+        """Returns the current end of the log."""
         with self._catch_up() as (catch_up, _):
             return catch_up.place()
 

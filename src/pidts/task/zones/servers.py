@@ -101,7 +101,7 @@ def holder(directions: Directions, wanted: RangeOwner, say: Callable[[str], None
 
 
 def drainer(directions: Directions, wanted: RangeOwner, stop: threading.Event, say: Callable[[str], None]) -> Drain:
-    """Returns a function that waits until all zones have the log of a zone up to its present end."""
+    """Returns a function that waits until all zones have the log of a zone up to its current end."""
     table = TableName(wanted.schema, wanted.table)
     zones = {zone for direction in directions for zone in (direction.source, direction.target)}
 

@@ -101,7 +101,7 @@ class ReturningZone:
         return next(config for one, config in self.directions.items() if one.source == self.zone)
 
     def recorded(self) -> list[RecordedTask]:
-        """Returns the file's tasks into and out of the zone that have begun, also if the file no longer names them.
+        """Returns the file's tasks into and out of the zone that have begun, even if the file no longer names them.
 
         Tasks of other files carry other tables, which this command does not fill.
         """
