@@ -143,7 +143,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Lets one worker compile the tests, and the others load what it has written."""
+    """Lets one pytest worker compile the tests; the other workers load the compiled files that it has written."""
     if not hasattr(session.config, "workerinput") or _uncompiled() < FEW_FILES:
         return (yield)
     shared = Path(os.environ[FOLDER])

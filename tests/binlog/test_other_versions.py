@@ -1,5 +1,5 @@
 """Logs of server versions that the tests do not start are decoded: recorded logs of some versions, and bytes made by
-hand for the others.
+hand for the other versions.
 
 MariaDB 10.1, 10.2, 11.4 and 11.8 have recordings in `vectors/`. The bytes made by hand follow the documented format of
 their version; no log of that version was seen.

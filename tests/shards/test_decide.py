@@ -509,7 +509,9 @@ def assert_places(shards: Shards) -> None:
 
 
 def test_a_rename_waits_although_an_added_column_would_not() -> None:
-    """If the target has a part of the added columns, the rest is added. A rename also removes a name, so it waits."""
+    """If the target has some of the added columns, the missing ones are added. A rename also removes a name, so it
+    waits.
+    """
     before, both, renamed = table("a"), table("a b c"), table("b")
     own = arrival(1, before, both)
     there = group(table("a b"), [table("a b"), before], own, mode="optimistic")

@@ -20,8 +20,8 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
    as in 1. The entries before that place name bytes that (a) has made durable.
 4. After (b), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
    computes the ordinary ones again, since (a) has made their events durable. If they were not all ordinary, (c) follows
-   at once, but the power loss may come first: then the source sends the events of the others again with the same Lsn.
-   Only a mark may then end at another place than before; readers accept this.
+   at once, but the power loss may come first: then the source sends the events of the entries that are not ordinary
+   again, with the same Lsn. Only a mark may then end at another place than before; readers accept this.
 5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): the
    next `open` removes an events file without an index, and an index without a whole header or without events. The
    previous segment is complete, since it was synced first.

@@ -80,7 +80,7 @@ def read_result(connection: Session, sql: str, table: Table, at_once: int) -> It
         if is_over:
             sock.settimeout(None)
         else:
-            hang_up(connection)  # Otherwise the next query would take the rest of this answer for its own.
+            hang_up(connection)  # Otherwise the next query would read the rest of this answer as its own answer.
 
 
 def _rows(table: Table, where: Where) -> Rows:

@@ -80,7 +80,7 @@ def test_a_column_goes_when_the_last_one_drops_it(story: MakeStory) -> None:
     ],
 )
 def test_the_last_shard_runs_only_what_the_target_lacks(story: MakeStory, first: str, change: str) -> None:
-    """The first shard makes a part of the statement on the target, and the last shard makes the rest."""
+    """The first shard makes a part of the statement on the target, and the last shard makes the other part."""
     world = story(THREE)
     names = sorted(world.names)
     for text in filter(None, (first, change)):

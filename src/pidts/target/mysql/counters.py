@@ -14,7 +14,7 @@ _STATISTICS_EXPIRE = (8, 0, 0)
 
 
 def behind(session: MySqlSession, table: Table, source_next: int) -> list[str]:
-    """Returns a line for the operator about the counter if it has to be moved; otherwise an empty list."""
+    """Returns a line for the operator about the counter if it has to be moved; otherwise nothing."""
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
         return []
@@ -22,7 +22,7 @@ def behind(session: MySqlSession, table: Table, source_next: int) -> list[str]:
 
 
 def move(session: MySqlSession, table: Table, source_next: int) -> list[str]:
-    """Moves the counter if it is too low, and then returns a line for the operator about it; otherwise an empty list."""
+    """Moves the counter if it is too low, and then returns a line for the operator about it; otherwise nothing."""
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
         return []

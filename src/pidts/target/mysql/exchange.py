@@ -115,7 +115,7 @@ class Exchange:
         except (pymysql.err.Error, OSError) as error:
             raise translate(error, table) from error
         except BaseException:
-            force_close(self._connection)  # else the rest would be read as the next answer
+            force_close(self._connection)  # else the rest of the answer would be read as the next one
             raise
 
     @property

@@ -166,7 +166,7 @@ def by_statement(blocked: Iterable[BlockedChange]) -> list[tuple[BlockedChange, 
 
 
 def split_by_agreement(lock: OpenLock, at: BlockedChange) -> tuple[list[BlockedChange], list[BlockedChange]]:
-    """Splits a lock's shards into those that continue if the target runs the change of `at`, and the others.
+    """Splits a lock's shards into those that continue if the target runs the change of `at`, and those that still wait.
 
     `at` itself is the first of those that continue.
     """

@@ -172,7 +172,7 @@ class Alerts:
             time.sleep(_LOOK_SECONDS)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """Tries once more to deliver the waiting documents; the next run delivers the rest."""
+        """Tries once more to deliver the waiting documents; the next run delivers those that still wait then."""
         with self._changed:
             self._closing, self._bundle_at, self._not_before = True, 0.0, 0.0
             thread = self._thread
