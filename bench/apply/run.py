@@ -1,4 +1,7 @@
-"""How fast are changes applied? Compares PiDTS with the limit, with native replication, and with single statements.
+"""How fast are changes applied?
+
+The bench compares PiDTS with a program that gets the decoded changes in memory (`limit`), with native replication, and
+with single statements.
 
     python bench/apply/run.py [--targets mariadb,mysql97,postgres] [--shapes sb,wide] [--sizes 1,4,1000] ...
 

@@ -66,7 +66,7 @@ def of_target(source: Source, target: TargetServer, folder: Path, options: argpa
 def contenders(
     source: Source, target: TargetServer, options: argparse.Namespace
 ) -> dict[str, Callable[[Path], dict[str, Any]]]:
-    """Returns the contenders by name; each has a folder of its own."""
+    """Returns the contenders by name: functions that copy the tables, and get a folder of their own for their files."""
     ways = by_hand.ways(target.kind)
     found: dict[str, Callable[[Path], float]] = {
         name: lambda _, load=load: by_hand.run(source, target, load) for name, load in ways.items()

@@ -27,7 +27,7 @@ class Spent:
     """Seconds, of all processes of PiDTS."""
     seconds: float
     mb: int
-    """The highest sum of the memory (PSS) of all processes."""
+    """The highest sum, in MiB, of the memory (PSS) of all processes of PiDTS."""
     processes: Mapping[str, float] = field(default_factory=dict)
     """Seconds of processor time, for each kind of process."""
     amount: int = 0

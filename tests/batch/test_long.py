@@ -115,7 +115,7 @@ def bag(rows: Sequence[Row]) -> Counter[str]:
 
 
 class CrashError(Exception):
-    """Simulates the death of the process."""
+    """Simulates the death of the task's process."""
 
 
 class Run:

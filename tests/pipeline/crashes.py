@@ -9,7 +9,7 @@ _Found = TypeVar("_Found")
 
 
 class CrashError(BaseException):
-    """Simulates the death of the process: no code catches this error."""
+    """Simulates the death of the task's process: no code of the task catches this error."""
 
 
 class Crashes:

@@ -69,7 +69,7 @@ Row = dict[str, Any]
 
 
 class CrashError(Exception):
-    """Simulates the death of the process."""
+    """Simulates the death of the task's process."""
 
 
 class Server(ValuesSource):

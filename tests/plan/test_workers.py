@@ -115,7 +115,7 @@ def test_an_empty_relay_begins_where_a_source_can_send_though_a_worker_is_within
 
 
 class CrashError(Exception):
-    """Simulates the death of the process."""
+    """Simulates the death of the task's process."""
 
 
 class World:

@@ -157,14 +157,16 @@ def test_mysql_is_reset_and_grows_again(run_sql: RunSql, tmp_path: Path) -> None
 
 
 def test_a_mariadb_with_the_same_server_id(run_sql: RunSql, tmp_path: Path) -> None:
-    """In a new container, the server is recognized by its log. Another server with its number is not taken for it."""
+    """In a new container, the server is recognized by its log. Another server with the same server id is not taken for
+    it.
+    """
     relay = tmp_path / "relay"
     number = ("--server-id=77",)
     with sandbox.start_mariadb(tmp_path / "a", number) as server, sandbox.start_mariadb(options=number) as stranger:
         for one in (server, stranger):
             run_sql(one, "CREATE DATABASE d")
             write(run_sql, one, "d", 4)
-            # Two servers that do the same in the same second with the same number write the same log.
+            # Two servers with the same server id that run the same statements in the same second write the same log.
             time.sleep(1.1)
         config = ReplicatorConfig(source_of(server), relay, Position("bin.000001", 4), patience=0.3)
         with following(config) as run:

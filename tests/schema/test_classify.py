@@ -1,6 +1,6 @@
-"""Every statement that a log can have becomes one object.
+"""Every statement that a log can have is parsed into one object.
 
-A statement that is not understood is Unknown, and nothing else.
+A statement that the parser does not understand always becomes `Unknown`.
 """
 
 from __future__ import annotations

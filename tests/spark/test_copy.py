@@ -133,7 +133,7 @@ def test_killed_when_only_some_chunks_of_a_request_are_loaded(
     task = make_task(mariadb, server, [database], pidts={"chunk-rows": 1000})
     with in_transaction(locks, f"INSERT INTO {table} VALUES (35000, 'mine')"):
         run = task.start()
-        # The first chunk has 1,000 rows, each chunk of the next request eight times as many.
+        # The first chunk has 1,000 rows, and each chunk of the next request has eight times as many.
         run.wait_until(lambda: rows_of(watcher, count) == [(33000, 33000)], "all other chunks are loaded")
         for change in (
             "DELETE FROM {} WHERE id IN (7, 20000, 36000)",

@@ -300,17 +300,17 @@ class ValuesOrders:
 
 
 class ValuesShadows:
-    """The online schema changes that are under way."""
+    """The records of the shadow tables of online schema changes that are under way."""
 
     def __init__(self, connection: ValuesConnection) -> None:
         self._shadows, self._at_commit = connection.store.shadows, connection.at_commit
 
     def load(self, task: str, source: str) -> dict[TableName, Shadow]:
-        """Returns the committed changes."""
+        """Returns the committed records of shadow tables, by name."""
         return dict(self._shadows.get((task, source), {}))
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
-        """Inserts or overwrites a change; None removes it."""
+        """Inserts or overwrites the records of these shadow tables; None removes a record."""
 
         def put() -> None:
             known: dict[TableName, Shadow | None] = {**self._shadows.get((task, source), {}), **shadows}

@@ -58,7 +58,7 @@ def key(kind: ColumnType, number: int) -> int | str:
 
 
 def spread(kind: ColumnType, count: int, *, interleaved: bool) -> list[Rows]:
-    """Returns rows of three members: one has few rows, and one has none."""
+    """Returns the rows of four members: the third has few rows, and the fourth has none."""
     owners = (lambda n: n % 3) if interleaved else (lambda n: 3 * n // count)
     rows: list[Rows] = [{}, {}, {}, {}]
     for n in range(count):

@@ -33,7 +33,7 @@ class Followed:
 
 
 def online_of(allow: AllowList) -> OnlineDdl:
-    """Returns the rules of an allow-list by which shadow tables are recognized. No statement has been looked at yet."""
+    """Returns the rules of an allow-list by which shadow tables are recognized."""
     return OnlineDdl(allow.shadow, allow.trash, allow.case_sensitive)
 
 

@@ -37,7 +37,9 @@ class Target:
             self.session.execute(sql)
 
     def apply(self, changes: list[tuple[int, Change]], start: int) -> None:
-        """Applies changes in one transaction. Each change has its number of a table, and comes in a batch of its own."""
+        """Applies changes in one transaction. Each change comes with the number of its table, and in a batch of its
+        own.
+        """
         logs: list[ChangeBatch] = []
         for place, (shard, change) in enumerate(changes):
             one = replace(batch_of(TABLE, [change], start + place), upstream=TableName("shop", f"t_{shard}"))

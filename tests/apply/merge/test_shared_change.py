@@ -44,7 +44,7 @@ AT = {source: Lsn(0, 1, 100 * number) for number, source in enumerate(SOURCES, 1
 
 
 class CrashError(BaseException):
-    """Simulates the death of the process."""
+    """Simulates the death of the task's process."""
 
 
 def own(source: str) -> TableName:

@@ -249,7 +249,7 @@ def _shown(name: str, kind: Kind) -> str:
 
 def _raw(name: str, kind: Kind) -> str:
     if kind in (Kind.ENUM, Kind.SET):
-        return f"cast({name} AS unsigned)"  # `+ 0` would return a double.
+        return f"cast({name} AS unsigned)"  # With `+ 0`, the server would return a double.
     return f"hex({name})" if ColumnType(kind).is_text else "NULL"
 
 

@@ -236,7 +236,7 @@ class Left:
     rows: list[Row]
 
     def carried(self) -> Iterator[Row]:
-        """Returns the rows with all columns that they get in the course of time."""
+        """Yields the rows with the columns and values that the later versions of the table give them."""
         for row in self.rows:
             more = dict(row)
             for version in self.shard.group.versions[self.version + 1 :]:

@@ -117,7 +117,7 @@ def test_equal_changes_of_two_of_three_zones_cause_no_lock(size: int) -> None:
 
 
 def write(chance: random.Random, zone: Zone) -> None:
-    """Inserts, changes or deletes a row, or gives it another key. Its value is one of two."""
+    """Inserts, changes or deletes a row, or gives it another key. The value of a row is 0 or 1."""
     there = zone.rows()
     key, kind, other = chance.randrange(KEYS), chance.random(), chance.randrange(KEYS)
     if key not in there:

@@ -176,7 +176,7 @@ def _parsed(text: str) -> Any:
 
 
 def _rendered(value: Any) -> str:
-    """Writes a value as the server does."""
+    """Returns the text of a JSON value as the server writes it."""
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, str):

@@ -334,7 +334,7 @@ def _source(part: Progress) -> str:
 
 
 def _message(parts: Sequence[Progress]) -> str:
-    """Joins the messages of the parts.
+    """Returns one text with the messages of all sources' parts.
 
     A message that all parts have occurs once; any other message names its source.
     """
