@@ -14,7 +14,7 @@ from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, show_ddl_list, show_halt, show_halts, show_order, show_retry
 from pidts.cli.errors import remember_task
 from pidts.model import DdlJournal, DdlOrder, DdlState, Halt, Lsn, OrderKind, TableName
-from pidts.task.operate.backlog import Backlog, HeldTables
+from pidts.task.operate.backlog import Backlog, HeldTablesOfSource
 from pidts.task.operate.orders import BlockedChange
 from pidts.task.operate.shard_locks import OpenLock
 
@@ -84,7 +84,12 @@ def said(capsys: Output) -> str:
 
 def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
     show_ddl_list(
-        "t", TASK, [STANDING, REFUSED_ROWS], [], [HeldTables("s", {TableName("shop", "a"): AT}, 42)], as_json=False
+        "t",
+        TASK,
+        [STANDING, REFUSED_ROWS],
+        [],
+        [HeldTablesOfSource("s", {TableName("shop", "a"): AT}, 42)],
+        as_json=False,
     )
     text = said(capsys)
     for words in (
@@ -103,7 +108,7 @@ def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
         assert words in text
     assert "restart" not in text
     assert f"{shlex.quote(CHANGE.statement)} --at {AT} --yes" not in text, "these words are to be changed first"
-    show_ddl_list("t", TASK, [], [], [HeldTables("s", {}, 0)], as_json=False)
+    show_ddl_list("t", TASK, [], [], [HeldTablesOfSource("s", {}, 0)], as_json=False)
     assert "nothing is halted" in said(capsys)
 
 
@@ -116,7 +121,7 @@ def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
 
 
 def test_the_same_for_machines(capsys: Output) -> None:
-    show_ddl_list("t", TASK, [STANDING, *LOCK.arrived], [LOCK], [HeldTables("s", {}, 0)], as_json=True)
+    show_ddl_list("t", TASK, [STANDING, *LOCK.arrived], [LOCK], [HeldTablesOfSource("s", {}, 0)], as_json=True)
     found = json.loads(said(capsys))
     change, *shards = found["halted"]
     assert CHANGE.to_json().items() <= change.items()
@@ -169,7 +174,9 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
     # The shards have waited since an hour before the test runs, and not since an hour before the import of this module.
     arrived = (shard("s1", 1), shard("s2", 2))
     lock = replace(LOCK, arrived=arrived)
-    show_ddl_list("t", TASK, arrived, [lock], [HeldTables("s1", {}, 0), HeldTables("s2", {}, 0)], as_json=False)
+    show_ddl_list(
+        "t", TASK, arrived, [lock], [HeldTablesOfSource("s1", {}, 0), HeldTablesOfSource("s2", {}, 0)], as_json=False
+    )
     text = said(capsys)
     for words in (
         "shop.orders: a schema change waits for all shards, since ",
@@ -237,7 +244,9 @@ def test_the_number_of_shards_of_a_source_that_has_not_begun_is_not_known(capsys
 
 def test_a_row_that_is_refused_is_reported_with_its_key_and_its_source(capsys: Output) -> None:
     row = replace(REFUSED_ROWS, halt=replace(ROWS, key="id=7"))
-    show_ddl_list("t", TASK, [row], [], [HeldTables("s", {}, 0), HeldTables("s2", {}, 0)], as_json=False)
+    show_ddl_list(
+        "t", TASK, [row], [], [HeldTablesOfSource("s", {}, 0), HeldTablesOfSource("s2", {}, 0)], as_json=False
+    )
     text = said(capsys)
     assert "s: shop.b: halted at" in text
     assert "because    [target-refused] Data too long (key id=7)\n" in text
@@ -248,7 +257,7 @@ def test_a_row_that_is_refused_is_reported_with_its_key_and_its_source(capsys: O
     ) in text
     show_halt(replace(ROWS, key="id=7"), TASK, "s")
     assert "key id=7" in capsys.readouterr().err
-    show_ddl_list("t", TASK, [row], [], [HeldTables("s", {}, 0)], as_json=True)
+    show_ddl_list("t", TASK, [row], [], [HeldTablesOfSource("s", {}, 0)], as_json=True)
     assert json.loads(said(capsys))["halted"][0]["key"] == "id=7"
 
 

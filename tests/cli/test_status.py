@@ -31,7 +31,7 @@ from pidts.model import (
     TableName,
     Transient,
 )
-from pidts.plan import CopyState, Held, Phase, PlanState
+from pidts.plan import CopyState, HeldTables, Phase, PlanState
 from pidts.replicate.status import StatusFile
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
@@ -269,7 +269,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
 
 
 def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(world: World) -> None:
-    world.is_at("s1", PlanState(at(9), held=(Held(frozenset({T_1}), at(4)),)))
+    world.is_at("s1", PlanState(at(9), held=(HeldTables(frozenset({T_1}), at(4)),)))
     world.is_at("s2", PlanState(at(9)))
     halt = waits(T_1, at(4), "shard-awaits", "s2: shop.t_1", "s2: shop.t_2")
     world.halts("s1", halt)
@@ -369,7 +369,9 @@ def test_a_server_is_asked_and_not_changed(served: tuple[World, Callable[[], boo
     world, is_touched = served
     assert not world.status()["begun"]
     assert not is_touched(), "nothing is made there by a look"
-    world.is_at("s1", PlanState(at(9), {A: CopyState(rows=5)}, (Held(frozenset({T_1}), at(4)),)), PlanState(at(9)))
+    world.is_at(
+        "s1", PlanState(at(9), {A: CopyState(rows=5)}, (HeldTables(frozenset({T_1}), at(4)),)), PlanState(at(9))
+    )
     world.has("s1", A, B, T_1)
     world.halts("s1", waits(T_1, at(4), "shard-awaits", "s2: shop.t_1"))
     said = world.status()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.plan import Held, PlanState, Work, WorkKind
+from pidts.plan import HeldTables, PlanState, Work, WorkKind
 from pidts.plan.blocked import blocked_statements
 
 from .small_log import START, behind, log, table, work_of
@@ -39,10 +39,10 @@ def gone(entry):
 def test_a_table_waits_before_a_statement_that_names_a_waiting_table() -> None:
     entries = log("A b AB c")
     at = [entry.transaction.lsn for entry in entries]
-    state = PlanState(at[3], held=(Held(names("a"), START, at[0]), Held(names("b"), at[1])))
+    state = PlanState(at[3], held=(HeldTables(names("a"), START, at[0]), HeldTables(names("b"), at[1])))
     assert shown(state, entries) == [("b", "a", "")]
     assert shown(state, entries, work=gone) == [("b", "a", "b")]
-    free = PlanState(at[3], held=(Held(names("ab"), at[1]),))
+    free = PlanState(at[3], held=(HeldTables(names("ab"), at[1]),))
     assert shown(free, entries) == [], "they have met there"
 
 
@@ -57,7 +57,7 @@ def test_a_table_that_is_created_like_a_waiting_table_is_blocked_on_it() -> None
 def test_a_table_that_is_catching_up_is_not_blocked() -> None:
     entries = log("A b b AB c")
     at = [entry.transaction.lsn for entry in entries]
-    state = PlanState(at[4], held=(Held(names("a"), START, at[0]), Held(names("b"), at[1])))
+    state = PlanState(at[4], held=(HeldTables(names("a"), START, at[0]), HeldTables(names("b"), at[1])))
     assert shown(state, entries) == []
 
 
@@ -77,7 +77,7 @@ def test_rows_come_before_it() -> None:
 def test_a_statement_of_a_whole_schema_keeps_all_of_it() -> None:
     entries = log("A * b")
     at = entries[0].transaction.lsn
-    state = PlanState(at, held=(Held(names("a"), START, at),))
+    state = PlanState(at, held=(HeldTables(names("a"), START, at),))
     assert shown(state, entries, work=gone) == [("bc", "a", "bc")]
     (one,) = blocked_statements(state, lambda at, to: behind(entries, at, to), gone, names("abc"), [])
     assert one.holds_all

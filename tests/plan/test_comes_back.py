@@ -17,7 +17,7 @@ from pidts.batch.relevance import Meaning
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
 from pidts.model.zone import LEFT_OUT, mark_table
 from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
-from pidts.plan.state import Held
+from pidts.plan.state import HeldTables
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 
@@ -92,7 +92,7 @@ def test_each_change_of_others_is_in_one_slice_and_what_comes_back_in_none(
     state = PlanState(START)
     if held and entries:
         there = entries[min(catches_up, len(entries) - 1)].transaction.lsn
-        state = PlanState(there, held=(Held(frozenset({ORDERS}), START),))
+        state = PlanState(there, held=(HeldTables(frozenset({ORDERS}), START),))
         seen = [(entry, table) for entry in entries for table in (PARTS,) if entry.transaction.lsn <= there]
     else:
         seen = []
@@ -155,7 +155,7 @@ def test_returning_changes_are_in_a_slice_of_their_own(
     state = PlanState(START)
     if catches_up and entries:
         at = entries[min(catches_up, len(entries)) - 1].transaction.lsn
-        state = PlanState(at, held=(Held(frozenset({ORDERS}), START),))
+        state = PlanState(at, held=(HeldTables(frozenset({ORDERS}), START),))
 
     def between(at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
         return [one for one in entries if one.transaction.lsn > at and (to is None or one.transaction.lsn <= to)]
@@ -197,7 +197,7 @@ def test_notes_are_read_once_before_all_later_rows(kinds: list[str], size: int, 
     state = PlanState(START)
     if catches_up and entries:
         at = entries[min(catches_up, len(entries)) - 1].transaction.lsn
-        state = PlanState(at, held=(Held(frozenset({ORDERS}), START),))
+        state = PlanState(at, held=(HeldTables(frozenset({ORDERS}), START),))
     first = state.lsn
 
     def between(at: Lsn, to: Lsn | None = None) -> list[LogEntry]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from pidts.model import Lsn
-from pidts.plan import CopyState, Held, Limits, PlanState, next_state, plan_between
+from pidts.plan import CopyState, HeldTables, Limits, PlanState, next_state, plan_between
 
 from .small_log import LIMITS, START, behind, log, table, tables_of, work_of
 from .test_held import carried, picture, place
@@ -50,7 +50,7 @@ def test_the_next_run_tries_it_again():
 
 def test_a_halted_table_leaves_its_group():
     entries = log("AB a b c")
-    state = PlanState(entries[-1].transaction.lsn, held=(Held(names("ab"), START),)).halting(names("a"))
+    state = PlanState(entries[-1].transaction.lsn, held=(HeldTables(names("ab"), START),)).halting(names("a"))
     assert picture(state) == (4, None, {"b": (0, None), "a": (0, None)})
     after = step(state, entries)
     assert after is None, "the statement is one of both"
@@ -103,7 +103,7 @@ def test_a_statement_that_may_be_about_any_table_waits_for_halted_ones():
 
 def test_a_held_table_continues_if_the_groups_next_statement_does_not_name_it():
     entries = log("x A a b")
-    state = PlanState(entries[-1].transaction.lsn, held=(Held(names("ab"), START),))
+    state = PlanState(entries[-1].transaction.lsn, held=(HeldTables(names("ab"), START),))
     after = step(state, entries)
     assert picture(after) == (4, None, {"a": (1, 2)})
     assert carried(state, after, entries) == ["4:b"]
@@ -126,8 +126,8 @@ def test_a_halt_is_kept_in_sparks_offsets_but_not_in_the_checkpoint():
     state = PlanState(Lsn(0, 1, 500)).halting(names("a"))
     assert PlanState.from_json(state.to_json()) == state
     assert PlanState.from_checkpoint(state.lsn, state.copy_json()).held == ()
-    behind_it = PlanState(Lsn(0, 1, 500), held=(Held(names("a"), START, halted=True),))
-    assert PlanState.from_checkpoint(behind_it.lsn, behind_it.copy_json()).held == (Held(names("a"), START),)
+    behind_it = PlanState(Lsn(0, 1, 500), held=(HeldTables(names("a"), START, halted=True),))
+    assert PlanState.from_checkpoint(behind_it.lsn, behind_it.copy_json()).held == (HeldTables(names("a"), START),)
 
 
 WORDS = ["a", "b", "c", "ab", "bc", "A", "B", "C", "AB", "BC", "ABC", "*", "x"]

@@ -8,7 +8,7 @@ import pytest
 
 from pidts.batch.pointers import Pointer
 from pidts.model import LogEntry, Lsn
-from pidts.plan import ChunkRequest, CopyState, Held, Phase, PlanState, StagedChunk, next_state, plan_between
+from pidts.plan import ChunkRequest, CopyState, HeldTables, Phase, PlanState, StagedChunk, next_state, plan_between
 
 from .small_log import LIMITS, START, behind, log, table, work_of
 
@@ -72,7 +72,9 @@ def test_no_batch_passes_a_schema_change_without_need():
 
 
 def test_held_and_other_changes_share_a_batch():
-    held = PlanState(log("a A a b")[-1].transaction.lsn, held=(Held(frozenset({table("a")}), START.at_row(0), None),))
+    held = PlanState(
+        log("a A a b")[-1].transaction.lsn, held=(HeldTables(frozenset({table("a")}), START.at_row(0), None),)
+    )
     entries = log("a a b b a b")
     free = step(held, entries)
     assert picture(free) == (6, None, {})
@@ -142,8 +144,8 @@ def test_a_held_table_is_not_copied_and_others_are():
 
 def test_a_state_survives_spark_s_offset_log_and_the_target_s_checkpoint():
     held = (
-        Held(frozenset({table("a"), table("b")}), START, Lsn(0, 1, 104)),
-        Held(frozenset({table("c")}), Lsn(0, 1, 50)),
+        HeldTables(frozenset({table("a"), table("b")}), START, Lsn(0, 1, 104)),
+        HeldTables(frozenset({table("c")}), Lsn(0, 1, 50)),
     )
     state = PlanState(Lsn(0, 1, 500), {table("a"): CopyState((1,))}, held, due=Lsn(0, 1, 600))
     assert PlanState.from_json(state.to_json()) == state

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from pidts.plan import CopyState, Held, Limits, PlanState, next_state, plan_between
+from pidts.plan import CopyState, HeldTables, Limits, PlanState, next_state, plan_between
 
 from .small_log import LIMITS, START, behind, log, table, work_of
 from .test_halted import finish, run
@@ -43,7 +43,7 @@ def test_a_batch_is_planned_to_keep_a_table_even_without_other_work():
 def test_a_kept_table_leaves_its_group_and_a_due_change_comes_first():
     entries = log("AB b a C c")
     at = [entry.transaction.lsn for entry in entries]
-    state = PlanState(at[2], held=(Held(frozenset(map(table, "ab")), at[0]),))
+    state = PlanState(at[2], held=(HeldTables(frozenset(map(table, "ab")), at[0]),))
     assert picture(step(state, entries, "a")) == (3, 4, {"a": (1, None)})
     due = PlanState(at[2], due=at[3])
     after = step(due, entries, "c", done=[4])

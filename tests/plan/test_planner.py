@@ -10,7 +10,7 @@ from pidts.plan import (
     ChunkRequest,
     CopyMode,
     CopyState,
-    Held,
+    HeldTables,
     Limits,
     Phase,
     PlanState,
@@ -392,7 +392,7 @@ def test_a_table_without_a_key_continues_from_where_it_was_read():
     assert (again.settled, again.reading[0].number) == ((), 1)
     quiet = {ORDERS: StagedChunk(request, at(3), 5, None, None, is_last=True, low=at(3))}
     settled = plan(reading, entries, quiet)
-    assert (settled.settled, settled.held) == ((request,), (Held(frozenset({ORDERS}), at(3)),))
+    assert (settled.settled, settled.held) == ((request,), (HeldTables(frozenset({ORDERS}), at(3)),))
     follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
     assert plan_between(reading, settled, follow, work_of).log == ()
     after = plan(settled, entries)
@@ -406,7 +406,7 @@ def test_a_table_that_was_settled_further_back_reaches_the_schema_change_before_
     (request,) = reading.reading
     chunk = {ORDERS: StagedChunk(request, at(2), 5, None, None, is_last=True, low=at(2))}
     settled = plan(reading, entries, chunk)
-    assert (offset(settled.lsn), settled.held, settled.due) == (3, (Held(frozenset({ORDERS}), at(2)),), None)
+    assert (offset(settled.lsn), settled.held, settled.due) == (3, (HeldTables(frozenset({ORDERS}), at(2)),), None)
     there = plan(settled, entries)
     assert (there.held, there.due, plan(there, entries).due) == ((), None, at(4))
 

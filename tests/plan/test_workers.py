@@ -16,7 +16,17 @@ from tests.examples import examples
 from pidts.apply import Outcome, settle
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, LogEntry, Lsn, TableName
-from pidts.plan import ChunkRequest, CopyState, Held, Limits, Phase, PlanState, StagedChunk, next_state, plan_between
+from pidts.plan import (
+    ChunkRequest,
+    CopyState,
+    HeldTables,
+    Limits,
+    Phase,
+    PlanState,
+    StagedChunk,
+    next_state,
+    plan_between,
+)
 
 from .small_log import START, behind, checkpoint, log, table, tables_of, work_of
 
@@ -26,14 +36,14 @@ CHUNKS = 3
 def test_a_run_begins_at_what_all_workers_have_table_by_table():
     at = [START, *(entry.transaction.lsn for entry in log("a a a a a"))]
     states = [
-        PlanState(at[5], {}, (Held(frozenset({table("a")}), at[1]),)),
-        PlanState(at[3], {}, (Held(frozenset({table("b")}), at[2]),)),
+        PlanState(at[5], {}, (HeldTables(frozenset({table("a")}), at[1]),)),
+        PlanState(at[3], {}, (HeldTables(frozenset({table("b")}), at[2]),)),
         PlanState(at[3]),
     ]
     rows = tuple(checkpoint(state, worker=number) for number, state in enumerate(states))
     workers, state, _ = Workers.claimed(rows)
     assert {name: state.at(table(name)) for name in "abc"} == {"a": at[1], "b": at[2], "c": at[3]}
-    moved = workers.moved(PlanState(at[4], {}, (Held(frozenset({table("b")}), at[3]),)))
+    moved = workers.moved(PlanState(at[4], {}, (HeldTables(frozenset({table("b")}), at[3]),)))
     places = [PlanState.from_checkpoint(one.lsn, one.copy) for one in moved.checkpoints]
     assert [[one.at(table(name)) for name in "abc"] for one in places] == [
         [at[4], at[5], at[5]],
@@ -99,7 +109,7 @@ def test_workers_at_different_lsns_do_not_continue_if_the_target_distributes_row
 def test_an_empty_relay_begins_after_what_held_tables_have():
     at = [START, *(entry.transaction.lsn for entry in log("a a a a"))]
     main = replace(checkpoint(PlanState(at[3])), position="bin.000001:304", gtid="0-1-3")
-    behind_it = PlanState(at[4], held=(Held(frozenset({table("a")}), at[1]),))
+    behind_it = PlanState(at[4], held=(HeldTables(frozenset({table("a")}), at[1]),))
     held = replace(checkpoint(behind_it), position="bin.000001:404", gtid="0-1-4")
     assert resume_point([main]) == main
     found = resume_point([main, held])

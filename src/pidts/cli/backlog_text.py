@@ -11,7 +11,7 @@ from pidts.cli.relay.view import in_units
 from pidts.model.errors import plural
 
 if TYPE_CHECKING:
-    from pidts.task.operate.backlog import Backlog, HeldTables
+    from pidts.task.operate.backlog import Backlog, HeldTablesOfSource
     from pidts.task.operate.orders import BlockedChange
 
 SHOWN = 5
@@ -46,7 +46,7 @@ def position_of(one: BlockedChange) -> str:
     return (one.halt.position if one.halt is not None else "") or "-"
 
 
-def retained_log(held: HeldTables) -> str:
+def retained_log(held: HeldTablesOfSource) -> str:
     """Returns a text that says how much log the relay keeps only for these waiting tables."""
     if not held.is_known:
         return "the relay is on another machine, so the size of the log kept for them is not known"

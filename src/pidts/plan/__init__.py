@@ -4,7 +4,7 @@ from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk, key_values
 from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
-from pidts.plan.state import Held, PlanState, copied_at, dealing_of, furthest, run_of, slowest
+from pidts.plan.state import HeldTables, PlanState, copied_at, dealing_of, furthest, run_of, slowest
 from pidts.plan.unapplied import Unapplied
 from pidts.plan.work import NOTES, Log, Work, WorkKind
 
@@ -14,7 +14,7 @@ __all__ = [
     "ChunkRequest",
     "CopyMode",
     "CopyState",
-    "Held",
+    "HeldTables",
     "Limits",
     "Log",
     "LogSlice",

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pidts.model import LogEntry, Lsn, TableName
-from pidts.plan.state import Held, PlanState
+from pidts.plan.state import HeldTables, PlanState
 from pidts.plan.work import JoinedTables, Log, Work, WorkKind, WorkOf
 
 
@@ -49,7 +49,7 @@ def blocked_statements(
 
 
 def _of_group(
-    group: Held, end: Lsn, log: Log, work_of: WorkOf, begun: JoinedTables, places: Mapping[TableName, Lsn]
+    group: HeldTables, end: Lsn, log: Log, work_of: WorkOf, begun: JoinedTables, places: Mapping[TableName, Lsn]
 ) -> BlockedStatement | None:
     if group.halted or group.due is not None or group.lsn >= end:
         return None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pidts.model import Lsn, TableName
 from pidts.plan.copy.state import CopyState
 from pidts.plan.limits import Limits
-from pidts.plan.state import Held, PlanState
+from pidts.plan.state import HeldTables, PlanState
 from pidts.plan.work import NOTES, JoinedTables, Log, Size, WorkKind, WorkOf, after_ddl
 
 
@@ -41,7 +41,7 @@ def origin_of_held(
     return None
 
 
-class Groups:
+class HeldTablesOfBatch:
     """All groups of held tables in one batch. `held` are the groups that are still held after the batch."""
 
     def __init__(
@@ -55,15 +55,15 @@ class Groups:
     ) -> None:
         """`origin`: the zone from which the batch's changes come; None: the batch has no changes yet."""
         self.copy = copy
-        self.held: list[Held] = []
+        self.held: list[HeldTables] = []
         self.bytes = 0
         self.has_moved = False
         self._kept, self._origin = kept, origin
         self._limits, self._work_of, self._done = limits, work_of, done
-        self._meeting: dict[Lsn, tuple[frozenset[TableName], list[Held]]] = {}
+        self._meeting: dict[Lsn, tuple[frozenset[TableName], list[HeldTables]]] = {}
         """Schema changes that concern several groups: their tables, and the groups that wait before them."""
 
-    def walk(self, groups: Iterable[Held], overtaken: Collection[Held], log: Log, goal: Lsn) -> None:
+    def walk(self, groups: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn) -> None:
         """Moves each group as far as possible. Groups in `overtaken` wait: a schema change in this batch stops them."""
         left = deque(groups)
         while left:
@@ -76,10 +76,10 @@ class Groups:
             tables = frozenset(name for group in there for name in group.tables)
             if names <= tables and len({group.lsn for group in there}) == 1:
                 self.held = [group for group in self.held if group not in there]
-                self.held.append(Held(tables, there[0].lsn, lsn))
+                self.held.append(HeldTables(tables, there[0].lsn, lsn))
                 self.has_moved = True
 
-    def _walk(self, group: Held, log: Log, goal: Lsn, left: deque[Held]) -> Held | None:
+    def _walk(self, group: HeldTables, log: Log, goal: Lsn, left: deque[HeldTables]) -> HeldTables | None:
         """Returns the group after the batch; None if it has caught up. Adds tables that leave the group to `left`."""
         if group.halted or (group.due is not None and group.due not in self._done):
             return group
@@ -101,32 +101,32 @@ class Groups:
                 if work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables:
                     if transaction.lsn not in self._done:
                         if tables - work.tables:
-                            left.append(Held(tables - work.tables, lsn))
+                            left.append(HeldTables(tables - work.tables, lsn))
                         return self._waiting(tables & work.tables, lsn, transaction.lsn, work.tables)
                     self.copy = after_ddl(self.copy, work, transaction.lsn)
                 if size.is_full:
-                    return Held(tables, lsn)
+                    return HeldTables(tables, lsn)
                 rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)
                 if rows and not work.comes_back and work.origin != NOTES:
                     if self._origin not in {None, work.origin}:
-                        return Held(tables, lsn)
+                        return HeldTables(tables, lsn)
                     self._origin = work.origin
                 size.take(entry, rows=rows)
                 lsn = transaction.lsn
-            return None if lsn >= goal else Held(tables, lsn)
+            return None if lsn >= goal else HeldTables(tables, lsn)
         finally:
             self.bytes += size.bytes
 
-    def _past_due(self, group: Held, log: Log, due: Lsn) -> Held:
+    def _past_due(self, group: HeldTables, log: Log, due: Lsn) -> HeldTables:
         """Moves the group past the schema change that was made for all of its tables, and no further."""
         for entry in log(group.lsn, due):
             if entry.transaction.lsn == due:
                 self.copy = after_ddl(self.copy, JoinedTables(self.copy).work(self._work_of(entry), due), due)
-        return Held(group.tables, due)
+        return HeldTables(group.tables, due)
 
-    def _waiting(self, tables: frozenset[TableName], lsn: Lsn, ddl: Lsn, names: frozenset[TableName]) -> Held:
+    def _waiting(self, tables: frozenset[TableName], lsn: Lsn, ddl: Lsn, names: frozenset[TableName]) -> HeldTables:
         if names == tables:
-            return Held(tables, lsn, ddl)
-        group = Held(tables, lsn)
+            return HeldTables(tables, lsn, ddl)
+        group = HeldTables(tables, lsn)
         self._meeting.setdefault(ddl, (names, []))[1].append(group)
         return group

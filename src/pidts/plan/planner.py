@@ -26,9 +26,9 @@ steps above when these tables reach it. If these tables are in several groups, t
 other groups, and they continue as one group.
 
 A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
-rows (`Held.halted`). It is not known how long this takes, so other tables do not wait until the table has caught up. If
-a statement names halted tables and other tables, it waits for the halted tables, and the other tables are held before
-it.
+rows (`HeldTables.halted`). It is not known how long this takes, so other tables do not wait until the table has caught
+up. If a statement names halted tables and other tables, it waits for the halted tables, and the other tables are held
+before it.
 
 The copy reads rows when little of the log is left after the batch: if rows are read while there is a backlog, their
 window contains the backlog. The copy progresses even if the source writes without pause: as long as batches keep up
@@ -46,9 +46,9 @@ from pidts.model import LogEntry, Lsn, TableName, Transaction, xa_not_received
 from pidts.plan.copy.requests import ask
 from pidts.plan.copy.settlement import Settling
 from pidts.plan.copy.state import CopyState, Phase, StagedChunk
-from pidts.plan.held_tables import Groups, origin_of_held
+from pidts.plan.held_tables import HeldTablesOfBatch, origin_of_held
 from pidts.plan.limits import Limits
-from pidts.plan.state import Held, PlanState
+from pidts.plan.state import HeldTables, PlanState
 from pidts.plan.work import JoinedTables, Log, Size, Work, WorkKind, WorkOf, after_ddl
 
 
@@ -84,7 +84,7 @@ def next_state(
     # Open requests count as work even without changes in the log. A chunk has to be read again if a schema change comes
     # before the end of its window, or if its file is gone.
     has_work = main.has_work or bool(state.open_requests)
-    walks = Groups(main.copy, limits, work_of, done, kept, main.origin)
+    walks = HeldTablesOfBatch(main.copy, limits, work_of, done, kept, main.origin)
     walks.walk(main.held, main.overtaken, log, main.lsn)
     has_work |= walks.has_moved
     copy, held, size = walks.copy, walks.held, main.size.bytes + walks.bytes
@@ -163,7 +163,7 @@ class _Main:
         """The zone from which the batch's changes come; None: it has no changes yet."""
         self.copy = copy
         self.size = Size(limits)
-        self.overtaken: list[Held] = []
+        self.overtaken: list[HeldTables] = []
         self.has_work = self.at_end = self.is_full = False
         self._kept, self._free = kept, kept - state.exceptions.keys()
         self.has_work |= bool(self._free)
@@ -224,7 +224,7 @@ class _Main:
         If a due schema change has begun for all of its tables, these tables first pass it together.
         """
         if self._free:
-            self.held.append(Held(self._free, self.lsn))
+            self.held.append(HeldTables(self._free, self.lsn))
             self._free = frozenset()
 
     def _all_held(self) -> set[TableName]:
@@ -239,7 +239,7 @@ class _Main:
             return True
         if held and work.touches(held):
             if names is not None and any(map(self._stays, self.held)):
-                self.held.append(Held(names - held, self.lsn))
+                self.held.append(HeldTables(names - held, self.lsn))
                 return True
             return False
         if lsn == self._was_due and lsn not in self._done and names is None:
@@ -249,7 +249,7 @@ class _Main:
             self.has_work = True
             return True
         if lsn == self._was_due and names is not None:
-            self.overtaken.append(Held(names, self.lsn, lsn))
+            self.overtaken.append(HeldTables(names, self.lsn, lsn))
             self.held += self.overtaken
             self._free -= names
             self._keep()
@@ -258,7 +258,7 @@ class _Main:
         self.has_work |= lsn != self._was_due
         return False
 
-    def _stays(self, group: Held) -> bool:
+    def _stays(self, group: HeldTables) -> bool:
         """Whether it is not known how long the group stays at its place."""
         return group.halted or group.due in self._halted or not group.tables.isdisjoint(self._kept)
 

@@ -19,7 +19,7 @@ from pidts.plan.copy.state import ChunkRequest, CopyState
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTables:
     """Tables at an earlier place than the task."""
 
     tables: frozenset[TableName]
@@ -39,7 +39,7 @@ class PlanState:
 
     lsn: Lsn
     copy: Mapping[TableName, CopyState] = field(default_factory=dict)
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldTables, ...] = ()
     due: Lsn | None = None
     """The schema change that comes next and has to be run once this state is on the target."""
     written: tuple[ChunkRequest, ...] = ()
@@ -118,7 +118,7 @@ class PlanState:
     def halting(self, names: Collection[TableName]) -> PlanState:
         """Returns the state in which these tables are halted at their current places, each as a separate group."""
         others = (replace(group, tables=group.tables - set(names)) for group in self.held)
-        alone = (Held(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
+        alone = (HeldTables(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
         return replace(self, held=(*(group for group in others if group.tables), *alone))
 
     def durable(self) -> PlanState:
@@ -202,13 +202,13 @@ def copied_at(copy_json: str) -> PlanState | None:
     return PlanState(lsn, held=_places_from_json(found["held"], lsn))
 
 
-def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[Held, ...]:
+def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[HeldTables, ...]:
     """Returns groups of the tables that are before `lsn`: tables at the same place continue together."""
     groups: dict[Lsn, set[TableName]] = {}
     for name, at in places.items():
         if at < lsn:
             groups.setdefault(at, set()).add(name)
-    return tuple(Held(frozenset(names), at) for at, names in sorted(groups.items()))
+    return tuple(HeldTables(frozenset(names), at) for at, names in sorted(groups.items()))
 
 
 def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) -> PlanState:
@@ -233,19 +233,19 @@ def _places_to_json(state: PlanState) -> list[Any]:
     return [[name.schema, name.name, str(lsn)] for name, lsn in sorted(state.exceptions.items())]
 
 
-def _places_from_json(data: list[Any], lsn: Lsn) -> tuple[Held, ...]:
+def _places_from_json(data: list[Any], lsn: Lsn) -> tuple[HeldTables, ...]:
     return held_at({TableName(schema, name): Lsn.parse(at) for schema, name, at in data}, lsn)
 
 
-def _held_to_json(group: Held) -> list[Any]:
+def _held_to_json(group: HeldTables) -> list[Any]:
     names = [[name.schema, name.name] for name in sorted(group.tables)]
     return [names, str(group.lsn), str(group.due) if group.due else None, group.halted]
 
 
-def _held_from_json(data: list[Any]) -> Held:
+def _held_from_json(data: list[Any]) -> HeldTables:
     names, lsn, due, halted = data
     tables = frozenset(TableName(*name) for name in names)
-    return Held(tables, Lsn.parse(lsn), Lsn.parse(due) if due else None, halted)
+    return HeldTables(tables, Lsn.parse(lsn), Lsn.parse(due) if due else None, halted)
 
 
 def _copy_to_json(copy: Mapping[TableName, CopyState]) -> list[Any]:

@@ -26,7 +26,7 @@ from pidts.model import (
     TableName,
     Transaction,
 )
-from pidts.plan import Held, PlanState
+from pidts.plan import HeldTables, PlanState
 from pidts.relay import Origin, RelayWriter
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.operate.backlog import backlogs, held_tables
@@ -271,8 +271,8 @@ def test_waiting_changes_are_counted_in_the_relay(world: World) -> None:
 def test_how_much_is_kept_for_waiting_tables(world: World) -> None:
     config, a, b = world.parts[0], TableName("shop", "a"), TableName("shop", "b")
     states = [
-        PlanState(at(10), held=(Held(frozenset({a}), at(4)),)),
-        PlanState(at(10), held=(Held(frozenset({a}), at(6)), Held(frozenset({b}), at(8)))),
+        PlanState(at(10), held=(HeldTables(frozenset({a}), at(4)),)),
+        PlanState(at(10), held=(HeldTables(frozenset({a}), at(6)), HeldTables(frozenset({b}), at(8)))),
     ]
     rows = [
         Checkpoint(task="t", source="s1", worker=number, lsn=state.lsn, copy=state.copy_json())

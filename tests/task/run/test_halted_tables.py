@@ -13,13 +13,13 @@ from tests.values_target import ValuesTarget
 from pidts.apply import TargetSession
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Checkpoint, Column, ColumnType, DecodeError, Fenced, Halted, Kind, Lsn, Table, TableName, Where
-from pidts.plan import Held, PlanState
+from pidts.plan import HeldTables, PlanState
 from pidts.rules import RouteRule, Routes, Rules
 from pidts.task.run import halted_tables as halting_module
 from pidts.task.run.halted_tables import HaltedTables
 
 A, B, C = (TableName("shop", name) for name in "abc")
-STATE = PlanState(Lsn(0, 1, 500), held=(Held(frozenset({B}), Lsn(0, 1, 100)),))
+STATE = PlanState(Lsn(0, 1, 500), held=(HeldTables(frozenset({B}), Lsn(0, 1, 100)),))
 LANDS = Rules(routes=Routes((RouteRule("shop", "b", "crm", "all"), RouteRule("shop", "c", "crm", "all"))))
 
 

@@ -11,7 +11,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, DdlJournal, DdlState, Halt, Lsn, TableName
-from pidts.plan import Held, PlanState
+from pidts.plan import HeldTables, PlanState
 from pidts.task.run.halted_tables import AS_BEFORE, PreviousHalts
 
 A, B, C = (TableName("shop", name) for name in "abc")
@@ -22,7 +22,7 @@ def at(offset: int) -> Lsn:
     return Lsn(0, 1, offset)
 
 
-STATE = PlanState(at(500), held=(Held(frozenset({B}), at(100)),))
+STATE = PlanState(at(500), held=(HeldTables(frozenset({B}), at(100)),))
 
 
 def waits(name: TableName, offset: int, code: str = "shard-awaits", **more: str) -> Halt:
@@ -93,7 +93,7 @@ def test_a_halt_is_removed_when_its_table_has_passed_it(target: TargetSession) -
     assert len(recorded(target)) == 2
     arrived = waits(A, 600)
     target.meta.halts.save("t", "s", arrived)
-    recall.drop_past_records(SERVER, PlanState(at(599), held=(Held(frozenset({B}), at(200)),)).at, [A, B])
+    recall.drop_past_records(SERVER, PlanState(at(599), held=(HeldTables(frozenset({B}), at(200)),)).at, [A, B])
     assert recorded(target) == [arrived], "what is recorded anew is from the threads'"
     recall.drop_past_records(SERVER, PlanState(at(700)).at, [A, B])
     assert recorded(target) == []

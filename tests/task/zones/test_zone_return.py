@@ -10,7 +10,7 @@ import pytest
 from pidts.model import Checkpoint, Lsn, Position, PrecheckFailed, TableName
 from pidts.plan import PlanState
 from pidts.plan.copy.state import CopyState
-from pidts.plan.state import Held
+from pidts.plan.state import HeldTables
 from pidts.task.zones.zone_return import RecordedTask, Steps, let_return
 from pidts.task.zones.zone_return_servers import read_up_to
 
@@ -79,7 +79,7 @@ def test_a_zone_that_was_written_to_has_not_returned() -> None:
 
 def checkpoint(at: int, worker: int, held: int | None = None) -> Checkpoint:
     """Returns a worker's checkpoint, with a table that waits at an earlier place."""
-    waits = (Held(frozenset({ORDERS}), Lsn(0, 1, held)),) if held else ()
+    waits = (HeldTables(frozenset({ORDERS}), Lsn(0, 1, held)),) if held else ()
     state = PlanState(Lsn(0, 1, at), held=waits)
     place = f"bin.000001:{at}"
     return Checkpoint(task="ca", source="c", worker=worker, lsn=state.lsn, position=place, copy=state.copy_json())

@@ -28,7 +28,7 @@ from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
 
 if TYPE_CHECKING:
-    from pidts.task.operate.backlog import HeldTables
+    from pidts.task.operate.backlog import HeldTablesOfSource
     from pidts.task.operate.orders import BlockedChange
     from pidts.task.operate.shard_locks import OpenLock
 
@@ -127,7 +127,7 @@ def show_ddl_list(
     task: Path,
     standing: Sequence[BlockedChange],
     locks: Sequence[OpenLock],
-    held: Sequence[HeldTables],
+    held: Sequence[HeldTablesOfSource],
     *,
     as_json: bool,
     whole: bool = False,
@@ -338,7 +338,7 @@ def _ordered(one: BlockedChange) -> tuple[str, ...]:
 
 
 def _list_json(
-    standing: Sequence[BlockedChange], locks: Sequence[OpenLock], held: Sequence[HeldTables]
+    standing: Sequence[BlockedChange], locks: Sequence[OpenLock], held: Sequence[HeldTablesOfSource]
 ) -> dict[str, Any]:
     return {
         "halted": [halted_json(one, one.halt) for one in standing if one.is_blocked and one.halt is not None],

@@ -13,7 +13,7 @@ from pidts.model import Halted, Lsn, TableName, Where
 from pidts.plan.copy.requests import next_limit, slower
 from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk
 from pidts.plan.limits import Limits
-from pidts.plan.state import Held
+from pidts.plan.state import HeldTables
 
 _ONE_PIECE_BYTES = 8 << 20
 """A batch with more log than this may be reduced and written in several parts."""
@@ -36,7 +36,7 @@ class Settling:
     """Whether requests may be kept: batches carry only one zone's changes, and no schema change follows."""
     settled: list[ChunkRequest] = field(default_factory=list)
     written: list[ChunkRequest] = field(default_factory=list)
-    behind: list[Held] = field(default_factory=list)
+    behind: list[HeldTables] = field(default_factory=list)
     """Tables without a key that were settled at a place before the batch's end."""
     _names: set[TableName] = field(default_factory=set)
 
@@ -97,7 +97,7 @@ class Settling:
                 after = replace(before, rows=chunk.rows, since=chunk.high, phase=Phase.FINISH)
                 self._done(name, after, chunk)
                 if chunk.high < self.end:
-                    self.behind.append(Held(frozenset({name}), chunk.high))
+                    self.behind.append(HeldTables(frozenset({name}), chunk.high))
         elif self._was_changed(name, chunk, touched):
             self.copy[name] = slower(before, request, self.limits)
         else:

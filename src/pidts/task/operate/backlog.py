@@ -59,7 +59,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTables:
+class HeldTablesOfSource:
     """The tables of one source that stay at an earlier Lsn than its other tables."""
 
     source: str
@@ -109,15 +109,17 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
     return [replace(one, log_bytes=behind(after)) for one, (_, after) in zip(found, places, strict=True)]
 
 
-def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTables:
-    """Returns the waiting tables of a source, as the target's checkpoints and halts show them."""
+def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTablesOfSource:
+    """Returns the held tables of a source, as the target's checkpoints and halts show them."""
     source = config.source.source_id
     rows = list(target.meta.checkpoints.read(config.name, source))
     return held_tables(config, rows, target.meta.halts.read(config.name, source) if rows else ())
 
 
-def held_tables(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()) -> HeldTables:
-    """Returns the waiting tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
+def held_tables(
+    config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()
+) -> HeldTablesOfSource:
+    """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
     If a table's schema change waits or fails, the checkpoints do not show this until another table has passed the
     schema change. Until then, only `halts` name the table.
@@ -134,7 +136,7 @@ def held_tables(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: It
         if places and halt.lsn > min(places):
             tables = {**dict.fromkeys(halt.tables, min(places)), **tables}
     size = _held_log_bytes(config, tables, {halt.lsn for halt in changes}, min(places)) if tables else 0
-    return HeldTables(config.source.source_id, tables, size or 0, is_known=size is not None)
+    return HeldTablesOfSource(config.source.source_id, tables, size or 0, is_known=size is not None)
 
 
 def _held_log_bytes(

@@ -24,7 +24,7 @@ from pidts.model import (
 from pidts.model.advice import LIST, SKIP, with_place
 from pidts.relay import RelayReader
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.backlog import Backlog, HeldTables, backlogs, load_held_tables
+from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, backlogs, load_held_tables
 from pidts.task.operate.order_parser import words
 
 _TRANSACTION = frozenset(
@@ -219,7 +219,7 @@ class TaskOrders:
                 if one.halt is not None:
                     self._target.meta.halts.resolve(self._name, one.source, [one.halt.place])
 
-    def held_tables(self) -> list[HeldTables]:
+    def held_tables(self) -> list[HeldTablesOfSource]:
         """Returns the waiting tables of each source."""
         return [load_held_tables(self._target, part) for part in self._parts.values()]
 

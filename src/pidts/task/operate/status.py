@@ -20,7 +20,7 @@ from pidts.target.hive.change_record import ChangeTable
 from pidts.target.hive.record import Publication
 from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.backlog import HeldTables
+from pidts.task.operate.backlog import HeldTablesOfSource
 from pidts.task.operate.cutover_state import CutoverState, cutover_state
 from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
 from pidts.task.operate.progress import TableProgress
@@ -58,7 +58,7 @@ class SourceStatus:
     """The number of tables whose rows are being copied or were copied."""
     copying: tuple[TableProgress, ...] = ()
     """The tables whose copy is not done."""
-    held: HeldTables
+    held: HeldTablesOfSource
     halted: tuple[BlockedChange, ...] = ()
     locked_rows: tuple[LockedTable, ...] = ()
     """The target tables with locked rows."""
@@ -145,7 +145,9 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
     """Returns the task's status as the target's records show it."""
     name = parts[0].name
     if not any(target.meta.checkpoints.read(name, part.source.source_id) for part in parts):
-        return TaskStatus(name, tuple(_not_begun(part, HeldTables(part.source.source_id, {}, 0)) for part in parts))
+        return TaskStatus(
+            name, tuple(_not_begun(part, HeldTablesOfSource(part.source.source_id, {}, 0)) for part in parts)
+        )
     orders = TaskOrders(parts, target)
     blocked = [one for one in orders.with_backlogs(orders.blocked_changes()) if one.is_blocked]
     known = [(key, table) for task, key, table in target.meta.structures.tables() if task == name]
@@ -163,7 +165,7 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
 def _source(
     target: TargetSession,
     config: TaskConfig,
-    held: HeldTables,
+    held: HeldTablesOfSource,
     known: Sequence[tuple[RecordKey, TableName]],
     blocked: Sequence[BlockedChange],
 ) -> SourceStatus:
@@ -195,7 +197,7 @@ def _source(
     )
 
 
-def _not_begun(config: TaskConfig, held: HeldTables) -> SourceStatus:
+def _not_begun(config: TaskConfig, held: HeldTablesOfSource) -> SourceStatus:
     source = config.source
     standbys = tuple(map(address_of, source.standbys))
     return SourceStatus(source=source.source_id, server=address_of(source.server), standbys=standbys, held=held)

@@ -60,7 +60,7 @@ from pidts.model import (
     Where,
 )
 from pidts.model.errors import listed, plural
-from pidts.plan import CopyMode, CopyState, Held, Phase, PlanState, copied_at, dealing_of, run_of
+from pidts.plan import CopyMode, CopyState, HeldTables, Phase, PlanState, copied_at, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
 from pidts.relay.lock import empty_relay
@@ -450,7 +450,7 @@ def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved:
     return replace(row, copy=begun.copy_json(run_of(row.copy), dealing_of(row.copy), place))
 
 
-def _held(state: PlanState, moved: Collection[TableName]) -> tuple[Held, ...]:
+def _held(state: PlanState, moved: Collection[TableName]) -> tuple[HeldTables, ...]:
     return held_at({name: at for name, at in state.exceptions.items() if name not in moved}, state.lsn)
 
 
