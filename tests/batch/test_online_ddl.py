@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
-from pidts.plan import Work, WorkKind
+from pidts.plan import Relevance, RelevanceKind
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.schema.online.names import SHADOW, TRASH
 
 LONG = "t" * 59
 A, B, T, U = (TableName("shop", name) for name in ("a", "b", "_a", "u"))
-NOTHING = Work(WorkKind.NOTHING)
+NOTHING = Relevance(RelevanceKind.NOTHING)
 ONLINE = AllowList(do_dbs=("shop",), shadow=SHADOW, trash=TRASH)
 ONLY_A = AllowList(do_tables=(("shop", "a"),), shadow=SHADOW, trash=TRASH)
 
 
-def meaning(sql: str, allow: AllowList, rows: tuple[TableName, ...] = ()) -> Work:
+def relevance(sql: str, allow: AllowList, rows: tuple[TableName, ...] = ()) -> Relevance:
     at = Lsn(0, 1, 100)
     transaction = Transaction(
         lsn=at,
@@ -29,15 +29,15 @@ def meaning(sql: str, allow: AllowList, rows: tuple[TableName, ...] = ()) -> Wor
         tables=rows,
         row_events=len(rows),
     )
-    return Meaning(allow, Dialect())(LogEntry(transaction, Extent(1, 4, 96)))
+    return TransactionClassifier(allow, Dialect())(LogEntry(transaction, Extent(1, 4, 96)))
 
 
-def ddl(*tables: TableName, recopied: tuple[TableName, ...] = ()) -> Work:
-    return Work(WorkKind.DDL, tables=frozenset(tables) or None, recopied=recopied)
+def ddl(*tables: TableName, recopied: tuple[TableName, ...] = ()) -> Relevance:
+    return Relevance(RelevanceKind.DDL, tables=frozenset(tables) or None, recopied=recopied)
 
 
 @pytest.mark.parametrize(
-    ("sql", "work"),
+    ("sql", "expected"),
     [
         ("CREATE TABLE _a_new (id INT)", ddl(A)),
         ("CREATE TABLE _a_gho LIKE a", ddl(A)),
@@ -58,29 +58,29 @@ def ddl(*tables: TableName, recopied: tuple[TableName, ...] = ()) -> Work:
         ("ALTER TABLE a ADD c INT", ddl(A)),
     ],
 )
-def test_statements_on_a_shadow_table_keep_their_place_among_those_on_the_table(sql: str, work: Work) -> None:
-    found = meaning(sql, ONLINE)
-    assert (found.kind, found.tables, found.recopied) == (work.kind, work.tables, work.recopied)
+def test_statements_on_a_shadow_table_keep_their_place_among_those_on_the_table(sql: str, expected: Relevance) -> None:
+    found = relevance(sql, ONLINE)
+    assert (found.kind, found.tables, found.recopied) == (expected.kind, expected.tables, expected.recopied)
 
 
 def test_a_table_continues_after_its_shadow_table_replaces_it() -> None:
-    found = meaning("RENAME TABLE a TO _a_old, _a_new TO a", ONLINE)
+    found = relevance("RENAME TABLE a TO _a_old, _a_new TO a", ONLINE)
     assert (found.gone, found.renamed) == ((), ())
-    off = meaning("RENAME TABLE a TO _a_old, _a_new TO a", AllowList(do_dbs=("shop",)))
+    off = relevance("RENAME TABLE a TO _a_old, _a_new TO a", AllowList(do_dbs=("shop",)))
     assert len(off.renamed) == 2
     assert off.recopied == ()
 
 
 @pytest.mark.parametrize("sql", ["ALTER TABLE _b_new ADD c INT", "RENAME TABLE b TO _b_old, _b_new TO b"])
 def test_shadow_tables_of_tables_outside_the_task_are_skipped(sql: str) -> None:
-    assert meaning(sql, ONLY_A) == NOTHING
+    assert relevance(sql, ONLY_A) == NOTHING
 
 
 def test_rows_of_shadow_and_trash_tables_are_skipped() -> None:
     shadow, trash = TableName("shop", "_a_new"), TableName("shop", "_a_ghc")
-    assert meaning("", ONLINE, (shadow, trash)) == NOTHING
-    assert meaning("", ONLINE, (A, shadow)).tables == {A}
-    assert meaning("", AllowList(do_dbs=("shop",)), (A, shadow)).tables == {A, shadow}
+    assert relevance("", ONLINE, (shadow, trash)) == NOTHING
+    assert relevance("", ONLINE, (A, shadow)).tables == {A}
+    assert relevance("", AllowList(do_dbs=("shop",)), (A, shadow)).tables == {A, shadow}
 
 
 def test_an_allow_list_leaves_out_shadow_and_trash_tables() -> None:

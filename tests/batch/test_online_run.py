@@ -13,7 +13,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Query
 from pidts.ddl import due_change
 from pidts.ddl.due_change import DueChange
@@ -78,8 +78,8 @@ class Driver:
                 session.meta.orders.give("t", "s", DdlOrder(lsn=at, kind=order, statements=statements, number=1))
                 ordered = session.meta.orders.find("t", "s", at)
         relay: Any = NoRelay()
-        meaning = Meaning(self.context.rules.allow, self.context.dialect, marks_in=marks_in)
-        due = DueChange(self.context, meaning, relay, entry, filling=filling)
+        classifier = TransactionClassifier(self.context.rules.allow, self.context.dialect, marks_in=marks_in)
+        due = DueChange(self.context, classifier, relay, entry, filling=filling)
         changed = run_ddl(due, ShardGroups(), lambda _: None, order=ordered)
         assert isinstance(changed, Changed)
         self.context = changed.applied_to(self.context)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, Piece, sample_log, store
 
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.ddl.planner_signals import mark_done
 from pidts.model import LogEntry, Lsn, TableName, Transient
 from pidts.plan import Limits, PlanState
@@ -62,7 +62,9 @@ def make(tmp_path: Path) -> Make:
     def made(transactions: int) -> tuple[CountedReader, Planner]:
         reader = CountedReader(tmp_path, "s")
         limits = Limits(transactions=transactions)
-        return reader, Planner(reader, tmp_path / "staging", limits, Meaning(AllowList(), Dialect()), None)
+        return reader, Planner(
+            reader, tmp_path / "staging", limits, TransactionClassifier(AllowList(), Dialect()), None
+        )
 
     return made
 
@@ -183,7 +185,7 @@ class CountedEntries(CountedReader):
 
 
 def planner_of_schema_a(reader: RelayReader, folder: Path, limits: Limits, goal: Lsn | None = None) -> Planner:
-    return Planner(reader, folder / "staging", limits, Meaning(AllowList(do_dbs=("a",)), Dialect()), goal)
+    return Planner(reader, folder / "staging", limits, TransactionClassifier(AllowList(do_dbs=("a",)), Dialect()), goal)
 
 
 def test_entries_of_other_tables_are_read_once(writer: RelayWriter, tmp_path: Path) -> None:

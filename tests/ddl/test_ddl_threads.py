@@ -22,7 +22,7 @@ from pidts.ddl.ddl_threads import DdlThreads
 from pidts.ddl.outcome import Changed
 from pidts.ddl.planner_signals import done_of, halted_of
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
-from pidts.plan import PlanState, Work, WorkKind
+from pidts.plan import PlanState, Relevance, RelevanceKind
 from pidts.rules import Rules
 
 T = TableName("shop", "t")
@@ -79,8 +79,8 @@ class World:
         self.context: Any = SimpleNamespace(
             task="t", source=source, target=self.target, relay=None, staging=staging, rules=Rules(), epoch=1
         )
-        meaning: Any = _Meaning(tables)
-        self.threads = DdlThreads(meaning, lambda error: error.code != "ddl-does-not-fit")
+        classifier: Any = _Classifier(tables)
+        self.threads = DdlThreads(classifier, lambda error: error.code != "ddl-does-not-fit")
         self.script = script
         self.threads.start(self.context, PlanState(AT, due=AT))
 
@@ -97,12 +97,12 @@ class World:
 
 
 @dataclass
-class _Meaning:
+class _Classifier:
     tables: frozenset[TableName] | None
     allow: Any = None
 
-    def __call__(self, _: Any) -> Work:
-        return Work(WorkKind.DDL, self.tables)
+    def __call__(self, _: Any) -> Relevance:
+        return Relevance(RelevanceKind.DDL, self.tables)
 
 
 @pytest.fixture

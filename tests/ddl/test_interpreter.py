@@ -13,7 +13,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules
 from pidts.batch.context import JobContext
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Query
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
@@ -100,7 +100,7 @@ def interpreted(
     transaction = Transaction(lsn=AT, prev_lsn=Lsn(0, 1, 4), begin=Lsn(0, 1, 4), ddl=sql, ddl_schema="shop")
     relay: Any = SimpleNamespace(position=lambda _: "bin.000001:100")
     entry = LogEntry(transaction, Extent(1, 4, 96))
-    due = DueChange(context, Meaning(rules.allow, Dialect()), relay, entry, is_ours or rules.allow)
+    due = DueChange(context, TransactionClassifier(rules.allow, Dialect()), relay, entry, is_ours or rules.allow)
     vars(due)["query"] = Query("shop", sql)
     return Interpreter(
         due=due,
@@ -161,8 +161,8 @@ def test_after_a_skip_a_partition_made_a_table_is_recorded_and_a_table_made_a_pa
     gone = found(sql, Rules(), "p", "t", order=skip)
     assert gone is not None
     assert gone.change.structures == {TableName("shop", "p"): p, TableName("shop", "t"): None}
-    work = Meaning(AllowList(), Dialect()).of_statement(classify(sql, "shop"))
-    assert work.gone == (TableName("shop", "t"),)
+    relevance = TransactionClassifier(AllowList(), Dialect()).of_statement(classify(sql, "shop"))
+    assert relevance.gone == (TableName("shop", "t"),)
 
 
 def shared(*others: str, mode: str = "") -> Sharing:

@@ -41,7 +41,7 @@ from pidts.model import (
     TableName,
     Where,
 )
-from pidts.plan import PlanState, Work, WorkKind
+from pidts.plan import PlanState, Relevance, RelevanceKind
 from pidts.rules import Rules
 from pidts.shards.decide import RunDecision, Wait
 
@@ -90,9 +90,9 @@ class Part:
             rules=Rules(),
             epoch=1,
         )
-        meaning: Any = _Meaning()
+        classifier: Any = _Classifier()
         world.groups.register(source, {OWN: V0})
-        self.threads = DdlThreads(meaning, lambda _: True, world.groups)
+        self.threads = DdlThreads(classifier, lambda _: True, world.groups)
         context: Any = self.context
         self.threads.start(context, PlanState(AT, due=AT))
 
@@ -109,11 +109,11 @@ class Part:
             session.meta.orders.give("t", self.source, DdlOrder(lsn=AT, kind=kind))
 
 
-class _Meaning:
+class _Classifier:
     allow = None
 
-    def __call__(self, _: Any) -> Work:
-        return Work(WorkKind.DDL, frozenset({OWN}))
+    def __call__(self, _: Any) -> Relevance:
+        return Relevance(RelevanceKind.DDL, frozenset({OWN}))
 
 
 class World:

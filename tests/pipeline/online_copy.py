@@ -49,9 +49,9 @@ from pidts.plan import (
     Limits,
     Phase,
     PlanState,
+    Relevance,
+    RelevanceKind,
     StagedChunk,
-    Work,
-    WorkKind,
     copied_at,
     next_state,
     plan_between,
@@ -77,7 +77,7 @@ class Server(ValuesSource):
 
     def __init__(self, tables: list[Table]) -> None:
         super().__init__(tables)
-        self.works: dict[Lsn, Work] = {}
+        self.relevances: dict[Lsn, Relevance] = {}
         self._numbers = itertools.count()
 
     def _change(self, name: TableName, op: Op, before: Any, after: Any) -> None:
@@ -92,20 +92,22 @@ class Server(ValuesSource):
 
     def alter(self, name: TableName, actions: str, table: Table, *, rekeyed: bool = False) -> LogEntry:
         entry = self.ddl(f"ALTER TABLE {name} {actions}", {name: table})
-        return self._meaning(entry, Work(WorkKind.DDL, frozenset({name}), recopied=(name,) if rekeyed else ()))
+        return self._recorded(
+            entry, Relevance(RelevanceKind.DDL, frozenset({name}), recopied=(name,) if rekeyed else ())
+        )
 
     def rename(self, old: TableName, new: TableName) -> LogEntry:
         table, rows = self._structures[old].renamed(new), self._rows[old]
         entry = self.ddl(f"RENAME TABLE {old} TO {new}", {old: None, new: table})
         self._rows[new] = rows
-        return self._meaning(entry, Work(WorkKind.DDL, frozenset({old, new}), renamed=((old, new),)))
+        return self._recorded(entry, Relevance(RelevanceKind.DDL, frozenset({old, new}), renamed=((old, new),)))
 
     def drop(self, name: TableName) -> LogEntry:
         entry = self.ddl(f"DROP TABLE {name}", {name: None})
-        return self._meaning(entry, Work(WorkKind.DDL, frozenset({name}), gone=(name,)))
+        return self._recorded(entry, Relevance(RelevanceKind.DDL, frozenset({name}), gone=(name,)))
 
-    def _meaning(self, entry: LogEntry, work: Work) -> LogEntry:
-        self.works[entry.transaction.lsn] = work
+    def _recorded(self, entry: LogEntry, relevance: Relevance) -> LogEntry:
+        self.relevances[entry.transaction.lsn] = relevance
         return entry
 
 
@@ -197,13 +199,13 @@ class Task:
                         name: table for name, table in {**self.structures, **changed}.items() if table is not None
                     }
                 here = {request.table: staged[request] for request in state.open_requests if request in staged}
-                end = next_state(state, self.log, here, self.limits, self.work, None, done & set(state.dues))
+                end = next_state(state, self.log, here, self.limits, self.relevance, None, done & set(state.dues))
                 if end is None:
                     if running:
                         continue
                     return state
                 end = PlanState.from_json(end.to_json())
-                plan = plan_between(state, end, self.log, self.work)
+                plan = plan_between(state, end, self.log, self.relevance)
                 moved = workers.moved(end)
                 self.end = end
                 self._write(plan, committer, Commit(workers.checkpoints, moved.checkpoints))
@@ -238,18 +240,20 @@ class Task:
     def log(self, at: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
         return self.server.entries(at, to)
 
-    def work(self, entry: LogEntry) -> Work:
+    def relevance(self, entry: LogEntry) -> Relevance:
         transaction = entry.transaction
         if transaction.ddl is not None:
-            work = self.server.works[transaction.lsn]
-            for old, new in work.renamed:
+            relevance = self.server.relevances[transaction.lsn]
+            for old, new in relevance.renamed:
                 if old in self.known:
                     self.known.add(new)
-            tables = (work.tables or frozenset()) & self.known
-            return replace(work, tables=tables) if tables else Work(WorkKind.NOTHING)
+            tables = (relevance.tables or frozenset()) & self.known
+            return replace(relevance, tables=tables) if tables else Relevance(RelevanceKind.NOTHING)
         ours = self.known.intersection(transaction.tables)
         origin = random.Random(str(transaction.lsn)).choice(self.origins) if self.origins else ""
-        return Work(WorkKind.ROWS, frozenset(ours), origin=origin) if ours else Work(WorkKind.NOTHING)
+        return (
+            Relevance(RelevanceKind.ROWS, frozenset(ours), origin=origin) if ours else Relevance(RelevanceKind.NOTHING)
+        )
 
     def _go_on(self) -> None:
         """Makes the next changes on the source, and sometimes lets a run go on that was replaced."""
@@ -274,7 +278,7 @@ class Task:
         statement = classify(text, "shop")
         changed = structures_after(statement, self.structures, {})
         before = {name: self.structures.get(name) for name in changed}
-        for name in self.server.works[due].recopied:
+        for name in self.server.relevances[due].recopied:
             copy = state.copy.get(name)
             if copy is not None and not copy.done and copy.mode is CopyMode.NEW:
                 self._clear(name)
@@ -286,7 +290,7 @@ class Task:
                     # the creation of the key is tried again.
                 ):
                     self._finish(table)
-        renamed = dict(self.server.works[due].renamed)
+        renamed = dict(self.server.relevances[due].renamed)
         change = SchemaChange(statement=statement, text=text, before=before, after=changed, structures=changed)
         runner.run(replace(change, renamed=renamed), due)
         return changed

@@ -22,7 +22,7 @@ from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
-from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
+from pidts.plan import Limits, PlanState, Relevance, RelevanceKind, next_state, plan_between
 from pidts.reduce import buckets
 
 from .crashes import Crashes, survive
@@ -114,10 +114,10 @@ class World:
         state = state.halting(halted)
         committer = Committer(self.picky, "t", "s", claimed[0].epoch, sleep=lambda _: None)
         while True:
-            end = next_state(state, self.log, {}, self.limits, work_of)
+            end = next_state(state, self.log, {}, self.limits, relevance_of)
             if end is None:
                 break
-            plan_between(state, end, self.log, work_of)
+            plan_between(state, end, self.log, relevance_of)
             moved = workers.moved(end)
             commit = Commit(workers.checkpoints, moved.checkpoints)
             blobs = [[] for _ in range(self.workers)]
@@ -143,10 +143,10 @@ class World:
         return sorted(self.target.store.content(name).values(), key=lambda row: row["id"])
 
 
-def work_of(entry) -> Work:
+def relevance_of(entry) -> Relevance:
     if not entry.transaction.row_events:
-        return Work(WorkKind.NOTHING)
-    return Work(WorkKind.ROWS, frozenset(entry.transaction.tables))
+        return Relevance(RelevanceKind.NOTHING)
+    return Relevance(RelevanceKind.ROWS, frozenset(entry.transaction.tables))
 
 
 steps = st.lists(st.tuples(st.sampled_from(["a", "b", "ab"]), st.integers(0, 3), st.integers(0, BAD)), max_size=25)

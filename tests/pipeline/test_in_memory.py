@@ -23,7 +23,17 @@ from pidts.batch.blobs import Blob
 from pidts.batch.decoding import copied
 from pidts.batch.workers import Commit, Workers
 from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, Op, SourceTablesKey, Table, TableName, Transient
-from pidts.plan import CopyState, Limits, Phase, PlanState, StagedChunk, Work, WorkKind, next_state, plan_between
+from pidts.plan import (
+    CopyState,
+    Limits,
+    Phase,
+    PlanState,
+    Relevance,
+    RelevanceKind,
+    StagedChunk,
+    next_state,
+    plan_between,
+)
 from pidts.reduce import buckets
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
@@ -70,10 +80,10 @@ class Pipeline:
         chunks = {}
         while True:
             staged = {request.table: chunks[request][0] for request in state.reading}
-            end = next_state(state, self.log, staged, self.limits, self.work, None, state.dues)
+            end = next_state(state, self.log, staged, self.limits, self.relevance, None, state.dues)
             if end is None:
                 break
-            plan = plan_between(state, end, self.log, self.work)
+            plan = plan_between(state, end, self.log, self.relevance)
             moved = workers.moved(end)
             before, after = workers.checkpoints, moved.checkpoints
             commit = Commit(before, after)
@@ -130,10 +140,10 @@ class Pipeline:
         return StagedChunk(request, self.source.received, read, key, upto, done, waiting=read, largest=read), rows
 
     @staticmethod
-    def work(entry):
+    def relevance(entry):
         if entry.transaction.ddl:
-            return Work(WorkKind.DDL)
-        return Work(WorkKind.ROWS if entry.transaction.row_events else WorkKind.NOTHING)
+            return Relevance(RelevanceKind.DDL)
+        return Relevance(RelevanceKind.ROWS if entry.transaction.row_events else RelevanceKind.NOTHING)
 
 
 steps = st.lists(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pidts.model import Checkpoint, Extent, LogEntry, Lsn, TableName, Transaction
-from pidts.plan import Limits, PlanState, Work, WorkKind
+from pidts.plan import Limits, PlanState, Relevance, RelevanceKind
 
 START = Lsn(0, 1, 4)
 LIMITS = Limits(transactions=100, idle_entries=50)
@@ -45,12 +45,12 @@ def tables_of(ddl: str) -> frozenset[TableName] | None:
     return None if ddl == "*" else frozenset(table(letter.lower()) for letter in ddl)
 
 
-def work_of(entry: LogEntry) -> Work:
+def relevance_of(entry: LogEntry) -> Relevance:
     transaction = entry.transaction
     if transaction.ddl:
-        return Work(WorkKind.DDL, tables_of(transaction.ddl))
+        return Relevance(RelevanceKind.DDL, tables_of(transaction.ddl))
     ours = frozenset(name for name in transaction.tables if name.name != "x")
-    return Work(WorkKind.ROWS, ours) if ours else Work(WorkKind.NOTHING)
+    return Relevance(RelevanceKind.ROWS, ours) if ours else Relevance(RelevanceKind.NOTHING)
 
 
 def behind(entries: Iterable[LogEntry], at: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.plan import HeldTables, PlanState, Work, WorkKind
+from pidts.model import LogEntry
+from pidts.plan import HeldTables, PlanState, Relevance, RelevanceKind
 from pidts.plan.blocked import blocked_statements
 
-from .small_log import START, behind, log, table, work_of
+from .small_log import START, behind, log, relevance_of, table
 
 
 def names(text: str):
     return frozenset(map(table, text))
 
 
-def shown(state, entries, halted=(), known="abc", work=work_of):
+def shown(state, entries, halted=(), known="abc", relevance=relevance_of):
     found = blocked_statements(
         state,
         lambda at, to: behind(entries, at, to),
-        work,
+        relevance,
         names(known),
         [entries[number - 1].transaction.lsn for number in halted],
     )
@@ -30,10 +31,14 @@ def shown(state, entries, halted=(), known="abc", work=work_of):
 
 def gone(entry):
     """Returns the effect of an entry: a statement with several tables drops them, and `*` drops their schema."""
-    work = work_of(entry)
-    if work.kind is WorkKind.DDL and work.tables is None:
-        return Work(WorkKind.DDL, schemas=("shop",), gone_schemas=("shop",))
-    return Work(work.kind, work.tables, gone=tuple(work.tables)) if work.tables and len(work.tables) > 1 else work
+    relevance = relevance_of(entry)
+    if relevance.kind is RelevanceKind.DDL and relevance.tables is None:
+        return Relevance(RelevanceKind.DDL, schemas=("shop",), gone_schemas=("shop",))
+    return (
+        Relevance(relevance.kind, relevance.tables, gone=tuple(relevance.tables))
+        if relevance.tables and len(relevance.tables) > 1
+        else relevance
+    )
 
 
 def test_a_table_waits_before_a_statement_that_names_a_waiting_table() -> None:
@@ -41,7 +46,7 @@ def test_a_table_waits_before_a_statement_that_names_a_waiting_table() -> None:
     at = [entry.transaction.lsn for entry in entries]
     state = PlanState(at[3], held=(HeldTables(names("a"), START, at[0]), HeldTables(names("b"), at[1])))
     assert shown(state, entries) == [("b", "a", "")]
-    assert shown(state, entries, work=gone) == [("b", "a", "b")]
+    assert shown(state, entries, relevance=gone) == [("b", "a", "b")]
     free = PlanState(at[3], held=(HeldTables(names("ab"), at[1]),))
     assert shown(free, entries) == [], "they have met there"
 
@@ -78,8 +83,11 @@ def test_a_statement_of_a_whole_schema_keeps_all_of_it() -> None:
     entries = log("A * b")
     at = entries[0].transaction.lsn
     state = PlanState(at, held=(HeldTables(names("a"), START, at),))
-    assert shown(state, entries, work=gone) == [("bc", "a", "bc")]
+    assert shown(state, entries, relevance=gone) == [("bc", "a", "bc")]
     (one,) = blocked_statements(state, lambda at, to: behind(entries, at, to), gone, names("abc"), [])
     assert one.holds_all
-    made = lambda entry: Work(WorkKind.DDL, schemas=("shop",)) if entry.transaction.ddl == "*" else work_of(entry)  # noqa: E731
-    assert shown(state, entries, work=made) == [], "who makes or alters one waits for nobody"
+
+    def made(entry: LogEntry) -> Relevance:
+        return Relevance(RelevanceKind.DDL, schemas=("shop",)) if entry.transaction.ddl == "*" else relevance_of(entry)
+
+    assert shown(state, entries, relevance=made) == [], "who makes or alters one waits for nobody"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from pidts.batch.pointers import Pointer
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
 from pidts.model.zone import LEFT_OUT, mark_table
 from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
@@ -38,7 +38,7 @@ KINDS = {
     "z": (CHECKPOINT, MARK_C, ORDERS),
 }
 KINDS_WITH_NOTES = {**KINDS, "n": (CHECKPOINT, NOTES), "N": (CHECKPOINT, MARK_B, ORDERS, NOTES)}
-MEANING = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta")
+CLASSIFIER = TransactionClassifier(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta")
 
 
 def log(kinds: Iterable[str]) -> list[LogEntry]:
@@ -81,7 +81,7 @@ def test_each_change_of_others_is_in_one_slice_and_what_comes_back_in_none(
     kinds: list[str], size: int, held: bool, catches_up: int, forwards: frozenset[str]
 ) -> None:
     entries = log(kinds)
-    meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards)
+    classifier = TransactionClassifier(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards)
     left_out = {MARKS[zone] for zone in "bc" if zone not in forwards}
 
     def behind(at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
@@ -101,9 +101,9 @@ def test_each_change_of_others_is_in_one_slice_and_what_comes_back_in_none(
         if table in entry.transaction.tables and not left_out.intersection(entry.transaction.tables):
             counts[entry.transaction.lsn, table] += 1
     limits = Limits(transactions=size, idle_entries=1, one_origin=bool(forwards))
-    while (end := next_state(state, behind, {}, limits, meaning)) is not None:
+    while (end := next_state(state, behind, {}, limits, classifier)) is not None:
         assert end != state
-        plan = plan_between(state, end, behind, meaning)
+        plan = plan_between(state, end, behind, classifier)
         for entry in entries:
             if any(inside(plan.log, entry, table) for table in (ORDERS, PARTS)):
                 mark = MARKS.get(plan.origin)
@@ -123,7 +123,7 @@ def test_a_name_that_is_only_like_a_mark_is_none() -> None:
     (entry,) = log("o")
     for name in (MARK_B.name.upper(), "from_zone_b", f"x{MARK_B.name}"):
         tables = (TableName("pidts_meta", name), ORDERS)
-        assert not MEANING(changing(entry, *tables)).comes_back
+        assert not CLASSIFIER(changing(entry, *tables)).comes_back
 
 
 def changing(entry: LogEntry, *tables: TableName) -> LogEntry:
@@ -134,8 +134,8 @@ def test_a_table_of_the_task_is_no_mark() -> None:
     """An application may have a table with a mark's name."""
     (entry,) = log("o")
     own = TableName("shop", MARK_B.name)
-    assert not MEANING(changing(entry, own)).comes_back
-    assert MEANING(changing(entry, own, MARK_B)).comes_back
+    assert not CLASSIFIER(changing(entry, own)).comes_back
+    assert CLASSIFIER(changing(entry, own, MARK_B)).comes_back
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -150,7 +150,9 @@ def test_returning_changes_are_in_a_slice_of_their_own(
 ) -> None:
     """Zone b is the target's zone: changes that come from it are in other slices than all other changes."""
     entries = log(kinds)
-    meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards, returns_to="b")
+    classifier = TransactionClassifier(
+        AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards, returns_to="b"
+    )
     times: dict[tuple[int, TableName, bool], int] = {}
     state = PlanState(START)
     if catches_up and entries:
@@ -161,8 +163,8 @@ def test_returning_changes_are_in_a_slice_of_their_own(
         return [one for one in entries if one.transaction.lsn > at and (to is None or one.transaction.lsn <= to)]
 
     limits = Limits(transactions=size, idle_entries=1, one_origin=bool(forwards))
-    while (end := next_state(state, between, {}, limits, meaning)) is not None:
-        made = plan_between(state, end, between, meaning).log
+    while (end := next_state(state, between, {}, limits, classifier)) is not None:
+        made = plan_between(state, end, between, classifier).log
         slices = [piece for one in made if (piece := Pointer.from_json(Pointer(log=one).to_json()).log) is not None]
         assert slices == list(made)
         for returned in (True, False):
@@ -193,7 +195,7 @@ def test_returning_changes_are_in_a_slice_of_their_own(
 )
 def test_notes_are_read_once_before_all_later_rows(kinds: list[str], size: int, catches_up: int) -> None:
     entries = log(kinds)
-    meaning = replace(MEANING, reads_notes=True, _rows={})
+    classifier = replace(CLASSIFIER, reads_notes=True, _rows={})
     state = PlanState(START)
     if catches_up and entries:
         at = entries[min(catches_up, len(entries)) - 1].transaction.lsn
@@ -207,8 +209,8 @@ def test_notes_are_read_once_before_all_later_rows(kinds: list[str], size: int, 
     rows: dict[tuple[Lsn, TableName], int] = {}
     batches = 0
     limits = Limits(transactions=size, idle_entries=1)
-    while (end := next_state(state, between, {}, limits, meaning)) is not None:
-        plan = plan_between(state, end, between, meaning)
+    while (end := next_state(state, between, {}, limits, classifier)) is not None:
+        plan = plan_between(state, end, between, classifier)
         batches += 1
         assert plan.origin == ""
         assert len({piece.has_notes for piece in plan.log}) <= 1, "notes and rows are in batches of their own"
@@ -237,10 +239,10 @@ def test_notes_are_read_once_before_all_later_rows(kinds: list[str], size: int, 
 def test_only_the_table_of_the_meta_schema_has_notes() -> None:
     """A table of the task may have the same name as the meta table with the notes."""
     (entry,) = log("N")
-    meaning = replace(MEANING, reads_notes=True, _rows={})
-    assert meaning(entry).origin == "*"
-    assert MEANING(entry).comes_back
-    assert meaning(changing(entry, TableName("shop", LEFT_OUT))).origin == ""
+    classifier = replace(CLASSIFIER, reads_notes=True, _rows={})
+    assert classifier(entry).origin == "*"
+    assert CLASSIFIER(entry).comes_back
+    assert classifier(changing(entry, TableName("shop", LEFT_OUT))).origin == ""
 
 
 def test_changes_that_come_back_are_a_gap_in_their_slice() -> None:
@@ -265,4 +267,4 @@ def slices_of(entries: list[LogEntry]) -> tuple[LogSlice, ...]:
         return [one for one in entries if one.transaction.lsn > at and (to is None or one.transaction.lsn <= to)]
 
     end = entries[-1].transaction.lsn
-    return plan_between(PlanState(START), PlanState(end), between, MEANING).log
+    return plan_between(PlanState(START), PlanState(end), between, CLASSIFIER).log

@@ -11,7 +11,7 @@ from tests.examples import examples
 from pidts.model import Lsn
 from pidts.plan import CopyState, HeldTables, Limits, PlanState, next_state, plan_between
 
-from .small_log import LIMITS, START, behind, log, table, tables_of, work_of
+from .small_log import LIMITS, START, behind, log, relevance_of, table, tables_of
 from .test_held import carried, picture, place
 
 
@@ -20,7 +20,7 @@ def step(state, entries, done=(), halted=(), goal=None, limits=LIMITS):
         return [entries[number - 1].transaction.lsn for number in numbers]
 
     return next_state(
-        state, lambda since, to: behind(entries, since, to), {}, limits, work_of, goal, at(done), at(halted)
+        state, lambda since, to: behind(entries, since, to), {}, limits, relevance_of, goal, at(done), at(halted)
     )
 
 
@@ -161,14 +161,14 @@ def test_whatever_halts_and_is_repaired_each_table_gets_all_of_its_log_in_order(
             elif fate == "halted" and tables_of(entries[place(due) - 1].transaction.ddl) is not None:
                 halted.add(due)
         after = next_state(
-            state, lambda at, to: behind(entries, at, to), {}, limits, work_of, None, list(done), list(halted)
+            state, lambda at, to: behind(entries, at, to), {}, limits, relevance_of, None, list(done), list(halted)
         )
         if after is not None:
             for word in carried(state, after, entries):
                 number, _, letters = word.partition(":")
                 for letter in letters.replace("x", ""):
                     got[letter].append(int(number))
-            plan_between(state, after, lambda at, to: behind(entries, at, to), work_of)
+            plan_between(state, after, lambda at, to: behind(entries, at, to), relevance_of)
             state = after
     state = finish(PlanState.from_checkpoint(state.lsn, state.copy_json()), entries, got)
     for letter in "abc":

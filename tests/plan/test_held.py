@@ -10,7 +10,7 @@ from pidts.batch.pointers import Pointer
 from pidts.model import LogEntry, Lsn
 from pidts.plan import ChunkRequest, CopyState, HeldTables, Phase, PlanState, StagedChunk, next_state, plan_between
 
-from .small_log import LIMITS, START, behind, log, table, work_of
+from .small_log import LIMITS, START, behind, log, relevance_of, table
 
 
 def step(state, entries, done=(), limits=LIMITS, staged=None):
@@ -19,7 +19,7 @@ def step(state, entries, done=(), limits=LIMITS, staged=None):
         lambda at, to: behind(entries, at, to),
         staged or {},
         limits,
-        work_of,
+        relevance_of,
         None,
         [entries[number - 1].transaction.lsn for number in done],
     )
@@ -41,7 +41,7 @@ def carried(start: PlanState, end: PlanState, entries: list[LogEntry]) -> list[s
     """Returns `number:tables` for each transaction that a slice carries, with those of its tables that the slice
     carries.
     """
-    plan = plan_between(start, end, lambda at, to: behind(entries, at, to), work_of)
+    plan = plan_between(start, end, lambda at, to: behind(entries, at, to), relevance_of)
     found = []
     for pointer in [Pointer.from_json(Pointer(log=piece).to_json()) for piece in plan.log]:
         piece = pointer.log

@@ -10,7 +10,7 @@ from tests.examples import examples
 
 from pidts.plan import CopyState, HeldTables, Limits, PlanState, next_state, plan_between
 
-from .small_log import LIMITS, START, behind, log, table, work_of
+from .small_log import LIMITS, START, behind, log, relevance_of, table
 from .test_halted import finish, run
 from .test_held import carried, picture
 
@@ -18,7 +18,7 @@ from .test_held import carried, picture
 def step(state, entries, kept="", done=()):
     dones = [entries[number - 1].transaction.lsn for number in done]
     return next_state(
-        state, lambda at, to: behind(entries, at, to), {}, LIMITS, work_of, None, dones, (), set(map(table, kept))
+        state, lambda at, to: behind(entries, at, to), {}, LIMITS, relevance_of, None, dones, (), set(map(table, kept))
     )
 
 
@@ -86,7 +86,7 @@ def test_whenever_they_are_kept_each_table_gets_all_of_its_log_in_order(words, s
             if due not in done and chance.random() < 0.5:
                 run(entries, due, state, done, got)
         after = next_state(
-            state, lambda at, to: behind(entries, at, to), {}, limits, work_of, None, list(done), (), kept
+            state, lambda at, to: behind(entries, at, to), {}, limits, relevance_of, None, list(done), (), kept
         )
         if after is None:
             continue
@@ -96,7 +96,7 @@ def test_whenever_they_are_kept_each_table_gets_all_of_its_log_in_order(words, s
             number, _, letters = word.partition(":")
             for letter in letters.replace("x", ""):
                 got[letter].append(int(number))
-        plan_between(state, after, lambda at, to: behind(entries, at, to), work_of)
+        plan_between(state, after, lambda at, to: behind(entries, at, to), relevance_of)
         state = after
     state = finish(PlanState.from_checkpoint(state.lsn, state.copy_json()), entries, got)
     says = [entry.transaction.lsn for entry, word in zip(entries, words, strict=True) if word != "x"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pidts.model import LogEntry, Lsn
-from pidts.plan import ChunkRequest, CopyState, Limits, PlanState, StagedChunk, Work, WorkKind, next_state
+from pidts.plan import ChunkRequest, CopyState, Limits, PlanState, Relevance, RelevanceKind, StagedChunk, next_state
 
 from .test_planner import ORDERS, OTHER, START, at, log
 
@@ -20,15 +20,15 @@ def step(state: PlanState, kinds: str, zones: str, chunk: StagedChunk | None = N
     entries = log(kinds)
     origins = {entry.transaction.lsn: zone for entry, zone in zip(entries, zones, strict=True)}
 
-    def work_of(entry: LogEntry) -> Work:
+    def relevance_of(entry: LogEntry) -> Relevance:
         if entry.transaction.ddl:
-            return Work(WorkKind.DDL)
-        return Work(WorkKind.ROWS, frozenset({ORDERS, OTHER}), origin=origins[entry.transaction.lsn])
+            return Relevance(RelevanceKind.DDL)
+        return Relevance(RelevanceKind.ROWS, frozenset({ORDERS, OTHER}), origin=origins[entry.transaction.lsn])
 
     def behind(after: Lsn, to: Lsn | None) -> list[LogEntry]:
         return [one for one in entries if after < one.transaction.lsn and (to is None or one.transaction.lsn <= to)]
 
-    after = next_state(state, behind, {ORDERS: chunk} if chunk else {}, LIMITS, work_of)
+    after = next_state(state, behind, {ORDERS: chunk} if chunk else {}, LIMITS, relevance_of)
     assert after is not None
     return after
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pidts.model import Lsn
 from pidts.plan import CopyState, Limits, PlanState, next_state
 
-from .small_log import START, behind, log, table, work_of
+from .small_log import START, behind, log, relevance_of, table
 
 
 @given(
@@ -45,7 +45,7 @@ def test_a_state_without_copies_goes_where_one_with_a_copy_that_is_done_goes(
         partial(behind, entries),
         {},
         limits,
-        work_of,
+        relevance_of,
         place(goal) if goal is not None else None,
         [named] if is_done and named is not None else [],
         [],

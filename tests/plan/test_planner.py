@@ -14,9 +14,9 @@ from pidts.plan import (
     Limits,
     Phase,
     PlanState,
+    Relevance,
+    RelevanceKind,
     StagedChunk,
-    Work,
-    WorkKind,
     next_state,
     plan_between,
 )
@@ -47,10 +47,10 @@ def log(kinds: str, start: Lsn = START) -> list[LogEntry]:
     return entries
 
 
-def work_of(entry: LogEntry) -> Work:
+def relevance_of(entry: LogEntry) -> Relevance:
     if entry.transaction.ddl:
-        return Work(WorkKind.DDL)
-    return Work(WorkKind.ROWS if ORDERS in entry.transaction.tables else WorkKind.NOTHING)
+        return Relevance(RelevanceKind.DDL)
+    return Relevance(RelevanceKind.ROWS if ORDERS in entry.transaction.tables else RelevanceKind.NOTHING)
 
 
 def behind(entries: list[LogEntry], at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
@@ -58,7 +58,7 @@ def behind(entries: list[LogEntry], at: Lsn, to: Lsn | None = None) -> list[LogE
 
 
 def plan(state, entries, staged=None, limits=LIMITS, goal=None, done=()):
-    return next_state(state, lambda at, to: behind(entries, at, to), staged or {}, limits, work_of, goal, done)
+    return next_state(state, lambda at, to: behind(entries, at, to), staged or {}, limits, relevance_of, goal, done)
 
 
 def offset(lsn: Lsn) -> int:
@@ -218,22 +218,28 @@ def test_a_chunk_whose_file_is_missing_is_read_again():
     assert plan(reading, []).reading == (ChunkRequest(ORDERS, 1, None, None, 10),)
 
 
-def over(state: PlanState, work: Work) -> PlanState:
+def over(state: PlanState, relevance: Relevance) -> PlanState:
     """Returns the state after one DDL that is done."""
     entries = log("d")
     return next_state(
-        state, lambda at, to: behind(entries, at, to), {}, LIMITS, lambda _: work, None, [entries[0].transaction.lsn]
+        state,
+        lambda at, to: behind(entries, at, to),
+        {},
+        LIMITS,
+        lambda _: relevance,
+        None,
+        [entries[0].transaction.lsn],
     )
 
 
 def test_a_table_with_another_key_is_copied_from_its_beginning():
-    work = Work(WorkKind.DDL, recopied=(ORDERS,))
+    relevance = Relevance(RelevanceKind.DDL, recopied=(ORDERS,))
     begun = PlanState(START, {ORDERS: CopyState((5,), (9,), reads=3, rows=5, mode=CopyMode.REPAIR, phase=Phase.EXTRAS)})
-    assert over(begun, work).copy[ORDERS] == replace(
+    assert over(begun, relevance).copy[ORDERS] == replace(
         CopyState(reads=4, mode=CopyMode.REPAIR, reading=ChunkRequest(ORDERS, 3, None, None, 10, mode=CopyMode.REPAIR))
     )
     ending = PlanState(START, {ORDERS: CopyState(phase=Phase.FINISH)})
-    assert over(ending, work).copy[ORDERS].phase is Phase.ROWS
+    assert over(ending, relevance).copy[ORDERS].phase is Phase.ROWS
 
 
 def test_a_copy_ends_with_the_finish_phase_and_is_then_reported_once():
@@ -249,15 +255,15 @@ def test_a_copy_ends_with_the_finish_phase_and_is_then_reported_once():
 
 
 def test_a_dropped_table_is_copied_no_further():
-    assert over(copying(), Work(WorkKind.DDL, gone=(ORDERS,))).copy == {}
+    assert over(copying(), Relevance(RelevanceKind.DDL, gone=(ORDERS,))).copy == {}
 
 
 def test_a_statement_exactly_where_a_table_joins_changes_nothing_of_its_copy():
     """The statement drops an earlier table with the same name."""
     joined = PlanState(START, {ORDERS: CopyState(since=at(1))})
-    assert ORDERS in over(joined, Work(WorkKind.DDL, gone=(ORDERS,))).copy
+    assert ORDERS in over(joined, Relevance(RelevanceKind.DDL, gone=(ORDERS,))).copy
     before = PlanState(START, {ORDERS: CopyState(since=START)})
-    assert over(before, Work(WorkKind.DDL, gone=(ORDERS,))).copy == {}
+    assert over(before, Relevance(RelevanceKind.DDL, gone=(ORDERS,))).copy == {}
 
 
 def test_rows_read_for_another_phase_are_not_settled():
@@ -265,15 +271,17 @@ def test_rows_read_for_another_phase_are_not_settled():
     begun = PlanState(START, {ORDERS: CopyState((5,), (9,), mode=CopyMode.REPAIR, phase=Phase.EXTRAS)})
     reading = plan(begun, [])
     entries = log("d")
-    work = Work(WorkKind.DDL, recopied=(ORDERS,))
+    relevance = Relevance(RelevanceKind.DDL, recopied=(ORDERS,))
     follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
-    after = next_state(reading, follow, staged(reading, high=1, is_last=True), LIMITS, lambda _: work, None, [at(1)])
+    after = next_state(
+        reading, follow, staged(reading, high=1, is_last=True), LIMITS, lambda _: relevance, None, [at(1)]
+    )
     assert (after.settled, after.copy[ORDERS].phase, after.copy[ORDERS].after) == ((), Phase.ROWS, None)
 
 
 def test_a_renamed_table_keeps_its_progress():
     other = TableName("shop", "sales")
-    (copy,) = over(copying((5,)), Work(WorkKind.DDL, renamed=((ORDERS, other),))).copy.items()
+    (copy,) = over(copying((5,)), Relevance(RelevanceKind.DDL, renamed=((ORDERS, other),))).copy.items()
     assert (copy[0], copy[1].after) == (other, (5,))
 
 
@@ -293,7 +301,7 @@ def test_a_restart_forgets_what_was_read_and_keeps_what_was_written():
 def test_slices_join_neighbours_and_leave_out_others():
     entries = log("rrnr")
     end = PlanState(entries[-1].transaction.lsn)
-    batch = plan_between(PlanState(START), end, lambda at, to: behind(entries, at, to), work_of)
+    batch = plan_between(PlanState(START), end, lambda at, to: behind(entries, at, to), relevance_of)
     assert [(piece.extent.offset, piece.extent.size) for piece in batch.log] == [(START.offset, 400)]
     assert batch.row_events == 3
     assert batch.gtids == ("0-1-1", "0-1-2", "0-1-3", "0-1-4")
@@ -311,7 +319,7 @@ def test_the_rows_of_a_prepared_transaction_are_a_slice_of_their_own_where_it_co
     place = PreparedExtent(1, entries[1].extent.offset, 100, entries[1].transaction.begin)
     entries[3] = committed(entries[3], place)
     batch = plan_between(
-        PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), work_of
+        PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), relevance_of
     )
     at = entries[3].transaction.xa.at
     assert [(piece.extent.offset, piece.begin, piece.commit) for piece in batch.log] == [
@@ -361,7 +369,10 @@ def test_where_the_rows_of_a_transaction_after_a_full_batch_are_unknown_nothing_
 def test_before_a_table_has_joined_nothing_of_it_is_carried_or_run_and_it_is_not_read():
     entries = log("rdrr")
     state = PlanState(START, {ORDERS: CopyState(since=at(3))})
-    named = lambda entry: Work(WorkKind.DDL, frozenset({ORDERS})) if entry.transaction.ddl else work_of(entry)  # noqa: E731
+
+    def named(entry: LogEntry) -> Relevance:
+        return Relevance(RelevanceKind.DDL, frozenset({ORDERS})) if entry.transaction.ddl else relevance_of(entry)
+
     follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
     end = next_state(state, follow, {}, LIMITS, named)
     assert (offset(end.lsn), end.due, bool(end.reading)) == (3, None, True)
@@ -375,7 +386,10 @@ def test_before_a_table_has_joined_nothing_of_it_is_carried_or_run_and_it_is_not
 def test_a_schema_change_exactly_where_a_table_joins_is_in_its_structure_already():
     """The statement must not run again: the table was created on the target with the structure after this place."""
     entries = log("rrdr")
-    named = lambda entry: Work(WorkKind.DDL, frozenset({ORDERS})) if entry.transaction.ddl else work_of(entry)  # noqa: E731
+
+    def named(entry: LogEntry) -> Relevance:
+        return Relevance(RelevanceKind.DDL, frozenset({ORDERS})) if entry.transaction.ddl else relevance_of(entry)
+
     follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
     end = next_state(PlanState(START, {ORDERS: CopyState(since=at(3))}), follow, {}, LIMITS, named)
     assert (offset(end.lsn), end.due) == (3, None)
@@ -394,9 +408,9 @@ def test_a_table_without_a_key_continues_from_where_it_was_read():
     settled = plan(reading, entries, quiet)
     assert (settled.settled, settled.held) == ((request,), (HeldTables(frozenset({ORDERS}), at(3)),))
     follow = lambda place, to=None: behind(entries, place, to)  # noqa: E731
-    assert plan_between(reading, settled, follow, work_of).log == ()
+    assert plan_between(reading, settled, follow, relevance_of).log == ()
     after = plan(settled, entries)
-    assert [piece.begin for piece in plan_between(settled, after, follow, work_of).log] == [at(3)]
+    assert [piece.begin for piece in plan_between(settled, after, follow, relevance_of).log] == [at(3)]
     assert after.reading[0].phase is Phase.FINISH
 
 

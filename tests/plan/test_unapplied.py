@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pidts.model import LogEntry, Lsn
 from pidts.plan import CopyState, PlanState, Unapplied
 
-from .small_log import START, behind, log, table, work_of
+from .small_log import START, behind, log, relevance_of, table
 
 
 class Reading:
@@ -31,17 +31,17 @@ def place(entry: LogEntry | None) -> int | None:
 
 
 def test_transactions_of_foreign_tables_are_not_lacked() -> None:
-    assert Unapplied(work_of).first(PlanState(START), Reading("x x x"), Reading("x x x").end) is None
+    assert Unapplied(relevance_of).first(PlanState(START), Reading("x x x"), Reading("x x x").end) is None
 
 
 def test_the_first_transaction_of_the_tasks_tables_is_found() -> None:
     for text, first in (("x a x b", 2), ("x A", 2), ("*", 1), ("a a", 1)):
         reading = Reading(text)
-        assert place(Unapplied(work_of).first(PlanState(START), reading, reading.end)) == first, text
+        assert place(Unapplied(relevance_of).first(PlanState(START), reading, reading.end)) == first, text
 
 
 def test_searched_log_is_not_read_again() -> None:
-    unapplied, reading = Unapplied(work_of), Reading("x x x")
+    unapplied, reading = Unapplied(relevance_of), Reading("x x x")
     state = PlanState(START)
     assert unapplied.first(state, reading, reading.end) is None
     assert unapplied.first(state, reading, reading.end) is None
@@ -57,4 +57,4 @@ def test_searched_log_is_not_read_again() -> None:
 def test_changes_from_before_a_table_has_joined_are_not_its_own() -> None:
     reading = Reading("a a")
     joined = PlanState(START, {table("a"): CopyState(since=log(reading.text)[0].transaction.lsn)})
-    assert place(Unapplied(work_of).first(joined, reading, reading.end)) == 2
+    assert place(Unapplied(relevance_of).first(joined, reading, reading.end)) == 2

@@ -28,7 +28,7 @@ from pidts.plan import (
     plan_between,
 )
 
-from .small_log import START, behind, checkpoint, log, table, tables_of, work_of
+from .small_log import START, behind, checkpoint, log, relevance_of, table, tables_of
 
 CHUNKS = 3
 
@@ -180,7 +180,7 @@ class World:
                 done.add(lsn)
             staged = {request.table: chunks[request] for request in state.reading if request in chunks}
             known = done & set(state.dues)
-            arguments = (state, partial(behind, shown), staged, self.limits, work_of, None, known)
+            arguments = (state, partial(behind, shown), staged, self.limits, relevance_of, None, known)
             end, again = next_state(*arguments), next_state(*arguments)
             assert end == again
             if end is None:
@@ -190,7 +190,7 @@ class World:
                 continue
             self.check(end)
             moved = workers.moved(PlanState.from_json(end.to_json()))
-            plan = plan_between(state, end, partial(behind, self.entries), work_of)
+            plan = plan_between(state, end, partial(behind, self.entries), relevance_of)
             for request in chunks_of(plan.settled):
                 start, high, last = state.at(request.table), chunks[request].high, end.at(request.table)
                 assert start <= windows[request] <= high <= last

@@ -24,7 +24,7 @@ from pidts.batch.context import JobContext
 from pidts.batch.decoding import decode
 from pidts.batch.pointers import Pointer, pointers
 from pidts.batch.relay_events import ddl_event
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Commit, Workers
 from pidts.model import (
     Checkpoint,
@@ -91,7 +91,7 @@ class Task:
         structures = session.meta.structures.load("t", SourceTablesKey("s"))
         session.close()
         workers, state, _ = Workers.claimed(claimed)
-        meaning = Meaning(self.allow, Dialect())
+        classifier = TransactionClassifier(self.allow, Dialect())
         context = self._context(structures, claimed[0].epoch)
         with (
             closing(RelayReader(self.relay, "s")) as relay,
@@ -99,10 +99,10 @@ class Task:
         ):
             while True:
                 self.lsn = state.lsn
-                end = next_state(state, relay.entries, {}, limits, meaning)
+                end = next_state(state, relay.entries, {}, limits, classifier)
                 if end is None:
                     return
-                plan = plan_between(state, end, relay.entries, meaning)
+                plan = plan_between(state, end, relay.entries, classifier)
                 moved = workers.moved(end)
                 blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
                 for pointer in pointers(plan):

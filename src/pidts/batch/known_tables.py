@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 
 from pidts.batch.context import JobContext
-from pidts.batch.relevance import Meaning
 from pidts.batch.sequences import SequencesOfRelay
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Halted, TableName, Where
 from pidts.plan import BatchPlan
 from pidts.relay import RelayReader
@@ -20,15 +20,15 @@ class KnownTables:
     Rows of MariaDB's sequences are left out, and a log line names each sequence once.
     """
 
-    def __init__(self, relay: RelayReader, meaning: Meaning, todo: str) -> None:
+    def __init__(self, relay: RelayReader, classifier: TransactionClassifier, todo: str) -> None:
         """`todo` says what an operator can do about a table without a structure."""
-        self._sequences, self._meaning, self._todo = SequencesOfRelay(relay), meaning, todo
+        self._sequences, self._classifier, self._todo = SequencesOfRelay(relay), classifier, todo
         self._left_out: set[TableName] = set()
 
     def demand(self, context: JobContext, plan: BatchPlan) -> None:
         """Raises if the batch has rows of a table whose structure the task does not have."""
         for name in sorted(plan.tables):
-            if name in context.structures or not self._meaning.allow(name) or self._is_sequence(name, context, plan):
+            if name in context.structures or not self._classifier.allow(name) or self._is_sequence(name, context, plan):
                 continue
             raise Halted(
                 "structure-unknown",

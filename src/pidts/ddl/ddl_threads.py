@@ -55,7 +55,7 @@ from structlog.contextvars import bound_contextvars
 
 from pidts.apply import Superseded
 from pidts.batch.context import JobContext
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.ddl.due_change import Concerns, DueChange
 from pidts.ddl.operator_orders import Orders, SharedOrders
 from pidts.ddl.outcome import Changed, CopyAgain, Waits
@@ -107,7 +107,7 @@ class DdlThreads:
 
     def __init__(
         self,
-        meaning: Meaning,
+        classifier: TransactionClassifier,
         halts: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
         earlier: Sequence[Halt] = (),
@@ -118,7 +118,7 @@ class DdlThreads:
         `copies_again` says whether the run copies the tables of a halt again: then no operator is needed.
         """
         self._copies_again = copies_again
-        self._meaning, self._halts_alone, self._shards = meaning, halts, shards or ShardGroups()
+        self._classifier, self._halts_alone, self._shards = classifier, halts, shards or ShardGroups()
         self._since = {halt.lsn: halt.since for halt in earlier if halt.statement}
         self._halted: dict[Lsn, _Halted] = {}
         self._retried: set[Lsn] = set()
@@ -213,7 +213,7 @@ class DdlThreads:
         source = context.source.source_id
         try:
             with bound_contextvars(source=source), closing(RelayReader(context.relay, source)) as relay:
-                due = DueChange(context, self._meaning, relay, _statement_at(relay, lsn), concerns, filling)
+                due = DueChange(context, self._classifier, relay, _statement_at(relay, lsn), concerns, filling)
                 changed = self._made(due)
             rules = context.rules.with_keyed(changed.keyed)
             after = {name: table and rules.target_table(table) for name, table in changed.structures.items()}
@@ -396,7 +396,7 @@ class DdlThreads:
         known = frozenset(self._shards.tables(source))
         with self._moved:
             halted = frozenset(self._halted)
-        blocked = blocked_statements(state, partial(relay.entries, joined=True), self._meaning, known, halted)
+        blocked = blocked_statements(state, partial(relay.entries, joined=True), self._classifier, known, halted)
         self._shards.set_leaving(source, frozenset[TableName]().union(*(one.leaving for one in blocked)))
         with self._moved:
             before = self._blocked

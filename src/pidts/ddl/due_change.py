@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 from pidts.batch.context import JobContext
 from pidts.batch.relay_events import ddl_event
-from pidts.batch.relevance import Meaning
 from pidts.batch.sequences import sequences_of
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Query
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.halt_messages import waiting_code, waiting_halt
 from pidts.model import Halt, Halted, LogEntry, Lsn, TableName, Where
 from pidts.model.zone import statement_origin
-from pidts.plan import Work
+from pidts.plan import Relevance
 from pidts.relay import RelayReader
 from pidts.schema import Dialect, Statement, classify
 
@@ -28,7 +28,7 @@ class DueChange:
     """A schema change in the log, with everything that is read and parsed once for all attempts to make the change."""
 
     context: JobContext
-    meaning: Meaning
+    classifier: TransactionClassifier
     relay: RelayReader
     entry: LogEntry
     concerns: Concerns = lambda _: True
@@ -57,9 +57,9 @@ class DueChange:
         return Where(source=self.source, position=self.position or str(self.lsn))
 
     @cached_property
-    def planned(self) -> Work:
-        """The meaning of the statement as the planner sees it: without the SQL modes under which the statement ran."""
-        return self.meaning(self.entry)
+    def planned(self) -> Relevance:
+        """The statement's relevance as the planner sees it: without the SQL modes under which the statement ran."""
+        return self.classifier(self.entry)
 
     @cached_property
     def query(self) -> Query:
@@ -78,20 +78,20 @@ class DueChange:
         return classify(self.query.sql, self.query.schema, dialect=self.dialect)
 
     @cached_property
-    def work(self) -> Work:
-        """The meaning of the statement for the task, with the SQL modes under which it ran."""
-        return Meaning(self.meaning.allow, self.dialect).of_statement(self.statement)
+    def relevance(self) -> Relevance:
+        """The statement's relevance for the task, with the SQL modes under which it ran."""
+        return TransactionClassifier(self.classifier.allow, self.dialect).of_statement(self.statement)
 
     @cached_property
     def origin(self) -> str:
         """Returns the other zone from which a task brought the statement to the source; empty if none did."""
-        schema = self.meaning.marks_in
+        schema = self.classifier.marks_in
         return statement_origin(schema, self.query.sql, self.statement.tables) if schema else ""
 
     @property
     def comes_back(self) -> bool:
         """Whether the statement came from a zone whose changes the task does not pass on."""
-        return bool(self.origin) and self.origin not in self.meaning.forwards
+        return bool(self.origin) and self.origin not in self.classifier.forwards
 
     @cached_property
     def _sequences(self) -> frozenset[TableName]:
@@ -100,7 +100,7 @@ class DueChange:
 
     def is_ours(self, name: TableName) -> bool:
         """Whether the name belongs to a table of the task at this place."""
-        return self.meaning.allow(name) and self.concerns(name) and name not in self._sequences
+        return self.classifier.allow(name) and self.concerns(name) and name not in self._sequences
 
     def waiting_halt(self, waits: Waits) -> Halt:
         """Returns the halt that reports that the change waits for other shards."""

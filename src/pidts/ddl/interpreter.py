@@ -20,7 +20,7 @@ from pidts.ddl.shards.protected_rows import Sharing
 from pidts.ddl.target_statement import routed_statement, taken
 from pidts.model import ConfigError, DdlOrder, Halted, Kind, LoggedStatement, OrderKind, Shadow, Table, TableName, Where
 from pidts.model.advice import REPLACE, SKIP
-from pidts.plan import Work, WorkKind
+from pidts.plan import Relevance, RelevanceKind
 from pidts.rules import Rules
 from pidts.schema import (
     AddColumn,
@@ -87,7 +87,7 @@ class Interpreter:
 
     def _found(self) -> DueStatement | Waits | None:
         due, order, query = self.due, self.order, self.due.query
-        statement, allow = due.statement, due.meaning.allow
+        statement, allow = due.statement, due.classifier.allow
         if order is not None and overrides(order) and isinstance(statement, StatementDml | Unknown):
             return DueStatement(self._as_ordered(order))
         online = online_of(allow)
@@ -95,8 +95,10 @@ class Interpreter:
             return None
         if online.parted(statement).rest is not None:
             _demand_understood(statement, query.sql, due.where)
-        work = due.work
-        if work.kind is WorkKind.NOTHING or (work.tables is not None and not any(map(due.is_ours, work.tables))):
+        relevance = due.relevance
+        if relevance.kind is RelevanceKind.NOTHING or (
+            relevance.tables is not None and not any(map(due.is_ours, relevance.tables))
+        ):
             return None
         remembered = self.shadows() if online.is_on else {}
         logged = LoggedStatement(query.sql, query.schema, query.sql_mode, query.time_zone, query.utf8_literals)
@@ -108,7 +110,9 @@ class Interpreter:
             swapped, forgotten = untranslated(online, statement, remembered)
             change = self._as_ordered(order)
             structures = {**change.structures, **swapped}
-            return DueStatement(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
+            return DueStatement(
+                replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(relevance))
+            )
         # The target gets a statement of another zone from that zone. Here, only the recorded structure of the source's
         # rows changes.
         runs = None if due.comes_back else result.statement
@@ -118,15 +122,15 @@ class Interpreter:
                 targets = self.sharing.targets(runs)
                 if absent := self.sharing.groups.absent_for(targets):
                     return Waits(wait=Wait(absent=absent), targets=targets)
-                runs = self.sharing.runs(runs, work, due.where, self._context.structures)
-            self._demand_same_rows(work.renamed)
+                runs = self.sharing.runs(runs, relevance, due.where, self._context.structures)
+            self._demand_same_rows(relevance.renamed)
             runs = self._taken(runs, result.text) if runs is not None else None
         known, name = self._context.structures, _one_table(result.statement)
         joining = result.structures.get(name) if name is not None and name not in known else None
         keyed = self.keyed_by(joining) if joining is not None else frozenset[TableName]()
         rules = self._context.rules.with_keyed(keyed)
         change = self._change(rules, result.statement, runs, result.structures, result.shadows)
-        return DueStatement(replace(change, renamed=self._renamed(work)), result.statement, keyed)
+        return DueStatement(replace(change, renamed=self._renamed(relevance)), result.statement, keyed)
 
     def _demand_owned(self, statement: Statement | None) -> None:
         """Halts if a statement removes or replaces all rows of a table that the statement's zone does not own alone."""
@@ -152,8 +156,8 @@ class Interpreter:
                     todo=f"{todo}. To do the same on this target, give the statement: run {REPLACE}",
                 )
 
-    def _renamed(self, work: Work) -> dict[TableName, TableName]:
-        return {old: new for old, new in work.renamed if old in self._context.structures}
+    def _renamed(self, relevance: Relevance) -> dict[TableName, TableName]:
+        return {old: new for old, new in relevance.renamed if old in self._context.structures}
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
         """Halts if a table's rows would have other values on the target under the table's new name."""
@@ -226,7 +230,7 @@ class Interpreter:
             shadows=shadows,
             order=self.order,
             origin=due.origin,
-            between_zones=bool(due.meaning.marks_in),
+            between_zones=bool(due.classifier.marks_in),
             executed_at=0 if statement is None or self._needs_zone(statement) else due.entry.transaction.timestamp,
         )
 

@@ -66,7 +66,7 @@ from pidts.time_spent import IDLE, CommitTime, StepTimes
 
 if TYPE_CHECKING:
     from pidts.batch.context import JobContext
-    from pidts.batch.relevance import Meaning
+    from pidts.batch.transaction_classifier import TransactionClassifier
     from pidts.ddl.shards.coordinator import ShardGroups
 
 _log = structlog.get_logger(__name__)
@@ -90,7 +90,7 @@ class ChannelStream:
         context: JobContext,
         channel: Channel,
         checkpoint: Checkpoint,
-        meaning: Meaning,
+        classifier: TransactionClassifier,
         limits: Limits,
         goal: Lsn | None,
         instance_of: Callable[[int], str],
@@ -105,14 +105,14 @@ class ChannelStream:
 
         `retention` is the age in seconds at which records may be removed; 0 means never.
         """
-        self._context, self._meaning, self._limits, self._goal = context, meaning, limits, goal
+        self._context, self._classifier, self._limits, self._goal = context, classifier, limits, goal
         self._instance_of, self._retention, self._on_commit = instance_of, Retention(retention), on_commit
         self._shards = shards
         self._workers, self._state, claimed = Workers.claimed((checkpoint,))
         self._gtids = claimed.gtid
-        self._unapplied = Unapplied(meaning)
+        self._unapplied = Unapplied(classifier)
         self._relay = RelayReader(context.relay, context.source.source_id)
-        self._known_tables = KnownTables(self._relay, meaning, _UNKNOWN_TABLE)
+        self._known_tables = KnownTables(self._relay, classifier, _UNKNOWN_TABLE)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
@@ -236,7 +236,7 @@ class ChannelStream:
             self._retention.passed(made.stretch.oldest)
             self._commit_rows(made.stretch, made)
             return True
-        stretch = next_stretch(self._entries(self._clear), self._clear, self._meaning, self._limits)
+        stretch = next_stretch(self._entries(self._clear), self._clear, self._classifier, self._limits)
         self._retention.passed(stretch.oldest)
         if stretch.due is not None and not stretch.entries:
             self._change(stretch.due)
@@ -270,10 +270,10 @@ class ChannelStream:
         """Returns the stretch after a state; None if there are no rows yet. A separate thread calls this."""
         relay = self._relay_ahead
         entries = partial(relay.entries, joined=True, most=self._limits.joined)
-        stretch = next_stretch(entries(state.lsn), state.lsn, self._meaning, self._limits)
+        stretch = next_stretch(entries(state.lsn), state.lsn, self._classifier, self._limits)
         if not stretch.entries:
             return None
-        plan = plan_between(state, PlanState(stretch.end), entries, self._meaning)
+        plan = plan_between(state, PlanState(stretch.end), entries, self._classifier)
         records = Records(context, relay, plan, stretch.entries, self._instance_of, self._zone).ahead()
         return PreparedRecords(stretch, plan, records) if records is not None else None
 
@@ -285,7 +285,7 @@ class ChannelStream:
         return self._context.rules.expressions.time_zone
 
     def _plan(self, end: Lsn) -> BatchPlan:
-        return plan_between(self._state, PlanState(end), self._entries, self._meaning)
+        return plan_between(self._state, PlanState(end), self._entries, self._classifier)
 
     def _commit(
         self,
@@ -308,7 +308,7 @@ class ChannelStream:
     def _change(self, entry: LogEntry) -> None:
         """Commits a schema change: its records, the rows of its own transaction, and the structures after it."""
         began = time.monotonic()
-        due = DueChange(self._context, self._meaning, self._relay, entry)
+        due = DueChange(self._context, self._classifier, self._relay, entry)
         order = self._order(entry.transaction.lsn)
         try:
             found = self._interpreted(due, order)

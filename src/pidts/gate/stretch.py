@@ -15,8 +15,8 @@ from pidts.gate.committer import in_pieces
 from pidts.gate.records import Numbering, of_rows, transaction_ends
 from pidts.model import LogEntry, Lsn
 from pidts.model.transaction import xa_not_received
-from pidts.plan import BatchPlan, Limits, LogSlice, WorkKind
-from pidts.plan.work import WorkOf
+from pidts.plan import BatchPlan, Limits, LogSlice, RelevanceKind
+from pidts.plan.relevance import RelevanceOf
 from pidts.relay import RelayReader
 from pidts.target.mysql.datacenter import Numbers
 
@@ -44,7 +44,9 @@ class TransactionRange:
     """Whether the range ends because the task's next entry would exceed the limit of bytes or of rows."""
 
 
-def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> TransactionRange:
+def next_stretch(
+    entries: Iterable[LogEntry], start: Lsn, relevance_of: RelevanceOf, limits: Limits
+) -> TransactionRange:
     """Returns the next stretch after `start`, where `entries` begin."""
     end, mine, size, rows, count, oldest = start, list[LogEntry](), 0, 0, 0, 0
     for entry in entries:
@@ -54,10 +56,10 @@ def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limit
                 break
             raise xa_not_received(transaction)
         oldest = min(filter(None, (oldest, entry.begun_at)), default=0)
-        work = work_of(entry)
-        if work.kind is WorkKind.DDL:
+        relevance = relevance_of(entry)
+        if relevance.kind is RelevanceKind.DDL:
             return TransactionRange(end, tuple(mine), entry, count, oldest)
-        if work.kind is WorkKind.ROWS and transaction.row_events:
+        if relevance.kind is RelevanceKind.ROWS and transaction.row_events:
             own = (entry.prepared or entry.extent).size
             if mine and (size + own > _LOG_BYTES or rows + transaction.row_events > limits.row_events):
                 return TransactionRange(end, tuple(mine), None, count, oldest, has_more=True)

@@ -4,9 +4,9 @@ from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk, key_values
 from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
+from pidts.plan.relevance import NOTES, Log, Relevance, RelevanceKind
 from pidts.plan.state import HeldTables, PlanState, copied_at, dealing_of, furthest, run_of, slowest
 from pidts.plan.unapplied import Unapplied
-from pidts.plan.work import NOTES, Log, Work, WorkKind
 
 __all__ = [
     "NOTES",
@@ -20,10 +20,10 @@ __all__ = [
     "LogSlice",
     "Phase",
     "PlanState",
+    "Relevance",
+    "RelevanceKind",
     "StagedChunk",
     "Unapplied",
-    "Work",
-    "WorkKind",
     "copied_at",
     "dealing_of",
     "furthest",

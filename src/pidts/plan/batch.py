@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from pidts.model import Extent, LogEntry, Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest
+from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf
 from pidts.plan.state import PlanState
-from pidts.plan.work import NOTES, JoinedTables, Log, WorkKind, WorkOf
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
@@ -116,13 +116,13 @@ class BatchPlan:
         return self.start.exceptions != self.end.exceptions
 
 
-def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) -> BatchPlan:
+def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: RelevanceOf) -> BatchPlan:
     """Returns the batch between two states.
 
     The batch has, for each table, the log between the table's places in the two states. Changes before a table has
     joined the task are left out. All changes of a table without a key that is not copied yet are left out, too.
     """
-    uncarried, begun = end.uncarried, JoinedTables(end.copy)
+    uncarried, joined = end.uncarried, JoinedTables(end.copy)
     before, after = start.exceptions, end.exceptions
     apart = frozenset({*before, *after}) - uncarried
     without = apart | uncarried
@@ -139,22 +139,22 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
     for place, names in sorted(ranges.items(), key=lambda item: item[0]):
         only, cut = frozenset(names), False
         for entry in _up_to(place[1], log(*place)):
-            work = work_of(entry)
-            if work.comes_back or work.origin == NOTES:
+            relevance = relevance_of(entry)
+            if relevance.comes_back or relevance.origin == NOTES:
                 cut = True
                 continue
-            mine = frozenset(name for name in only if begun.has(name, entry.transaction.lsn))
+            mine = frozenset(name for name in only if joined.has(name, entry.transaction.lsn))
             tables = mine.intersection(entry.transaction.tables)
             if tables and entry.transaction.row_events:
                 row_events += entry.transaction.row_events
                 carried |= tables
-                origins.add(work.origin)
-                begin, back = entry.transaction.begin, work.is_returned
+                origins.add(relevance.origin)
+                begin, back = entry.transaction.begin, relevance.is_returned
                 piece = LogSlice(entry.extent, begin, len(slices), only=mine, is_returned=back)
                 _extend(slices, piece, entry, cut=cut)
                 cut = False
             else:
-                cut |= work.is_returned
+                cut |= relevance.is_returned
     gtids: list[str] = []
     count = timestamp = 0
     cut = False
@@ -166,29 +166,33 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
             gtids.append(transaction.gtid)
         if not transaction.row_events:
             continue
-        work = begun.work(work_of(entry), transaction.lsn)
-        cut |= work.comes_back
-        if work.kind is not WorkKind.NOTHING:
-            ours = work.tables if work.kind is WorkKind.ROWS and work.tables is not None else transaction.tables
-            early = begun.late(transaction.lsn)
+        relevance = joined.narrow(relevance_of(entry), transaction.lsn)
+        cut |= relevance.comes_back
+        if relevance.kind is not RelevanceKind.NOTHING:
+            ours = (
+                relevance.tables
+                if relevance.kind is RelevanceKind.ROWS and relevance.tables is not None
+                else transaction.tables
+            )
+            early = joined.late(transaction.lsn)
             tables = frozenset(ours) - without - early
             if tables:
                 row_events += transaction.row_events
                 carried |= tables
-                origins.add(work.origin)
+                origins.add(relevance.origin)
                 piece = LogSlice(
                     entry.extent,
                     transaction.begin,
                     len(slices),
                     without=without | early,
-                    only=tables if work.origin == NOTES else None,
-                    is_returned=work.is_returned,
-                    has_notes=work.origin == NOTES,
+                    only=tables if relevance.origin == NOTES else None,
+                    is_returned=relevance.is_returned,
+                    has_notes=relevance.origin == NOTES,
                 )
                 _extend(slices, piece, entry, cut=cut)
                 cut = False
             else:
-                cut |= work.is_returned
+                cut |= relevance.is_returned
     if len(origins) > 1:
         raise ValueError(f"the batch up to {end.lsn} has changes of several zones: {', '.join(sorted(origins))}")
     origin = next(iter(origins - {NOTES}), "")

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pidts.model import LogEntry, Lsn, TableName
+from pidts.plan.relevance import JoinedTables, Log, Relevance, RelevanceKind, RelevanceOf
 from pidts.plan.state import HeldTables, PlanState
-from pidts.plan.work import JoinedTables, Log, Work, WorkKind, WorkOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class BlockedStatement:
 
 
 def blocked_statements(
-    state: PlanState, log: Log, work_of: WorkOf, known: Collection[TableName], halted: Collection[Lsn]
+    state: PlanState, log: Log, relevance_of: RelevanceOf, known: Collection[TableName], halted: Collection[Lsn]
 ) -> tuple[BlockedStatement, ...]:
     """Returns the blocked statements at this state, for known and new tables.
 
     `halted` are the schema changes that wait for an operator.
     """
-    begun, places = JoinedTables(state.copy), state.exceptions
-    there = [_of_group(group, state.lsn, log, work_of, begun, places) for group in state.held]
-    there += _of_all(state, log(state.lsn, None), work_of, known, halted)
+    joined, places = JoinedTables(state.copy), state.exceptions
+    there = [_of_group(group, state.lsn, log, relevance_of, joined, places) for group in state.held]
+    there += _of_all(state, log(state.lsn, None), relevance_of, known, halted)
     names = frozenset(known)
     return tuple(
         replace(one, tables=one.tables & names or one.tables, others=one.others & names or one.others)
@@ -49,16 +49,21 @@ def blocked_statements(
 
 
 def _of_group(
-    group: HeldTables, end: Lsn, log: Log, work_of: WorkOf, begun: JoinedTables, places: Mapping[TableName, Lsn]
+    group: HeldTables,
+    end: Lsn,
+    log: Log,
+    relevance_of: RelevanceOf,
+    joined: JoinedTables,
+    places: Mapping[TableName, Lsn],
 ) -> BlockedStatement | None:
     if group.halted or group.due is not None or group.lsn >= end:
         return None
     for entry in log(group.lsn, end):
         lsn = entry.transaction.lsn
-        work = begun.work(work_of(entry), lsn)
-        if work.kind is WorkKind.DDL and work.tables is not None and work.tables & group.tables:
-            others = frozenset(name for name in work.tables - group.tables if places.get(name, end) < lsn)
-            return _blocked(entry, work, work.tables & group.tables, others) if others else None
+        relevance = joined.narrow(relevance_of(entry), lsn)
+        if relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & group.tables:
+            others = frozenset(name for name in relevance.tables - group.tables if places.get(name, end) < lsn)
+            return _blocked(entry, relevance, relevance.tables & group.tables, others) if others else None
         if not group.tables.isdisjoint(entry.transaction.tables):
             return None
     return None
@@ -67,7 +72,7 @@ def _of_group(
 def _of_all(
     state: PlanState,
     entries: Iterable[LogEntry],
-    work_of: WorkOf,
+    relevance_of: RelevanceOf,
     known: Collection[TableName],
     halted: Collection[Lsn],
 ) -> list[BlockedStatement]:
@@ -76,29 +81,29 @@ def _of_all(
     Tables may be blocked although the planner has planned no batch that holds them.
     """
     found: list[BlockedStatement] = []
-    begun, held = JoinedTables(state.copy), set(state.exceptions)
+    joined, held = JoinedTables(state.copy), set(state.exceptions)
     for entry in entries:
-        work = begun.work(work_of(entry), entry.transaction.lsn)
-        names = work.tables
-        if work.kind is WorkKind.NOTHING or (names is not None and names <= held):
+        relevance = joined.narrow(relevance_of(entry), entry.transaction.lsn)
+        names = relevance.tables
+        if relevance.kind is RelevanceKind.NOTHING or (names is not None and names <= held):
             continue
         if names is not None and entry.transaction.lsn == state.due and state.due in halted:
             held |= names
             continue
-        if work.kind is not WorkKind.DDL or not work.touches(held):
+        if relevance.kind is not RelevanceKind.DDL or not relevance.touches(held):
             break
         if names is None:
-            schemas = work.gone_schemas
+            schemas = relevance.gone_schemas
             mine = frozenset(name for name in known if not schemas or name.schema in schemas)
-            found.append(replace(_blocked(entry, work, mine - held, mine & held), holds_all=True))
+            found.append(replace(_blocked(entry, relevance, mine - held, mine & held), holds_all=True))
             break
-        found.append(_blocked(entry, work, names - held, names & held))
+        found.append(_blocked(entry, relevance, names - held, names & held))
         held |= names
     return found
 
 
 def _blocked(
-    entry: LogEntry, work: Work, tables: frozenset[TableName], others: frozenset[TableName]
+    entry: LogEntry, relevance: Relevance, tables: frozenset[TableName], others: frozenset[TableName]
 ) -> BlockedStatement:
-    leaving = frozenset(name for name in tables if name in work.gone or name.schema in work.gone_schemas)
+    leaving = frozenset(name for name in tables if name in relevance.gone or name.schema in relevance.gone_schemas)
     return BlockedStatement(entry.transaction.lsn, entry.transaction.ddl or "", tables, others, leaving)

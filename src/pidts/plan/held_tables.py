@@ -13,12 +13,12 @@ from dataclasses import replace
 from pidts.model import Lsn, TableName
 from pidts.plan.copy.state import CopyState
 from pidts.plan.limits import Limits
+from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf, Size, after_ddl
 from pidts.plan.state import HeldTables, PlanState
-from pidts.plan.work import NOTES, JoinedTables, Log, Size, WorkKind, WorkOf, after_ddl
 
 
 def origin_of_held(
-    state: PlanState, log: Log, work_of: WorkOf, done: Collection[Lsn], kept: Collection[TableName]
+    state: PlanState, log: Log, relevance_of: RelevanceOf, done: Collection[Lsn], kept: Collection[TableName]
 ) -> str | None:
     """Returns the zone of the next change of a held table; None if no held table has a change left.
 
@@ -31,13 +31,15 @@ def origin_of_held(
         if group.halted or (group.due is not None and group.due not in done) or is_kept:
             continue
         for entry in log(group.lsn, state.lsn):
-            work = JoinedTables(state.copy).work(work_of(entry), entry.transaction.lsn)
-            is_about = work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables
+            relevance = JoinedTables(state.copy).narrow(relevance_of(entry), entry.transaction.lsn)
+            is_about = (
+                relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & tables
+            )
             if is_about and entry.transaction.lsn not in done:
                 break
-            is_read = entry.transaction.row_events and not work.comes_back and work.origin != NOTES
+            is_read = entry.transaction.row_events and not relevance.comes_back and relevance.origin != NOTES
             if is_read and not tables.isdisjoint(entry.transaction.tables):
-                return work.origin
+                return relevance.origin
     return None
 
 
@@ -48,7 +50,7 @@ class HeldTablesOfBatch:
         self,
         copy: dict[TableName, CopyState],
         limits: Limits,
-        work_of: WorkOf,
+        relevance_of: RelevanceOf,
         done: Collection[Lsn],
         kept: frozenset[TableName] = frozenset(),
         origin: str | None = None,
@@ -59,7 +61,7 @@ class HeldTablesOfBatch:
         self.bytes = 0
         self.has_moved = False
         self._kept, self._origin = kept, origin
-        self._limits, self._work_of, self._done = limits, work_of, done
+        self._limits, self._relevance_of, self._done = limits, relevance_of, done
         self._meeting: dict[Lsn, tuple[frozenset[TableName], list[HeldTables]]] = {}
         """Schema changes that concern several groups: their tables, and the groups that wait before them."""
 
@@ -97,20 +99,20 @@ class HeldTablesOfBatch:
                 transaction = entry.transaction
                 if transaction.lsn > goal:
                     return None
-                work = JoinedTables(self.copy).work(self._work_of(entry), transaction.lsn)
-                if work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables:
+                relevance = JoinedTables(self.copy).narrow(self._relevance_of(entry), transaction.lsn)
+                if relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & tables:
                     if transaction.lsn not in self._done:
-                        if tables - work.tables:
-                            left.append(HeldTables(tables - work.tables, lsn))
-                        return self._waiting(tables & work.tables, lsn, transaction.lsn, work.tables)
-                    self.copy = after_ddl(self.copy, work, transaction.lsn)
+                        if tables - relevance.tables:
+                            left.append(HeldTables(tables - relevance.tables, lsn))
+                        return self._waiting(tables & relevance.tables, lsn, transaction.lsn, relevance.tables)
+                    self.copy = after_ddl(self.copy, relevance, transaction.lsn)
                 if size.is_full:
                     return HeldTables(tables, lsn)
                 rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)
-                if rows and not work.comes_back and work.origin != NOTES:
-                    if self._origin not in {None, work.origin}:
+                if rows and not relevance.comes_back and relevance.origin != NOTES:
+                    if self._origin not in {None, relevance.origin}:
                         return HeldTables(tables, lsn)
-                    self._origin = work.origin
+                    self._origin = relevance.origin
                 size.take(entry, rows=rows)
                 lsn = transaction.lsn
             return None if lsn >= goal else HeldTables(tables, lsn)
@@ -121,7 +123,7 @@ class HeldTablesOfBatch:
         """Moves the group past the schema change that was made for all of its tables, and no further."""
         for entry in log(group.lsn, due):
             if entry.transaction.lsn == due:
-                self.copy = after_ddl(self.copy, JoinedTables(self.copy).work(self._work_of(entry), due), due)
+                self.copy = after_ddl(self.copy, JoinedTables(self.copy).narrow(self._relevance_of(entry), due), due)
         return HeldTables(group.tables, due)
 
     def _waiting(self, tables: frozenset[TableName], lsn: Lsn, ddl: Lsn, names: frozenset[TableName]) -> HeldTables:

@@ -48,8 +48,8 @@ from pidts.plan.copy.settlement import Settling
 from pidts.plan.copy.state import CopyState, Phase, StagedChunk
 from pidts.plan.held_tables import HeldTablesOfBatch, origin_of_held
 from pidts.plan.limits import Limits
+from pidts.plan.relevance import JoinedTables, Log, Relevance, RelevanceKind, RelevanceOf, Size, after_ddl
 from pidts.plan.state import HeldTables, PlanState
-from pidts.plan.work import JoinedTables, Log, Size, Work, WorkKind, WorkOf, after_ddl
 
 
 def next_state(
@@ -57,7 +57,7 @@ def next_state(
     log: Log,
     staged: Mapping[TableName, StagedChunk],
     limits: Limits,
-    work_of: WorkOf,
+    relevance_of: RelevanceOf,
     goal: Lsn | None = None,
     done: Collection[Lsn] = (),
     halted: Collection[Lsn] = (),
@@ -72,8 +72,8 @@ def next_state(
     """
     copy = {name: one.unread for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()
-    origin = origin_of_held(state, log, work_of, done, kept) if limits.one_origin else None
-    main = _Main(state, copy, limits, work_of, done, halted, _windows(staged), kept, origin)
+    origin = origin_of_held(state, log, relevance_of, done, kept) if limits.one_origin else None
+    main = _Main(state, copy, limits, relevance_of, done, halted, _windows(staged), kept, origin)
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
@@ -84,7 +84,7 @@ def next_state(
     # Open requests count as work even without changes in the log. A chunk has to be read again if a schema change comes
     # before the end of its window, or if its file is gone.
     has_work = main.has_work or bool(state.open_requests)
-    walks = HeldTablesOfBatch(main.copy, limits, work_of, done, kept, main.origin)
+    walks = HeldTablesOfBatch(main.copy, limits, relevance_of, done, kept, main.origin)
     walks.walk(main.held, main.overtaken, log, main.lsn)
     has_work |= walks.has_moved
     copy, held, size = walks.copy, walks.held, main.size.bytes + walks.bytes
@@ -145,14 +145,14 @@ class _Main:
         state: PlanState,
         copy: dict[TableName, CopyState],
         limits: Limits,
-        work_of: WorkOf,
+        relevance_of: RelevanceOf,
         done: Collection[Lsn],
         halted: Collection[Lsn],
         windows: tuple[Lsn | None, Lsn | None],
         kept: frozenset[TableName],
         origin: str | None = None,
     ) -> None:
-        self._was_due, self._work_of, self._done = state.due, work_of, done
+        self._was_due, self._relevance_of, self._done = state.due, relevance_of, done
         self._halted = halted
         self._window, self._waiting_window = windows
         self._copy_bytes = limits.copy_bytes
@@ -172,7 +172,7 @@ class _Main:
         self._look_at(copy)
 
     def _look_at(self, copy: dict[TableName, CopyState]) -> None:
-        self.copy, self._begun = copy, JoinedTables(copy)
+        self.copy, self._joined = copy, JoinedTables(copy)
         self._uncarried = {name for name, state in copy.items() if not state.is_carried}
 
     @property
@@ -199,18 +199,18 @@ class _Main:
                 raise xa_not_received(transaction)
             self.has_work = True
             return False
-        work = self._begun.work(self._work_of(entry), transaction.lsn)
-        if work.kind is WorkKind.DDL and not self._passes(transaction.lsn, work):
+        relevance = self._joined.narrow(self._relevance_of(entry), transaction.lsn)
+        if relevance.kind is RelevanceKind.DDL and not self._passes(transaction.lsn, relevance):
             return False
         if self.size.is_full and not self.is_in_window:
             self.has_work = self.is_full = True
             return False
-        if transaction.row_events and work.kind is not WorkKind.NOTHING:
-            if self.origin not in {None, work.origin}:
+        if transaction.row_events and relevance.kind is not RelevanceKind.NOTHING:
+            if self.origin not in {None, relevance.origin}:
                 self.has_work = self.is_full = True
                 return False
-            self.origin = work.origin
-        rows = work.kind is not WorkKind.NOTHING and self._carries(transaction, work)
+            self.origin = relevance.origin
+        rows = relevance.kind is not RelevanceKind.NOTHING and self._carries(transaction, relevance)
         self.size.take(entry, rows=rows)
         self.has_work |= rows
         self.lsn = transaction.lsn
@@ -233,11 +233,11 @@ class _Main:
         self._named = len(self.held)
         return self._held_names
 
-    def _passes(self, lsn: Lsn, work: Work) -> bool:
-        names, held = work.tables, self._all_held()
+    def _passes(self, lsn: Lsn, relevance: Relevance) -> bool:
+        names, held = relevance.tables, self._all_held()
         if names is not None and names <= held:
             return True
-        if held and work.touches(held):
+        if held and relevance.touches(held):
             if names is not None and any(map(self._stays, self.held)):
                 self.held.append(HeldTables(names - held, self.lsn))
                 return True
@@ -245,7 +245,7 @@ class _Main:
         if lsn == self._was_due and lsn not in self._done and names is None:
             self._keep()
         if lsn in self._done:
-            self._look_at(after_ddl(self.copy, work, lsn))
+            self._look_at(after_ddl(self.copy, relevance, lsn))
             self.has_work = True
             return True
         if lsn == self._was_due and names is not None:
@@ -262,10 +262,14 @@ class _Main:
         """Whether it is not known how long the group stays at its place."""
         return group.halted or group.due in self._halted or not group.tables.isdisjoint(self._kept)
 
-    def _carries(self, transaction: Transaction, work: Work) -> bool:
+    def _carries(self, transaction: Transaction, relevance: Relevance) -> bool:
         if not transaction.row_events:
             return False
-        names = work.tables if work.kind is WorkKind.ROWS and work.tables is not None else transaction.tables
+        names = (
+            relevance.tables
+            if relevance.kind is RelevanceKind.ROWS and relevance.tables is not None
+            else transaction.tables
+        )
         left_out = self._uncarried
         if not self.held and not left_out:
             return True

@@ -8,15 +8,15 @@ between two places in the log, but the age of the first transaction that has to 
 from __future__ import annotations
 
 from pidts.model import LogEntry, Lsn
+from pidts.plan.relevance import JoinedTables, Log, RelevanceKind, RelevanceOf
 from pidts.plan.state import PlanState
-from pidts.plan.work import JoinedTables, Log, WorkKind, WorkOf
 
 
 class Unapplied:
     """Searches the log of one attempt; each search continues where the previous one ended."""
 
-    def __init__(self, work_of: WorkOf) -> None:
-        self._work_of = work_of
+    def __init__(self, relevance_of: RelevanceOf) -> None:
+        self._relevance_of = relevance_of
         self._clear: Lsn | None = None
         """The place up to which the log has no further change for the task."""
         self._found: LogEntry | None = None
@@ -30,13 +30,16 @@ class Unapplied:
         if self._found is not None and self._found.transaction.lsn > state.lsn:
             return self._found
         self._found = None
-        begun = JoinedTables(state.copy)
+        joined = JoinedTables(state.copy)
         at = state.lsn if self._clear is None else max(self._clear, state.lsn)
         if at >= received:
             return None
         for entry in log(at, None):
             transaction = entry.transaction
-            if entry.lacks_rows or begun.work(self._work_of(entry), transaction.lsn).kind is not WorkKind.NOTHING:
+            if (
+                entry.lacks_rows
+                or joined.narrow(self._relevance_of(entry), transaction.lsn).kind is not RelevanceKind.NOTHING
+            ):
                 self._found = entry
                 return entry
             self._clear = transaction.lsn

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.plan import PlanState
 
 
@@ -24,7 +24,7 @@ class SliceOptions:
 
     relay: Path
     source_id: str
-    meaning: Meaning
+    classifier: TransactionClassifier
     note: Path
     """The file in which the driver writes the note for the next offset."""
 

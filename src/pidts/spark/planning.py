@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pidts.batch.copy.staging import staged_chunk
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.ddl.planner_signals import done_of, halted_of, kept_of, stamp_of
 from pidts.model import LogEntry, Lsn, TableName
-from pidts.plan import Limits, PlanState, WorkKind, next_state
+from pidts.plan import Limits, PlanState, RelevanceKind, next_state
 from pidts.plan.continuity import UpToBreak
 from pidts.relay import RelayReader
 from pidts.relay.refetch import Signature
@@ -40,8 +40,11 @@ class _Idle:
 class Planner:
     """Plans the batches of one run, each from the state that is committed on the target."""
 
-    def __init__(self, relay: RelayReader, staging: Path, limits: Limits, meaning: Meaning, goal: Lsn | None) -> None:
-        self._relay, self._staging, self._limits, self._meaning, self._goal = relay, staging, limits, meaning, goal
+    def __init__(
+        self, relay: RelayReader, staging: Path, limits: Limits, classifier: TransactionClassifier, goal: Lsn | None
+    ) -> None:
+        self._relay, self._staging = relay, staging
+        self._limits, self._classifier, self._goal = limits, classifier, goal
         self._seen: tuple[PlanState, frozenset[Lsn], frozenset[TableName]] | None = None
         self._received: Lsn | None = None
         """The end of the relay when it was last asked for."""
@@ -104,7 +107,7 @@ class Planner:
         to, count, size = idle.to, idle.count, idle.size
         for entry in entries:
             is_full = count + entry.count > self._limits.transactions
-            if is_full or entry.lacks_rows or self._meaning(entry).kind is not WorkKind.NOTHING:
+            if is_full or entry.lacks_rows or self._classifier(entry).kind is not RelevanceKind.NOTHING:
                 return False
             to, count, size = entry.transaction.lsn, count + entry.count, size + _size(entry)
         if entries.broken is not None or self._moves_without_work(state, to, count, size):
@@ -135,7 +138,7 @@ class Planner:
             return walked.over(read[-1])
 
         halted = halted_of(self._staging, state.dues)
-        after = next_state(state, log, staged, self._limits, self._meaning, self._goal, done, halted, kept)
+        after = next_state(state, log, staged, self._limits, self._classifier, self._goal, done, halted, kept)
         broken = next((entries.broken for entries in read if entries.broken is not None), None)
         if after is None:
             self._read = None

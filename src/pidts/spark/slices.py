@@ -69,7 +69,7 @@ class SliceReader(DataSourceStreamReader):
         with carried():
             relay = RelayReader(self._options.relay, self._options.source_id)
             log = partial(relay.entries, joined=True)
-            plan = plan_between(note.before, note.after, log, self._options.meaning)
+            plan = plan_between(note.before, note.after, log, self._options.classifier)
             relay.close()
         return [InputPartition(pointer.to_json()) for pointer in pointers(plan)]
 

@@ -59,7 +59,7 @@ from pidts.batch.end_patience import EndPatience
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import KeptMoves
 from pidts.batch.pointers import pointers
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Commit, Workers
 from pidts.ddl.ddl_threads import DdlThreads
 from pidts.ddl.planner_signals import kept_of, mark_kept
@@ -119,7 +119,7 @@ class TaskStream:
         give_back: Callable[[], None] = lambda: None,
         context: JobContext,
         checkpoints: tuple[Checkpoint, ...],
-        meaning: Meaning,
+        classifier: TransactionClassifier,
         limits: Limits,
         direct_rows: int,
         goal: Lsn | None,
@@ -138,12 +138,12 @@ class TaskStream:
         If the process is about to end, `close` does not have to end everything that is still running. `is_cluster`:
         whether Spark's processes run on several machines.
         """
-        self._meaning, self._limits = meaning, limits
+        self._classifier, self._limits = classifier, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
         self._workers, self._state, claimed = Workers.claimed(checkpoints, context.dealing)
         self._gtids = claimed.gtid
-        self._unapplied = Unapplied(meaning)
+        self._unapplied = Unapplied(classifier)
         self._halted = halted
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
         self._state = self._state.halting(refused) if refused else self._state
@@ -152,12 +152,12 @@ class TaskStream:
         self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)
-        self._ddl = DdlThreads(meaning, halts_alone, self._shards, earlier_halts, copies_again)
+        self._ddl = DdlThreads(classifier, halts_alone, self._shards, earlier_halts, copies_again)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._reader = SliceReader(self._relay)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
-        self._planner = Planner(self._relay, context.staging, limits, meaning, goal)
-        self._known_tables = KnownTables(self._relay, meaning, _UNKNOWN_TABLE)
+        self._planner = Planner(self._relay, context.staging, limits, classifier, goal)
+        self._known_tables = KnownTables(self._relay, classifier, _UNKNOWN_TABLE)
         self._committers = [context.committer() for _ in range(context.workers)]
         self._slices, self._note = scratch / "slices.pickle", scratch / "job.json"
         name = f"pidts-{context.source.source_id}-{context.epoch}"
@@ -198,7 +198,7 @@ class TaskStream:
         if state.open_requests or not halted >= set(state.dues):
             return False
         log, kept = partial(relay.entries, joined=True), kept_of(self._context.staging)
-        return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted, kept) is None
+        return next_state(state, log, {}, self._limits, self._classifier, self._goal, (), halted, kept) is None
 
     def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
         """Returns the first received entry that is not applied yet, if there is one.
@@ -244,7 +244,7 @@ class TaskStream:
 
     def start(self) -> None:
         """Starts the thread that plans and carries out the batches."""
-        options = SliceOptions(self._context.relay, self._context.source.source_id, self._meaning, self._note)
+        options = SliceOptions(self._context.relay, self._context.source.source_id, self._classifier, self._note)
         options.save(self._slices)
         threading.Thread(target=copy_context().run, args=(self._work,), daemon=True).start()
 
@@ -391,7 +391,7 @@ class TaskStream:
         self._take_structures()
         plan, self._job = self._job, None
         if plan is None or plan.end != end:
-            plan = plan_between(self._state, end, self._planner.entries, self._meaning)
+            plan = plan_between(self._state, end, self._planner.entries, self._classifier)
         written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
         waiting = sum(chunk.waiting for chunk in written)
         if slices is None and is_large(plan, self._direct_rows, waiting):

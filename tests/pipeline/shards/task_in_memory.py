@@ -27,7 +27,7 @@ from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch import decoding
 from pidts.batch.context import JobContext, watched_by
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Workers
 from pidts.binlog import Query
 from pidts.binlog.decode import Structures
@@ -328,7 +328,7 @@ class World:
             state = task.state
             done, halted = done_of(staging, state.dues), halted_of(staging, state.dues)
             after = next_state(
-                state, relay.entries, {}, self.settings.limits, task._meaning, None, done, halted, kept_of(staging)
+                state, relay.entries, {}, self.settings.limits, task._classifier, None, done, halted, kept_of(staging)
             )
             if after is not None:
                 self.moves += 1
@@ -352,7 +352,7 @@ class World:
             watched=watched,
         )  # fmt: skip
         return TaskStream(
-            spark=None, context=context, checkpoints=claimed, meaning=Meaning(rules.allow, Dialect()),
+            spark=None, context=context, checkpoints=claimed, classifier=TransactionClassifier(rules.allow, Dialect()),
             limits=settings.limits, direct_rows=1_000_000, goal=None, scratch=self.relay,
             on_batch=lambda _: None, shards=self.groups, earlier_halts=found,
         )  # fmt: skip

@@ -25,7 +25,7 @@ from pidts.batch.blobs import Blob
 from pidts.batch.lagging_merge import lagging_targets
 from pidts.batch.workers import Commit, Workers
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
-from pidts.plan import Limits, PlanState, Work, WorkKind, next_state, plan_between
+from pidts.plan import Limits, PlanState, Relevance, RelevanceKind, next_state, plan_between
 from pidts.reduce import buckets
 from pidts.rules import RouteRule, Routes, Rules
 
@@ -99,8 +99,8 @@ class World:
         self.forget(workers.checkpoints)
         rules = ApplyRules(task="t", source="s", merged=frozenset({ALL}), filters=RULES)
         committer = Committer(self.picky, "t", "s", claimed[0].epoch, rules=rules, sleep=lambda _: None)
-        while (end := next_state(state, self.log, {}, self.limits, work_of)) is not None:
-            plan_between(state, end, self.log, work_of)
+        while (end := next_state(state, self.log, {}, self.limits, relevance_of)) is not None:
+            plan_between(state, end, self.log, relevance_of)
             moved = workers.moved(end)
             commit = Commit(workers.checkpoints, moved.checkpoints)
             blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
@@ -136,10 +136,10 @@ def target_table(batch: ChangeBatch) -> ChangeBatch:
     return replace(ChangeBatch.of(LANDED, *arrays), upstream=batch.table.name)
 
 
-def work_of(entry: Any) -> Work:
+def relevance_of(entry: Any) -> Relevance:
     if not entry.transaction.row_events:
-        return Work(WorkKind.NOTHING)
-    return Work(WorkKind.ROWS, frozenset(entry.transaction.tables))
+        return Relevance(RelevanceKind.NOTHING)
+    return Relevance(RelevanceKind.ROWS, frozenset(entry.transaction.tables))
 
 
 def play(world: World, steps: list[tuple[str, int, int]]) -> None:

@@ -174,7 +174,7 @@ def differing_late(
     limits = Limits(transactions=2 * (len(names) - 1) * workers + chance.randrange(1, 7), idle_entries=10_000)
     tasks = tasks_between(zones, list(itertools.permutations(names, 2)), limits, workers)
     for task in tasks:
-        task.meaning = replace(task.meaning, reads_notes=reads_notes)
+        task.classifier = replace(task.classifier, reads_notes=reads_notes)
     zones["a"].write([], [FIRST], [])
     settle(tasks)
     apart = set(chance.sample(sorted(names), 2))

@@ -26,8 +26,8 @@ from pidts.apply import ApplyRules, Committer
 from pidts.apply.unread import unpacked
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
-from pidts.batch.relevance import Meaning
 from pidts.batch.returned import only_removed
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Commit, Workers
 from pidts.model import (
     ChangeBatch,
@@ -274,7 +274,7 @@ class Direction:
         self.name = f"{source.name}{target.name}"
         self.marks, self.rules = marks, rules or ApplyRules(source="s")
         self.limits = replace(limits, one_origin=bool(forwards))
-        self.meaning = Meaning(
+        self.classifier = TransactionClassifier(
             AllowList(do_dbs=("shop",)),
             Dialect(),
             marks_in="pidts_meta" if leaves_out else "",
@@ -304,10 +304,10 @@ class Direction:
         if self.process is None:
             self.process = self._begun()
         state, workers, committer = self.process
-        end = next_state(state, self._log, {}, self.limits, self.meaning)
+        end = next_state(state, self._log, {}, self.limits, self.classifier)
         if end is None:
             return False
-        plan = plan_between(state, end, self._log, self.meaning)
+        plan = plan_between(state, end, self._log, self.classifier)
         moved = workers.moved(end)
         blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
         for piece in plan.log:

@@ -17,7 +17,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Lsn, Transient
 from pidts.plan import Limits, PlanState
 from pidts.rules import AllowList
@@ -30,7 +30,7 @@ from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.slices import SliceReader
 from pidts.spark.stream import TaskStream
 
-MEANING = Meaning(AllowList(), Dialect())
+CLASSIFIER = TransactionClassifier(AllowList(), Dialect())
 
 
 def state(offset: int) -> PlanState:
@@ -63,7 +63,7 @@ class PlannedStream(TaskStream):
             spark=lambda: pytest.fail("nobody needs it"),
             context=context,
             checkpoints=(Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)),),
-            meaning=MEANING,
+            classifier=CLASSIFIER,
             limits=Limits(),
             direct_rows=0,
             goal=None,
@@ -97,7 +97,7 @@ class PlannedStream(TaskStream):
 
     def offset(self, number: int) -> dict[str, Any]:
         reader = object.__new__(SliceReader)
-        reader._options = SliceOptions(self._context.relay, "s", MEANING, self._note)
+        reader._options = SliceOptions(self._context.relay, "s", CLASSIFIER, self._note)
         offset = reader.latestOffset({"number": number - 1}, None)  # type: ignore[arg-type]
         log = self._scratch / "offsets"
         log.mkdir(parents=True, exist_ok=True)

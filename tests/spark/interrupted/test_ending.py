@@ -10,7 +10,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Lsn
 from pidts.plan import Limits
 from pidts.reduce import Counts
@@ -60,7 +60,7 @@ def stream(tmp_path, leaves):
         spark=None,
         context=context,
         checkpoints=(Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)),),
-        meaning=Meaning(AllowList(), Dialect()),
+        classifier=TransactionClassifier(AllowList(), Dialect()),
         limits=Limits(),
         direct_rows=0,
         goal=None,

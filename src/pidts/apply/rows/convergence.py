@@ -57,7 +57,7 @@ otherwise the tombstone of this DELETE would stop row 4 at g. Then g has
 
 A returned DELETE carries the state of a tombstone that a has already or should have, so it does no harm, however late
 it comes. Rows that a task itself removes and writes again in one transaction count as not deleted, and do not return
-(`pidts.batch.returned`). `pidts.batch.relevance` finds the transactions with DELETEs that return.
+(`pidts.batch.returned`). `pidts.batch.transaction_classifier` finds the transactions with DELETEs that return.
 
 **Two writers of one zone.** Between reading a state and writing, neither a program nor a task from another zone may
 change the state, even if the state is "nothing". So sessions are serializable, which locks the gaps between keys.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Halted, Member, Table, TableName, Where
 from pidts.model.advice import RETRY, SKIP
-from pidts.plan import Work
+from pidts.plan import Relevance
 from pidts.rules import Rules
 from pidts.schema import (
     AlterTable,
@@ -94,7 +94,9 @@ class Sharing:
             return None
         return frozenset(map(self.rules.target_name, statement.tables))
 
-    def runs(self, statement: Statement, work: Work, where: Where, known: Collection[TableName]) -> Statement | None:
+    def runs(
+        self, statement: Statement, relevance: Relevance, where: Where, known: Collection[TableName]
+    ) -> Statement | None:
         """Returns the part of the statement that is run. None: nothing is run, and the statement is only recorded."""
         match statement:
             case TruncateTable(table=table) if self.shared(table):
@@ -108,11 +110,11 @@ class Sharing:
                 self.left.append(f"{table} was created again")
                 return replace(statement, or_replace=False)
             case RenameTable(pairs=pairs):
-                leaving = self._leaving(work, where, known)
+                leaving = self._leaving(relevance, where, known)
                 kept = tuple(_without(pairs, leaving))
                 return replace(statement, pairs=kept) if kept else None
             case AlterTable(table=table, actions=actions) if any(isinstance(one, RenameTo) for one in actions):
-                return None if table in self._leaving(work, where, known) else statement
+                return None if table in self._leaving(relevance, where, known) else statement
             case _:
                 return statement
 
@@ -133,9 +135,9 @@ class Sharing:
         alone = tuple(table for table in tables if not self.shared(table))
         return DropTable(alone, if_exists=True) if alone else None
 
-    def _leaving(self, work: Work, where: Where, known: Collection[TableName]) -> frozenset[TableName]:
+    def _leaving(self, relevance: Relevance, where: Where, known: Collection[TableName]) -> frozenset[TableName]:
         """Returns the tables that leave their merged table by a rename; halts if rows would have to move."""
-        for old, new in work.renamed:
+        for old, new in relevance.renamed:
             if old in known and self.groups.keeps_columns(Member(self.source, old)):
                 raise Halted(
                     "rename-moves-rows",
@@ -154,7 +156,7 @@ class Sharing:
                     where=replace(where, table=str(old)),
                     todo=f"Move the target's rows, then run {SKIP}",
                 )
-        leaving = frozenset(name for name in work.gone if name in known and self.shared(name))
+        leaving = frozenset(name for name in relevance.gone if name in known and self.shared(name))
         for name in sorted(leaving):
             self.left.append(f"{name} was renamed to a name that the task leaves out")
         return leaving

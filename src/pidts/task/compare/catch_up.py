@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 
 from pidts.apply import TargetSession
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Halt, Lsn, PidtsError, TableName
-from pidts.plan import PlanState, WorkKind
+from pidts.plan import PlanState, RelevanceKind
 from pidts.relay import RelayReader
 from pidts.source.connection import Session, query, server_info
 from pidts.source.position import log_end, settled
@@ -53,7 +53,7 @@ class TaskCatchUp:
         self._config, self._source, self._target, self._say = config, source, target, say
         self._stop, self._prefix = stop or threading.Event(), prefix
         self._server = server_info(source)
-        self._meaning = Meaning(
+        self._classifier = TransactionClassifier(
             config.allow,
             source_dialect(source),
             marks_in=config.marks_in,
@@ -173,8 +173,8 @@ class TaskCatchUp:
         for entry in relay.entries(after):
             if entry.transaction.prev_lsn >= upto:
                 break
-            work = self._meaning(entry)
-            if work.kind is not WorkKind.NOTHING and (work.tables is None or table in work.tables):
+            relevance = self._classifier(entry)
+            if relevance.kind is not RelevanceKind.NOTHING and (relevance.tables is None or table in relevance.tables):
                 return True
             if entry.lacks_rows:
                 return True

@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Halted, Lsn, PidtsError
-from pidts.plan import WorkKind
+from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
 from pidts.schema import Dialect
 from pidts.task.config.task_file import TaskConfig
@@ -83,11 +83,13 @@ def lag_behind(config: TaskConfig, lsn: Lsn) -> float | None:
     folder = config.relay / config.source.source_id
     if not folder.is_dir():
         return None
-    meaning = Meaning(config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards))
+    classifier = TransactionClassifier(
+        config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
+    )
     try:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             for entry in relay.entries(lsn):
-                if meaning(entry).kind is not WorkKind.NOTHING and entry.transaction.timestamp:
+                if classifier(entry).kind is not RelevanceKind.NOTHING and entry.transaction.timestamp:
                     return max(0.0, time.time() - entry.transaction.timestamp)
     except PidtsError:
         return None

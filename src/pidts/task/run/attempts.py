@@ -30,7 +30,7 @@ from pidts.apply import ApplyRules, TargetSession
 from pidts.apply.checkpoint import demand_not_fenced
 from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext, watched_by
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Workers
 from pidts.ddl.outcome import CopyAgain
 from pidts.ddl.shards.coordinator import ShardGroups
@@ -435,7 +435,7 @@ class Attempts:
     def _stream(self, begun: StartState, context: JobContext, scratch: Path) -> TaskStream | ChannelStream:
         """Returns the stream that applies the log: a channel's if the target is a datacenter."""
         config = self._config
-        meaning = Meaning(
+        classifier = TransactionClassifier(
             config.allow,
             begun.dialect,
             config.rules.events,
@@ -447,14 +447,14 @@ class Attempts:
         goal = self._goal.lsn if self._goal is not None else None
         if config.target.is_datacenter:
             return open_channel(
-                config, begun, context, meaning, goal, self._committed, self._shared.shards, self._stop.is_set
+                config, begun, context, classifier, goal, self._committed, self._shared.shards, self._stop.is_set
             )
         return TaskStream(
             spark=partial(self._shared.spark.session, config.source.source_id),
             give_back=partial(self._shared.spark.give_back, config.source.source_id),
             context=context,
             checkpoints=begun.checkpoints,
-            meaning=meaning,
+            classifier=classifier,
             limits=replace(config.limits, follows=config.mode != "full"),
             direct_rows=config.direct_rows,
             goal=goal,

@@ -21,7 +21,7 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_not_fenced, demand_unaltered, fenced
 from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import resume_point
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
@@ -105,7 +105,7 @@ def open_channel(
     config: TaskConfig,
     begun: StartState,
     context: JobContext,
-    meaning: Meaning,
+    classifier: TransactionClassifier,
     goal: Lsn | None,
     on_commit: Callable[[BatchDone], None],
     shards: ShardGroups,
@@ -121,7 +121,7 @@ def open_channel(
         context=context,
         channel=Channel(target, config.target.database, config.name, source_id, checkpoint.epoch, config.workers),
         checkpoint=checkpoint,
-        meaning=meaning,
+        classifier=classifier,
         limits=config.limits,
         goal=goal,
         instance_of=_Instances(config),

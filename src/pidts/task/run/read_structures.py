@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import structlog
 
 from pidts.batch.online_ddl import online_of
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Lsn, Position, Shadow, Table, TableName, Transient, Where
-from pidts.plan import WorkKind
+from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
 from pidts.relay.retention import PurgeLimits, release
 from pidts.replicate import RELAY_FULL
@@ -111,14 +111,16 @@ class StructureReader:
     def _schema_changes(
         self, relay: RelayReader, after: Lsn, to: Lsn, only: Collection[TableName] | None
     ) -> Iterator[LoggedSchemaChange]:
-        meaning = Meaning(self.config.allow, source_dialect(self.source))
+        classifier = TransactionClassifier(self.config.allow, source_dialect(self.source))
         for entry in relay.entries(after):
             if entry.transaction.lsn > to:
                 return
-            work = meaning(entry)
-            if work.kind is WorkKind.DDL and (only is None or work.tables is None or work.tables.intersection(only)):
+            relevance = classifier(entry)
+            if relevance.kind is RelevanceKind.DDL and (
+                only is None or relevance.tables is None or relevance.tables.intersection(only)
+            ):
                 transaction = entry.transaction
-                yield LoggedSchemaChange(transaction.lsn, work.tables or frozenset(), transaction.ddl or "")
+                yield LoggedSchemaChange(transaction.lsn, relevance.tables or frozenset(), transaction.ddl or "")
 
 
 def wait_for_relay(

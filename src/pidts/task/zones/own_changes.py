@@ -9,10 +9,10 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from pidts.batch.relevance import Meaning
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import LogEntry, Lsn, PidtsError, Position, TableName, Transient, Where
 from pidts.model.zone import statement_origin
-from pidts.plan import WorkKind
+from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
 from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.schema import Dialect, classify
@@ -85,12 +85,12 @@ def _changed(config: TaskConfig, entry: LogEntry) -> set[TableName]:
 
     Transactions with a mark are other zones' changes.
     """
-    meaning = Meaning(config.allow, Dialect(), config.rules.events, config.marks_in)
-    work, transaction = meaning(entry), entry.transaction
-    if work.kind is WorkKind.NOTHING:
+    classifier = TransactionClassifier(config.allow, Dialect(), config.rules.events, config.marks_in)
+    relevance, transaction = classifier(entry), entry.transaction
+    if relevance.kind is RelevanceKind.NOTHING:
         return set()
-    if work.kind is WorkKind.DDL and transaction.ddl is not None:
+    if relevance.kind is RelevanceKind.DDL and transaction.ddl is not None:
         statement = classify(transaction.ddl, transaction.ddl_schema, dialect=Dialect())
         if statement_origin(config.marks_in, transaction.ddl, statement.tables):
             return set()
-    return set(work.tables) if work.tables is not None else {TableName("", "")}
+    return set(relevance.tables) if relevance.tables is not None else {TableName("", "")}

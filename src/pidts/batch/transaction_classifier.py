@@ -1,4 +1,4 @@
-"""Decides what a transaction in the relay means for one task: nothing, rows to write, or a DDL to run."""
+"""Decides whether a transaction in the relay contains, for one task, nothing, rows to write, or a DDL to run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pidts.batch.online_ddl import online_of
 from pidts.model import LogEntry, TableName
 from pidts.model.zone import left_out_in, origin_of
-from pidts.plan import NOTES, Work, WorkKind
+from pidts.plan import NOTES, Relevance, RelevanceKind
 from pidts.rules import AllowList, EventFilter, FilterDecision
 from pidts.schema import (
     AddKey,
@@ -38,13 +38,13 @@ from pidts.schema import (
 )
 
 _TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
-_NOTHING = Work(WorkKind.NOTHING)
-_COMES_BACK = Work(WorkKind.NOTHING, comes_back=True)
+_NOTHING = Relevance(RelevanceKind.NOTHING)
+_COMES_BACK = Relevance(RelevanceKind.NOTHING, comes_back=True)
 _REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class TransactionClassifier:
     """Classifies transactions by the tables that the task replicates."""
 
     allow: AllowList
@@ -66,33 +66,33 @@ class Meaning:
     """Whether the task reads the notes about changes that tasks into the source have left out
     (`pidts.apply.locks.left_out`).
     """
-    _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
-    """The work for rows of the tables in the key. It is cached, since most transactions change the same tables."""
+    _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, compare=False, repr=False)
+    """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""
 
-    def __call__(self, entry: LogEntry) -> Work:
-        """Returns what an entry of the log means for the planner."""
+    def __call__(self, entry: LogEntry) -> Relevance:
+        """Returns the relevance of an entry of the log."""
         transaction = entry.transaction
         if transaction.ddl is not None:
-            work = self.of_statement(self._statement(transaction.ddl, transaction.ddl_schema))
-            if work.kind is WorkKind.DDL:
-                return work
+            relevance = self.of_statement(self._statement(transaction.ddl, transaction.ddl_schema))
+            if relevance.kind is RelevanceKind.DDL:
+                return relevance
         if transaction.row_events:
             return self._rows.get(transaction.tables) or self._of_rows(transaction.tables)
         return _NOTHING
 
-    def _of_rows(self, tables: tuple[TableName, ...]) -> Work:
+    def _of_rows(self, tables: tuple[TableName, ...]) -> Relevance:
         ours = frozenset(filter(self.allow, tables))
-        work = Work(WorkKind.ROWS, ours) if ours else _NOTHING
+        relevance = Relevance(RelevanceKind.ROWS, ours) if ours else _NOTHING
         origin = origin_of(self.marks_in, tables) if self.marks_in else ""
         if origin and origin == self.returns_to and ours:
-            work = replace(work, is_returned=True)
+            relevance = replace(relevance, is_returned=True)
         elif self.reads_notes and (origin or not ours) and (notes := left_out_in(self.marks_in, tables)):
-            work = Work(WorkKind.ROWS, frozenset({notes}), origin=NOTES)
+            relevance = Relevance(RelevanceKind.ROWS, frozenset({notes}), origin=NOTES)
         elif origin:
-            work = replace(work, origin=origin) if origin in self.forwards else _COMES_BACK
+            relevance = replace(relevance, origin=origin) if origin in self.forwards else _COMES_BACK
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()
-        return self._rows.setdefault(tables, work)
+        return self._rows.setdefault(tables, relevance)
 
     def _statement(self, text: str, schema: str) -> Statement:
         """Parses a statement without its SQL modes, which the index does not have.
@@ -105,73 +105,73 @@ class Meaning:
             return classify(text, schema, dialect=replace(self.dialect, ansi_quotes=True))
         return statement
 
-    def of_statement(self, statement: Statement) -> Work:
-        """Returns the work of a statement. A statement that cannot be parsed counts as DDL, and ends the batch.
+    def of_statement(self, statement: Statement) -> Relevance:
+        """Returns the relevance of a statement. A statement that cannot be parsed counts as DDL, and ends the batch.
 
         A statement about the shadow table of a table counts as a statement about the table. When the shadow table gets
         the table's name, the statements that have altered the shadow table are not known here. So the table's key may
         have changed.
         """
         parts = online_of(self.allow).parted(statement)
-        work = self._of_real(parts.rest) if parts.rest is not None else _NOTHING
-        if not parts.shadows or (work.kind is WorkKind.DDL and work.tables is None):
-            return work
+        relevance = self._of_real(parts.rest) if parts.rest is not None else _NOTHING
+        if not parts.shadows or (relevance.kind is RelevanceKind.DDL and relevance.tables is None):
+            return relevance
         swapped = tuple(name for _, name in parts.swapped if self.allow(name))
-        names = {*swapped, *(work.tables or ())}
+        names = {*swapped, *(relevance.tables or ())}
         for shadow in parts.shadows:
             reals = online_of(self.allow).reals(shadow)
             if reals is None and self.allow.takes_schema(shadow.schema):
-                return replace(work, kind=WorkKind.DDL, tables=None, recopied=swapped)
+                return replace(relevance, kind=RelevanceKind.DDL, tables=None, recopied=swapped)
             names.update(filter(self.allow, reals or ()))
         if not names:
-            return work
-        recopied = (*work.recopied, *swapped)
-        return replace(work, kind=WorkKind.DDL, tables=frozenset(names), recopied=recopied)
+            return relevance
+        recopied = (*relevance.recopied, *swapped)
+        return replace(relevance, kind=RelevanceKind.DDL, tables=frozenset(names), recopied=recopied)
 
-    def _of_real(self, statement: Statement) -> Work:
+    def _of_real(self, statement: Statement) -> Relevance:
         match statement:
             case Ignored():
                 return _NOTHING
             case Unknown(sql=text) if self.events(TableName("", ""), (), text) is FilterDecision.SKIP:
                 return _NOTHING
             case CreateDatabase(name=name, or_replace=False) | AlterDatabase(name=name):
-                return Work(WorkKind.DDL, schemas=(name,)) if self.allow.takes_schema(name) else _NOTHING
+                return Relevance(RelevanceKind.DDL, schemas=(name,)) if self.allow.takes_schema(name) else _NOTHING
             case DropDatabase(name=name) | CreateDatabase(name=name):
                 return (
-                    Work(WorkKind.DDL, schemas=(name,), gone_schemas=(name,))
+                    Relevance(RelevanceKind.DDL, schemas=(name,), gone_schemas=(name,))
                     if self.allow.takes_schema(name)
                     else _NOTHING
                 )
             case Unknown() | StatementDml() if not statement.tables:
-                return Work(WorkKind.DDL)
+                return Relevance(RelevanceKind.DDL)
             case _ if not any(map(self.allow, statement.tables)):
                 return _NOTHING
             case Unknown() | StatementDml():
-                return Work(WorkKind.DDL)
+                return Relevance(RelevanceKind.DDL)
             case _:
                 return replace(self._of_tables(statement), tables=frozenset(filter(self.allow, statement.tables)))
 
-    def _of_tables(self, statement: Statement) -> Work:
+    def _of_tables(self, statement: Statement) -> Relevance:
         match statement:
             case DropTable():
-                return Work(WorkKind.DDL, gone=statement.tables)
+                return Relevance(RelevanceKind.DDL, gone=statement.tables)
             case CreateTable(or_replace=True) | CreateTableLike(or_replace=True):
-                return Work(WorkKind.DDL, gone=(statement.table,))
+                return Relevance(RelevanceKind.DDL, gone=(statement.table,))
             case RenameTable(pairs=pairs):
                 return self._renaming(pairs)
             case AlterTable(table=table, actions=actions):
-                work = self._renaming((table, action.name) for action in actions if isinstance(action, RenameTo))
+                relevance = self._renaming((table, action.name) for action in actions if isinstance(action, RenameTo))
                 taken = (
                     one.other for one in actions if isinstance(one, PartitionRows) and one.takes_other and one.other
                 )
-                work = replace(work, gone=(*work.gone, *taken))
+                relevance = replace(relevance, gone=(*relevance.gone, *taken))
                 rekeyed = any(isinstance(action, _TOUCHES_KEYS) for action in actions)
-                return replace(work, recopied=(table,)) if rekeyed else work
+                return replace(relevance, recopied=(table,)) if rekeyed else relevance
             case _:
-                return Work(WorkKind.DDL)
+                return Relevance(RelevanceKind.DDL)
 
-    def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Work:
-        """Returns the work of a RENAME.
+    def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Relevance:
+        """Returns the relevance of a RENAME.
 
         The renames are followed one after the other, since names can be swapped through a third name.
         """
@@ -179,8 +179,8 @@ class Meaning:
         for old, new in pairs:
             first_names[new] = first_names.pop(old, old)
         renamed = {first: last for last, first in first_names.items()}
-        return Work(
-            WorkKind.DDL,
+        return Relevance(
+            RelevanceKind.DDL,
             gone=tuple(name for name, last in renamed.items() if not self.allow(last)),
             renamed=tuple((name, last) for name, last in renamed.items() if self.allow(last)),
         )

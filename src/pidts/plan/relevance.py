@@ -1,4 +1,4 @@
-"""Describes what each transaction in the log means for a task. Limits the amount of log in a batch."""
+"""Describes what each transaction in the log contains for a task. Limits the amount of log in a batch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NOTES = "*"
 """Used instead of a zone's name: the transaction has notes about changes that were left out. No zone has this name."""
 
 
-class WorkKind(Enum):
-    """The meaning of a transaction for the task."""
+class RelevanceKind(Enum):
+    """What a transaction contains for the task."""
 
     NOTHING = "nothing"
     ROWS = "rows"
@@ -29,10 +29,10 @@ class WorkKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """The meaning of a transaction for the task, and the effect of a DDL on the tables that are being copied."""
+class Relevance:
+    """What a transaction contains for the task, and the effect of a DDL on the tables that are being copied."""
 
-    kind: WorkKind
+    kind: RelevanceKind
     tables: frozenset[TableName] | None = None
     """The task's tables that a DDL names, with their names before and after it. None: it may concern any table."""
     schemas: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Work:
         return any(name.schema in self.gone_schemas for name in held) if self.schemas else bool(held)
 
 
-WorkOf = Callable[[LogEntry], Work]
+RelevanceOf = Callable[[LogEntry], Relevance]
 
 
 class Size:
@@ -102,14 +102,14 @@ class JoinedTables:
         self._since = {name: state.since for name, state in copy.items() if state.since is not None}
         self._latest = max(self._since.values(), default=None)
 
-    def work(self, work: Work, lsn: Lsn) -> Work:
-        """Returns the part of the work that concerns tables which have joined."""
-        if self._latest is None or lsn > self._latest or work.tables is None:
-            return work
-        tables = frozenset(name for name in work.tables if self.has(name, lsn))
+    def narrow(self, relevance: Relevance, lsn: Lsn) -> Relevance:
+        """Returns the part of the relevance that concerns tables which have joined."""
+        if self._latest is None or lsn > self._latest or relevance.tables is None:
+            return relevance
+        tables = frozenset(name for name in relevance.tables if self.has(name, lsn))
         if not tables:
-            return Work(WorkKind.NOTHING)
-        return work if len(tables) == len(work.tables) else replace(work, tables=tables)
+            return Relevance(RelevanceKind.NOTHING)
+        return relevance if len(tables) == len(relevance.tables) else replace(relevance, tables=tables)
 
     def late(self, lsn: Lsn) -> frozenset[TableName]:
         """Returns the tables that join only after this place: a change at this place does not belong to them."""
@@ -123,15 +123,15 @@ class JoinedTables:
         return since is None or lsn > since
 
 
-def after_ddl(copy: Mapping[TableName, CopyState], work: Work, lsn: Lsn) -> dict[TableName, CopyState]:
+def after_ddl(copy: Mapping[TableName, CopyState], relevance: Relevance, lsn: Lsn) -> dict[TableName, CopyState]:
     """Returns the progress of the copies after a schema change."""
-    renamed = dict(work.renamed)
+    renamed = dict(relevance.renamed)
     after: dict[TableName, CopyState] = {}
     for name, state in copy.items():
         if state.since is not None and lsn <= state.since:
             after[name] = state
-        elif name not in work.gone and name.schema not in work.gone_schemas:
-            after[renamed.get(name, name)] = _anew(state) if name in work.recopied else state
+        elif name not in relevance.gone and name.schema not in relevance.gone_schemas:
+            after[renamed.get(name, name)] = _anew(state) if name in relevance.recopied else state
     return after
 
 
