@@ -1,4 +1,4 @@
-"""The planner gets the right meaning of a statement in the log: nothing, or a schema change of these tables."""
+"""The planner gets the right relevance of a statement in the log: nothing, or a schema change of these tables."""
 
 import pytest
 
