@@ -17,7 +17,7 @@ from pidts.apply import ApplyRules, Committer
 from pidts.batch import applying
 from pidts.batch.context import JobContext
 from pidts.batch.lagging_merge import KeptMoves, lagging_in
-from pidts.batch.parts import Stretch
+from pidts.batch.parts import LogPart
 from pidts.batch.workers import Commit
 from pidts.model import (
     ChangeBatch,
@@ -103,14 +103,14 @@ def changes(member: TableName, first: int, op: Op, keys: range) -> ChangeBatch:
     return replace(ChangeBatch.of(TABLE, *arrays), upstream=member)
 
 
-def cut() -> Iterator[Stretch]:
+def cut() -> Iterator[LogPart]:
     """Returns one transaction, INSERT INTO t_2 SELECT * FROM t_1; DELETE FROM t_1, and a second one after it."""
-    yield Stretch([changes(A, 100, Op.INSERT, range(10))])
+    yield LogPart([changes(A, 100, Op.INSERT, range(10))])
     for first in (0, 5):
-        yield Stretch([changes(B, 1_000 + first * 10, Op.INSERT, range(first, first + 5))], inside=True)
+        yield LogPart([changes(B, 1_000 + first * 10, Op.INSERT, range(first, first + 5))], inside=True)
     for first in (0, 5):
-        yield Stretch([changes(A, 2_000 + first * 10, Op.DELETE, range(first, first + 5))], inside=True)
-    yield Stretch([changes(B, 3_000, Op.DELETE, range(1))])
+        yield LogPart([changes(A, 2_000 + first * 10, Op.DELETE, range(first, first + 5))], inside=True)
+    yield LogPart([changes(B, 3_000, Op.DELETE, range(1))])
 
 
 @pytest.mark.parametrize("crash", [None, *range(0, 40, 3)])

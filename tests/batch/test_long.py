@@ -24,7 +24,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply import Committer
 from pidts.batch import applying
 from pidts.batch.blobs import Blob
-from pidts.batch.parts import Stretch, parts
+from pidts.batch.parts import LogPart, parts
 from pidts.batch.workers import Commit
 from pidts.model import (
     ChangeBatch,
@@ -88,13 +88,13 @@ class Transaction:
         op = Op.INSERT if old is None else Op.DELETE if new is None else Op.UPDATE
         self.changes.append((table, at, op, old, new))
 
-    def stretches(self, cuts: Sequence[int], workers: int, worker: int, *, inside: bool = True) -> Iterator[Stretch]:
-        """Cuts the changes at `cuts`; each stretch has the worker's changes of all tables."""
+    def log_parts(self, cuts: Sequence[int], workers: int, worker: int, *, inside: bool = True) -> Iterator[LogPart]:
+        """Cuts the changes at `cuts`; each log part has the worker's changes of all tables."""
         for first, last in itertools.pairwise([0, *sorted(cuts), len(self.changes)]):
             mine = self.changes[first:last]
             batches = [batch_of(table, [c for c in mine if c[0] is table]) for table in TABLES]
             dealt = [buckets(batch, workers)[worker] for batch in batches]
-            yield Stretch([batch for batch in dealt if batch is not None], inside=inside)
+            yield LogPart([batch for batch in dealt if batch is not None], inside=inside)
 
 
 def batch_of(table: Table, changes: Sequence[Change]) -> ChangeBatch:
@@ -143,7 +143,7 @@ class Run:
                         committer,
                         Commit(before, after),
                         worker,
-                        lambda w=worker: self.transaction.stretches(self.cuts, self.workers, w),
+                        lambda w=worker: self.transaction.log_parts(self.cuts, self.workers, w),
                         self.split,
                     )
 
@@ -224,20 +224,20 @@ def test_an_error_between_two_parts_begins_the_transaction_again(split, monkeypa
 
 def test_split_commits_hold_no_more_rows_than_asked_and_are_in_log_order(monkeypatch):
     transaction = Transaction(random.Random(5), 100)
-    found = list(parts(transaction.stretches([40], 1, 0), 1 << 30, 8))
+    found = list(parts(transaction.log_parts([40], 1, 0), 1 << 30, 8))
     assert [len(part) for part in found] == [8] * 5 + [8] * 7 + [4]
     bounds = [(first_of(part), part.end) for part in found]
     assert all(first <= last for first, last in bounds)
     assert all(one[1] < two[0] for one, two in itertools.pairwise(bounds))
 
 
-def first_of(part: Stretch) -> Lsn:
+def first_of(part: LogPart) -> Lsn:
     return min(Lsn.from_bytes(batch.rows["lsn"][0].as_py()) for batch in part.changes if len(batch))
 
 
 def test_small_transactions_are_not_split():
     transaction = Transaction(random.Random(5), 100)
-    found = list(parts(transaction.stretches([30, 60], 1, 0, inside=False), 1 << 30, 8))
+    found = list(parts(transaction.log_parts([30, 60], 1, 0, inside=False), 1 << 30, 8))
     assert [len(part) for part in found] == [30, 30, 40]
 
 
@@ -245,8 +245,8 @@ def test_an_ordinary_batch_is_one_part_and_a_larger_one_is_cut_between_slices(mo
     transaction = Transaction(random.Random(8), 40)
     blobs = [
         Blob(0, Blob.first_order(number) + place, batch)
-        for number, stretch in enumerate(transaction.stretches([10, 20, 30], 1, 0))
-        for place, batch in enumerate(stretch.changes)
+        for number, log_part in enumerate(transaction.log_parts([10, 20, 30], 1, 0))
+        for place, batch in enumerate(log_part.changes)
     ]
     for size, count in ((1 << 20, 1), (1, 4)):
         monkeypatch.setattr(applying, "_ORDINARY_BYTES", size)

@@ -82,7 +82,7 @@ def test_the_batch_has_what_the_relay_holds(writer: RelayWriter, make: Make, tmp
     assert state.lsn > START
 
 
-def test_another_stretch_is_read(writer: RelayWriter, make: Make) -> None:
+def test_another_part_of_the_log_is_read(writer: RelayWriter, make: Make) -> None:
     log = sample_log(10)
     store(writer, log)
     reader, planner = make(100)

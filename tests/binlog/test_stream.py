@@ -53,11 +53,11 @@ def test_pieces_give_the_same_rows(name, size, kernel, monkeypatch):
     def pieces() -> Iterator[bytes]:
         return whole_events(raw[at : at + size] for at in range(0, len(raw), size))
 
-    stretches = [
-        [lsn for batch in stretch for lsn in batch.rows["lsn"].to_pylist()]
-        for stretch in decode_stream(pieces, **arguments(recording))
+    log_parts = [
+        [lsn for batch in log_part for lsn in batch.rows["lsn"].to_pylist()]
+        for log_part in decode_stream(pieces, **arguments(recording))
     ]
-    assert all(max(one) < min(two) for one, two in pairwise(filter(None, stretches)))
+    assert all(max(one) < min(two) for one, two in pairwise(filter(None, log_parts)))
     found = rows_of(chain.from_iterable(decode_stream(pieces, **arguments(recording))))
     expected = rows_of(decode_slice(raw, **arguments(recording)))
     assert found.keys() == expected.keys()
@@ -68,8 +68,8 @@ def test_rows_leave_before_their_transaction_ends_unless_it_may_be_taken_back(ke
     monkeypatch.setattr("pidts.binlog.stream._STEP_BYTES", 1)
     for closing, parts in (("COMMIT", 3), ("ROLLBACK", 0)):
         log = random_log([5, 5, 5], closing)
-        stretches = list(decode_stream(lambda log=log: log.events, **about(log)))  # type: ignore[misc]
-        assert len(stretches) == parts
+        log_parts = list(decode_stream(lambda log=log: log.events, **about(log)))  # type: ignore[misc]
+        assert len(log_parts) == parts
 
 
 @pytest.mark.parametrize(("closing", "leaves"), [("COMMIT", True), ("ROLLBACK", False)])

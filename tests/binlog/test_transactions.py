@@ -76,7 +76,7 @@ def test_every_event_is_where_the_walker_finds_it(name):
     found = [(walker.feed(raw), raw) for raw in events if walker.file == recording.log_file]
     end = found[-1][0].end
     if any(is_artificial(event.type, event.flags, event.log_pos) for event, _ in found):
-        pytest.skip("a server's stream, not a stretch of a log file")
+        pytest.skip("a server's stream, not a part of a log file")
     places = EventPlaces(memoryview(b"".join(raw for _, raw in found)), 4)
     assert places.offsets.tolist() == [event.offset for event, _ in found] + [end]
     assert places.kinds.tolist()[:-1] == [event.type for event, _ in found]

@@ -29,8 +29,8 @@ def test_the_status_is_a_table_of_zones(
     run_sql: Callable[..., Any],
 ) -> None:
     file = tmp_path / "z.yaml"
-    nowhere = {"host": "127.0.0.1", "port": 9, "user": "u"}
-    zones = {"servers": {"a": login(mariadb), "b": login(mysql97), "c": nowhere}}
+    unknown_transactions = {"host": "127.0.0.1", "port": 9, "user": "u"}
+    zones = {"servers": {"a": login(mariadb), "b": login(mysql97), "c": unknown_transactions}}
     file.write_text(json.dumps({"name": f"z_{database}", "pidts": {"zones": zones, "relay": "relay"}}))
     config = load_task(file.with_name("z.yaml@a-b"))
     try:

@@ -116,12 +116,12 @@ def test_a_locked_row_and_what_it_holds_are_read_as_they_were_written(file: str)
     assert (lock.origin, lock.since) == (TableName("shop", "a"), 1795000001.5)
     assert (lock.table.arrow.names, lock.structure.arrow.names) == (["id", "s", "u"], ["id", "s", "u", "w"])
     assert lock.structure.column("w").default == "5"
-    (first, _), (later, moments) = (
+    (first, _), (later, transactions) = (
         held_batch(lock, HeldChanges(lock.id, Lsn.parse(lsn), changes)) for lsn, changes in sample["changes"]
     )
     (update,) = first.rows.to_pylist()
     assert (update["before"], update["after"]) == ({"id": 1, "s": "a", "u": 1}, {"id": 1, "s": "aa", "u": 1})
-    assert moments == [SourceTransaction("0-1-7", 1795000000)] * 2
+    assert transactions == [SourceTransaction("0-1-7", 1795000000)] * 2
     assert later.table.arrow.names == ["id", "s", "u", "w"]
     part, delete = later.rows.to_pylist()
     assert (Op(part["op"]), part["partial"], part["after"]["u"]) == (Op.UPDATE, b"\1\5", 7)

@@ -106,8 +106,8 @@ def by_columns(paths: tuple[Path, ...], say: Callable[[str], None], start: Lsn |
             cutter.pass_by(piece)
     found += cutter.close()
     store, view = FileStore(), QueryView(wanted, SCHEMA, "s", 0, typed=None, after=start)
-    stretches = resolved(found, cutter.changes, KnownStructures(complete=False), wanted.dialect)
-    batches = [batch for stretch in stretches for batch in record_batches(store, stretch, view)]
+    log_parts = resolved(found, cutter.changes, KnownStructures(complete=False), wanted.dialect)
+    batches = [batch for log_part in log_parts for batch in record_batches(store, log_part, view)]
     rows = [row for batch in batches for row in batch.to_pylist()]
     return [{**row, "new": row["new"] if row["op"] == "ddl" else json.loads(row["new"])} for row in rows]
 

@@ -16,10 +16,10 @@ from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import AT_ONCE
-from pidts.gate import stretch
+from pidts.gate import record_batch
+from pidts.gate.record_batch import Records, TransactionRange
 from pidts.gate.record_prefetch import PreparedRecords, RecordPrefetch
 from pidts.gate.records import SchemaRecord, of_schema_change
-from pidts.gate.stretch import Records, TransactionRange
 from pidts.model import Extent, LogEntry, Lsn, Transaction
 from pidts.plan import BatchPlan, LogSlice, PlanState
 from pidts.relay import RelayReader
@@ -92,7 +92,7 @@ def test_records_made_with_other_structures_are_discarded(ahead: RecordPrefetch,
     assert ahead.take(PLACE, replace(context)) is None
 
 
-def test_an_error_is_left_to_the_next_attempt_at_the_stretch(ahead: RecordPrefetch, context: JobContext) -> None:
+def test_an_error_is_left_to_the_next_attempt_at_the_range(ahead: RecordPrefetch, context: JobContext) -> None:
     def fails() -> PreparedRecords:
         raise OSError("the relay's disk")
 
@@ -153,7 +153,7 @@ def test_records_that_are_too_large_do_not_wait_in_memory(context: JobContext, m
     records = _records(context)
     assert records.first is not None
     size = records.first.nbytes
-    monkeypatch.setattr(stretch, "_AHEAD_BYTES", size)
+    monkeypatch.setattr(record_batch, "_AHEAD_BYTES", size)
     assert records.ahead() is not None
-    monkeypatch.setattr(stretch, "_AHEAD_BYTES", size - 1)
+    monkeypatch.setattr(record_batch, "_AHEAD_BYTES", size - 1)
     assert records.ahead() is None

@@ -113,7 +113,7 @@ def test_each_change_has_its_images_in_the_order_of_the_log() -> None:
 
 def test_a_batch_without_changes_has_no_rows() -> None:
     changes = logged(table(ORDERS, {"id": INT}), 1, (Op.INSERT, None, {"id": 1}))
-    empty = replace(changes, batch=replace(changes.batch, rows=changes.batch.rows.slice(0, 0)), moments=[])
+    empty = replace(changes, batch=replace(changes.batch, rows=changes.batch.rows.slice(0, 0)), transactions=[])
     assert change_rows(empty).num_rows == 0
 
 

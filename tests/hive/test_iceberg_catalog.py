@@ -212,10 +212,10 @@ def test_tables_of_others_and_names_that_a_metastore_does_not_know_are_refused_a
 
 def test_a_metastore_that_does_not_answer_leaves_the_record(world: World) -> None:
     world.write((1, 1))
-    nowhere = HiveCatalog("thrift://127.0.0.1:1")
+    unknown_transactions = HiveCatalog("thrift://127.0.0.1:1")
     with closing(world.target.connect()) as session, pytest.raises(Transient, match="no metastore answers"):
-        publish(session, nowhere)
-    assert len(world.record.entries(nowhere.place)) == 1
+        publish(session, unknown_transactions)
+    assert len(world.record.entries(unknown_transactions.place)) == 1
     world.catalog.check()
 
 

@@ -341,12 +341,12 @@ def test_a_task_that_publishes_again_takes_its_former_tables_over(world: World) 
 
 def test_a_server_that_does_not_answer_leaves_the_record(world: World) -> None:
     world.write((1, 1))
-    nowhere = RestCatalog("http://127.0.0.1:1")
+    unknown_transactions = RestCatalog("http://127.0.0.1:1")
     with closing(world.target.connect()) as session, pytest.raises(Transient, match="does not answer"):
-        publish(session, nowhere)
-    assert len(world.record.entries(nowhere.place)) == 1
+        publish(session, unknown_transactions)
+    assert len(world.record.entries(unknown_transactions.place)) == 1
     with pytest.raises(Transient, match="does not answer"):
-        nowhere.check()
+        unknown_transactions.check()
     world.catalog.check()
 
 

@@ -21,7 +21,7 @@ from tests.values_target.session import ValuesSession, ValuesTarget
 from pidts.apply import ApplyRules, Committer
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
-from pidts.batch.parts import Stretch
+from pidts.batch.parts import LogPart
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import NetChange, buckets, with_whole_keys
@@ -340,8 +340,8 @@ class Run:
             apply(committer, commit, worker, blobs)
             return
         slices = [list(mine) for _, mine in itertools.groupby(blobs, key=lambda blob: blob.slice)]
-        stretches = [Stretch([blob.changes for blob in mine], inside=self.split is not None) for mine in slices]
-        apply_long(committer, commit, worker, lambda: stretches, self.split)
+        log_parts = [LogPart([blob.changes for blob in mine], inside=self.split is not None) for mine in slices]
+        apply_long(committer, commit, worker, lambda: log_parts, self.split)
 
     def rows(self) -> list[Row]:
         return list(self.target.store.content(NAME).values())

@@ -25,7 +25,7 @@ from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.copy.rereads import has_recorded_keys, recorded_keys
 from pidts.batch.decoding import absent, copied
-from pidts.batch.parts import Stretch
+from pidts.batch.parts import LogPart
 from pidts.batch.workers import Commit, Workers
 from pidts.model import (
     ChangeBatch,
@@ -309,7 +309,7 @@ class Task:
         session.close()
 
     def _write(self, plan: BatchPlan, committer: Committer, commit: Commit) -> None:
-        stretches: list[list[list[ChangeBatch]]] = [[] for _ in range(self.workers)]
+        log_parts: list[list[list[ChangeBatch]]] = [[] for _ in range(self.workers)]
         for piece in plan.log:
             mine = {name: table for name, table in self.structures.items() if piece.carries(name)}
             until = Lsn(0, piece.extent.segment, piece.extent.end)
@@ -319,11 +319,11 @@ class Task:
                     None, map(self.rules.changes, self.server.decode(transaction.begin, transaction.lsn, mine))
                 )
                 dealt = [self._dealt(batch, plan) for batch in batches]
-                for worker, changes in enumerate(stretches):
+                for worker, changes in enumerate(log_parts):
                     changes.append([parts[worker] for parts in dealt if parts[worker] is not None])
         blobs = [
             [Blob(worker, Blob.first_order(n), batch) for n, changes in enumerate(mine) for batch in changes]
-            for worker, mine in enumerate(stretches)
+            for worker, mine in enumerate(log_parts)
         ]
         for request in plan.write:
             table = self.structures[request.table]
@@ -339,7 +339,7 @@ class Task:
                             blobs[worker].append(Blob(worker, Blob.COPIED, part))
         for worker in self.chance.sample(range(self.workers), self.workers):
             if self.is_long and not plan.write:
-                apply_long(committer, commit, worker, partial(map, Stretch, stretches[worker]))
+                apply_long(committer, commit, worker, partial(map, LogPart, log_parts[worker]))
             else:
                 packed = [Blob.unpack(worker, blob.order, blob.pack()) for blob in blobs[worker]]
                 apply(committer, commit, worker, packed)

@@ -53,8 +53,8 @@ def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEnco
             entries = encoder.encode(run, begin, base)
             assert bytes(entries.frames) == b"".join(expected)
             assert (entries.lsn, entries.log_end) == (scanner.previous, offset)
-            for stretch in entries.gtids:
-                at_once.add_stretch(*stretch)
+            for gtid_range in entries.gtids:
+                at_once.add_range(*gtid_range)
             begin, count = offset, count + len(expected)
     assert at_once.text == one_by_one.text
     return count

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pidts.model import Lsn, Position
 from pidts.relay import Origin
-from pidts.relay.repeats import add_repeats, repeated_until, whole_stretch
+from pidts.relay.repeats import add_repeats, after_whole_log, repeated_until
 from pidts.relay.standby_samples import Sample, Samples, read_samples, write_samples
 
 ORIGIN = Origin("one", "bin", 0)
@@ -59,8 +59,8 @@ def test_the_furthest_place_of_repeats_counts(tmp_path: Path) -> None:
     for until in (Lsn(1, 3, 700), Lsn(1, 3, 90)):
         add_repeats(tmp_path, until)
     assert repeated_until(tmp_path) == Lsn(1, 3, 700)
-    add_repeats(tmp_path, whole_stretch(2))
+    add_repeats(tmp_path, after_whole_log(2))
     with (tmp_path / "repeats").open("a") as file:
         file.write("0003.00")  # A crash came in the middle of a line.
-    assert whole_stretch(2) == repeated_until(tmp_path)
-    assert Lsn(2, 2**32 - 1, 7) < whole_stretch(2) < Lsn(3, 0, 0)
+    assert after_whole_log(2) == repeated_until(tmp_path)
+    assert Lsn(2, 2**32 - 1, 7) < after_whole_log(2) < Lsn(3, 0, 0)

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.locks.check import Check, Checked, checked
-from pidts.apply.locks.held_changes import Moments, nowhere
+from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
 from pidts.apply.locks.left_out import record_left_out
 from pidts.apply.locks.presence import Presence
 from pidts.apply.merge.align import aligned, own_columns
@@ -107,7 +107,7 @@ class ApplyRules:
     """Whether rows may be locked already."""
     lock_limit: int = 1000
     """The most locked rows of one table."""
-    moments: Moments = nowhere
+    find_transactions: FindTransactions = unknown_transactions
     """Returns the GTID and the time of held changes."""
     keeps_changes: bool = False
     """Whether the target keeps a table of all changes in addition to each table."""
@@ -426,7 +426,7 @@ def _without_locked(
         policy=OnDivergence.LOCK if rules.owners else rules.on_divergence,
         honours=rules.has_locks,
         limit=rules.lock_limit,
-        moments=rules.moments,
+        find_transactions=rules.find_transactions,
         seen_until=rules.safe_until,
         compares=rules.compares,
         may_share=rules.may_share,
@@ -556,12 +556,12 @@ def _with_log(changes: Sequence[NetChange], batches: Sequence[ChangeBatch], rule
         mine = replace(batch, rows=batch.rows.filter(pc.is_in(batch.rows.column("op"), value_set=_LOGGED)))
         if not len(mine):
             continue
-        moments = rules.moments(list(map(Lsn.from_bytes, mine.rows.column("lsn").to_pylist())))
-        if not all(moment.time for moment in moments):
+        transactions = rules.find_transactions(list(map(Lsn.from_bytes, mine.rows.column("lsn").to_pylist())))
+        if not all(one.time for one in transactions):
             raise Transient(
                 "relay-cut-back", "changes were read from the relay, but the relay does not have their times any more"
             )
-        logged.setdefault(batch.table.name, []).append(LoggedChanges(rules.task, rules.source, mine, moments))
+        logged.setdefault(batch.table.name, []).append(LoggedChanges(rules.task, rules.source, mine, transactions))
     found = []
     for change in changes:
         mine_too = logged.pop(change.table.name, None)

@@ -40,7 +40,7 @@ from pidts.apply import ApplyRules, Committer, Lagging, Outcome, RefusedRow, Tar
 from pidts.apply.locks.write_comparison import WriteComparison
 from pidts.batch.blobs import Blob
 from pidts.batch.lagging_merge import lagging_in
-from pidts.batch.parts import PART_BYTES, Stretch, parts
+from pidts.batch.parts import PART_BYTES, LogPart, parts
 from pidts.batch.source_of_row import owner
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName
@@ -66,7 +66,7 @@ value.
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""
 
-Stretches: TypeAlias = Callable[[], Iterable[Stretch]]
+LogParts: TypeAlias = Callable[[], Iterable[LogPart]]
 """Returns a worker's changes in log order; every call returns the same changes."""
 
 
@@ -78,13 +78,13 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         # A copied row must be reduced together with all its changes in the log. Rows that were loaded ahead of the log
         # already have the unique values of the batch's end. If the batch were cut, an earlier part could collide with
         # these values.
-        stretches = [Stretch([blob.changes for blob in ordered])]
+        log_parts = [LogPart([blob.changes for blob in ordered])]
     else:
-        stretches = [
-            Stretch([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
+        log_parts = [
+            LogPart([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
     floor = _floor(before)
-    newer = [Stretch([_after_floor(floor, batch) for batch in stretch.changes]) for stretch in stretches]
+    newer = [LogPart([_after_floor(floor, batch) for batch in log_part.changes]) for log_part in log_parts]
     lagging = lagging_in(committer.rules, commit, worker)
     copied = _copied(before, after)
     read_first = committer.expecting.next_batch()
@@ -105,7 +105,7 @@ def apply_long(
     committer: Committer,
     commit: Commit,
     worker: int,
-    stretches: Stretches,
+    log_parts: LogParts,
     split_rows: int | None = None,
     tables: Collection[TableName] = (),
 ) -> Counts:
@@ -120,7 +120,7 @@ def apply_long(
     counts = Counts()
     if split_rows is not None:
 
-        def commit_part(expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
+        def commit_part(expected: Lsn, reached: Checkpoint, part: LogPart) -> Counts:
             own = cut if part.behind_cut else lagging
             work = _Work(
                 lambda: [part],
@@ -132,17 +132,17 @@ def apply_long(
             )
             return _committed(committer, commit, worker, expected, reached, work, has_rows=len(part) > 0)
 
-        held: Stretch | None = None
-        newer = _Work(stretches, committer.rules, {}, _floor(before)).newer()
+        held: LogPart | None = None
+        newer = _Work(log_parts, committer.rules, {}, _floor(before)).newer()
         for part in parts(newer, PART_BYTES, split_rows):
             if held is not None:
                 reached = replace(after, lsn=held.end, gtid=before.gtid, position=before.position, copy=before.copy)
                 counts += commit_part(before.lsn, reached, held)
                 before = reached
             held = part
-        return counts + commit_part(before.lsn, after, held or Stretch([]))
+        return counts + commit_part(before.lsn, after, held or LogPart([]))
     work = _Work(
-        stretches,
+        log_parts,
         committer.rules,
         _copying(after),
         _floor(before),
@@ -213,7 +213,7 @@ class _Work:
 
     def __init__(
         self,
-        stretches: Stretches,
+        log_parts: LogParts,
         rules: ApplyRules,
         copying: Mapping[TableName, CopyState],
         floor: Floor | None = None,
@@ -224,7 +224,7 @@ class _Work:
         origin: str = "",
     ) -> None:
         """The lagging tables are those in `cut` for parts with `behind_cut`, and those in `lagging` for other parts."""
-        self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
+        self._log_parts, self._floor, self._part_bytes = log_parts, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
         self._uneven, self._cut = lagging, cut or lagging
         self._copied, self._origin = copied, origin
@@ -240,19 +240,19 @@ class _Work:
         """Returns the counts of the last attempt."""
         return replace(self._sum, by_table=dict(self._by_table))
 
-    def newer(self) -> Iterator[Stretch]:
+    def newer(self) -> Iterator[LogPart]:
         """Yields the changes, except those that this worker, ahead of others, committed in an earlier run."""
-        for stretch in self._stretches():
+        for log_part in self._log_parts():
             floor = self._floor
             yield (
-                stretch
+                log_part
                 if floor is None
-                else replace(stretch, changes=[_after_floor(floor, b) for b in stretch.changes])
+                else replace(log_part, changes=[_after_floor(floor, b) for b in log_part.changes])
             )
 
     def owner(self, row: RefusedRow) -> TableName | None:
         """Returns the source table that the row comes from."""
-        return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
+        return owner(row, (batch for log_part in self.newer() for batch in log_part.changes))
 
     def made_anew(self, refusal: Halted, expecting: WriteComparison) -> bool:
         """Whether the changes are prepared once more, with other rules, after the target has refused them.
@@ -294,7 +294,7 @@ class _Work:
                 # Arrow keeps freed memory for arrays of the same size, but arrays of the next part have other sizes.
                 pa.default_memory_pool().release_unused()
 
-    def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
+    def _reduced(self, session: TargetSession, part: LogPart) -> Iterator[NetChange]:
         lagging = self._cut if part.behind_cut else self._uneven
         for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied, self._origin):
             self._sum += change.counts

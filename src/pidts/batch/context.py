@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from pidts.apply import ApplyRules, Committer, Target, TargetSession
-from pidts.batch.moments import RelayMoments
+from pidts.batch.source_transactions import RelayTransactions
 from pidts.model import ChangeBatch, Table, TableName
 from pidts.reduce import TWO_WORKERS, buckets, watched_columns
 from pidts.rules import Rules, merged
@@ -88,8 +88,8 @@ class JobContext:
 
     @property
     def _writing(self) -> ApplyRules:
-        moments = RelayMoments(self.relay, self.source.source_id)
-        return replace(self.writing, task=self.task, filters=self.rules, moments=moments)
+        find_transactions = RelayTransactions(self.relay, self.source.source_id)
+        return replace(self.writing, task=self.task, filters=self.rules, find_transactions=find_transactions)
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:

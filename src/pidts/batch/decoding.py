@@ -22,7 +22,7 @@ import pyarrow as pa
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import staged_rows
-from pidts.batch.parts import Stretch
+from pidts.batch.parts import LogPart
 from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
 from pidts.batch.returned import only_removed
@@ -92,12 +92,12 @@ def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = N
                 yield from _deal(context, replace(batch, upstream=upstream), Blob.COPIED)
 
 
-def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> Iterator[Stretch]:
+def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> Iterator[LogPart]:
     """Yields the changes of one worker in log order."""
     for piece in slices:
         for batches in decode_log(context, piece):
             mine = (context.dealt(batch)[worker] for batch in batches)
-            yield Stretch([batch for batch in mine if batch is not None], inside=piece.extent.size > AT_ONCE)
+            yield LogPart([batch for batch in mine if batch is not None], inside=piece.extent.size > AT_ONCE)
 
 
 def decode_log(context: JobContext, piece: LogSlice, slices: SliceReader | None = None) -> Iterator[list[ChangeBatch]]:

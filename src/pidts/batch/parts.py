@@ -22,12 +22,12 @@ PART_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """All changes of one worker between two places in the log; the next stretch begins at the second place."""
+class LogPart:
+    """All changes of one worker between two places in the log; the next part begins at the second place."""
 
     changes: Sequence[ChangeBatch]
     inside: bool = False
-    """Whether this is a piece of one large transaction. Otherwise the stretch ends at the end of a transaction."""
+    """Whether this is a piece of one large transaction. Otherwise the part ends at the end of a transaction."""
     behind_cut: bool = False
     """Whether the part has a piece of a large transaction, or an earlier part of the batch has one."""
 
@@ -41,44 +41,44 @@ class Stretch:
 
     @property
     def end(self) -> Lsn:
-        """Returns the Lsn of the last change of the stretch."""
+        """Returns the Lsn of the last change of the part."""
         return max(Lsn.from_bytes(batch.rows["lsn"][-1].as_py()) for batch in self.changes)
 
 
-def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None = None) -> Iterator[Stretch]:
-    """Joins neighbouring stretches up to the size limit. A single stretch above the limit is not cut.
+def parts(log_parts: Iterable[LogPart], most_bytes: int, most_rows: int | None = None) -> Iterator[LogPart]:
+    """Joins neighbouring parts of the log up to the size limit. A single part above the limit is not cut.
 
     With `most_rows` a large transaction is cut between rows.
     """
     waiting: list[ChangeBatch] = []
     size = rows = 0
     cut = False
-    for stretch in stretches:
-        for piece in _pieces(stretch, most_rows):
+    for log_part in log_parts:
+        for piece in _pieces(log_part, most_rows):
             full = size + piece.size > most_bytes or (most_rows is not None and rows + len(piece) > most_rows)
             if waiting and full:
-                done, waiting, size, rows = Stretch(waiting, behind_cut=cut), [], 0, 0
+                done, waiting, size, rows = LogPart(waiting, behind_cut=cut), [], 0, 0
                 yield done
                 del done  # written changes are not kept in memory while the next part is read
-            cut = cut or stretch.inside
+            cut = cut or log_part.inside
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)
-        cut = cut or stretch.inside  # even if the cut stretch has no changes for this worker
+        cut = cut or log_part.inside  # even if the cut log part has no changes for this worker
     if waiting:
-        yield Stretch(waiting, behind_cut=cut)
+        yield LogPart(waiting, behind_cut=cut)
 
 
-def _pieces(stretch: Stretch, most_rows: int | None) -> Iterator[Stretch]:
-    rest = [batch for batch in stretch.changes if len(batch)]
-    while stretch.inside and most_rows is not None and sum(map(len, rest)) > most_rows:
+def _pieces(log_part: LogPart, most_rows: int | None) -> Iterator[LogPart]:
+    rest = [batch for batch in log_part.changes if len(batch)]
+    while log_part.inside and most_rows is not None and sum(map(len, rest)) > most_rows:
         lsns = pa.concat_arrays([_lsns(batch) for batch in rest])
         last = lsns[pc.sort_indices(lsns)[most_rows - 1].as_py()]
         counts = [pc.sum(pc.less_equal(_lsns(batch), last)).as_py() for batch in rest]
         halves = list(zip(rest, counts, strict=True))
-        yield Stretch([_slice(batch, 0, count) for batch, count in halves if count])
+        yield LogPart([_slice(batch, 0, count) for batch, count in halves if count])
         rest = [_slice(batch, count, len(batch) - count) for batch, count in halves if count < len(batch)]
     if rest:
-        yield Stretch(rest)
+        yield LogPart(rest)
 
 
 def _slice(batch: ChangeBatch, first: int, count: int) -> ChangeBatch:

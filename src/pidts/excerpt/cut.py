@@ -1,6 +1,6 @@
-"""Finds the transactions of a log, and cuts the log into stretches that can be decoded independently.
+"""Finds the transactions of a log, and cuts the log into parts that can be decoded independently.
 
-A stretch consists of whole transactions of one file. All of its rows have one set of structures, so a stretch ends at
+A log part consists of whole transactions of one file. All of its rows have one set of structures, so a log part ends at
 each relevant schema change. Long unwanted parts are not read.
 """
 
@@ -25,7 +25,7 @@ from pidts.schema.affected_tables import understood
 from pidts.schema.evolve.catalog_history import KnownStructures
 
 _GAP = 256 << 10
-"""A stretch ends before unwanted events if they have at least this many bytes."""
+"""A log part ends before unwanted events if they have at least this many bytes."""
 _NOTHING = KnownStructures(complete=False)
 
 
@@ -45,7 +45,7 @@ class PlacedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRange:
-    """A stretch of the log that is decoded at once, by one process."""
+    """A part of the log that is decoded at once, by one process."""
 
     span: Span
     file: str
@@ -63,7 +63,7 @@ class DecodeRange:
     """The structures of the tables that have rows in this range."""
     has_statements: bool = False
     commit: Transaction | None = None
-    """The commit, if the stretch is a prepared XA transaction."""
+    """The commit, if the log part is a prepared XA transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class LogSelection:
 
 
 class LogCutter:
-    """Joins the transactions of a log, in order, into stretches. `resolved` adds the structures later."""
+    """Joins the transactions of a log, in order, into log parts. `resolved` adds the structures later."""
 
     def __init__(self, wanted: LogSelection, size: int) -> None:
         self.changes: list[Transaction] = []
@@ -110,7 +110,7 @@ class LogCutter:
         self._tables: dict[TableName, None] = {}
 
     def take(self, piece: PlacedTransaction) -> Iterator[DecodeRange]:
-        """Yields the stretches that this piece completes."""
+        """Yields the log parts that this piece completes."""
         transaction = piece.transaction
         changes = transaction.ddl is not None and self._may_change(transaction)
         # The rows of a CREATE TABLE ... SELECT have the structure that the same statement makes.
@@ -130,7 +130,7 @@ class LogCutter:
             self.changes.append(piece.transaction)
 
     def close(self) -> Iterator[DecodeRange]:
-        """Ends the open stretch."""
+        """Ends the open log part."""
         first, last = self._first, self._last
         if first is not None and last is not None:
             yield DecodeRange(
@@ -176,20 +176,20 @@ def _any(allow: AllowList, tables: tuple[TableName, ...]) -> bool:
 
 
 def resolved(
-    stretches: Iterable[DecodeRange], changes: Iterable[Transaction], history: KnownStructures, dialect: Dialect
+    log_parts: Iterable[DecodeRange], changes: Iterable[Transaction], history: KnownStructures, dialect: Dialect
 ) -> Iterator[DecodeRange]:
-    """Yields the stretches, each with its structures.
+    """Yields the log parts, each with its structures.
 
-    `history` has the structures before all stretches, and `changes` are the schema changes after `history`.
+    `history` has the structures before all log parts, and `changes` are the schema changes after `history`.
     """
     ahead = deque(changes)
-    for stretch in stretches:
-        while ahead and ahead[0].lsn <= stretch.structures_at:
+    for log_part in log_parts:
+        while ahead and ahead[0].lsn <= log_part.structures_at:
             history = history.after(ahead.popleft(), dialect)
-        tables = {name: history.tables[name] for name in stretch.tables if name in history.tables}
-        sequences = history.sequences.intersection(stretch.tables)
+        tables = {name: history.tables[name] for name in log_part.tables if name in history.tables}
+        sequences = history.sequences.intersection(log_part.tables)
         known = replace(history, tables=tables, charsets={}, turns=(), sequences=sequences)
-        yield replace(stretch, history=known)
+        yield replace(log_part, history=known)
 
 
 @dataclass(frozen=True, slots=True)

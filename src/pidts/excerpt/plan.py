@@ -118,7 +118,7 @@ class TypedTable:
 
 
 class StreamPlan:
-    """Finds where the batches of a stream end in a relay, and which stretches of the log are decoded by Spark tasks."""
+    """Finds where the batches of a stream end in a relay, and which log parts the Spark tasks decode."""
 
     def __init__(
         self, reader: RelayReader, store: RelayStore, view: QueryView, typed: TypedTable | None = None
@@ -167,8 +167,8 @@ class StreamPlan:
             state = state.behind(entry, self._view.wanted)
         return state.offset(state.server)
 
-    def stretches(self, start: Offset, end: Lsn, size: int) -> Iterator[DecodeRange]:
-        """Yields the stretches that the Spark tasks of a batch decode, in log order."""
+    def log_parts(self, start: Offset, end: Lsn, size: int) -> Iterator[DecodeRange]:
+        """Yields the log parts that the Spark tasks of a batch decode, in log order."""
         cutter = LogCutter(self._view.wanted, size)
         found: list[DecodeRange] = []
         for entry in self._reader.entries(start.lsn):
@@ -198,11 +198,11 @@ class StreamPlan:
         The method decodes the rows in order to count them, since the relay's index counts only row events.
         """
         cutter = LogCutter(self._view.wanted, 4 << 20)
-        stretches = [*(stretch for piece in found for stretch in cutter.take(piece)), *cutter.close()]
+        log_parts = [*(log_part for piece in found for log_part in cutter.take(piece)), *cutter.close()]
         ends = np.array([_place(piece.transaction.lsn) for piece in found], np.int64)
         counts = np.zeros(len(found) + 1, np.int64)
-        for stretch in resolved(stretches, cutter.changes, state.history, self._view.wanted.dialect):
-            log_index, offsets = row_places(self._store, stretch, self._view)
+        for log_part in resolved(log_parts, cutter.changes, state.history, self._view.wanted.dialect):
+            log_index, offsets = row_places(self._store, log_part, self._view)
             np.add.at(counts, np.searchsorted(ends, log_index * _FILE + offsets, side="right"), 1)
             if counts.sum() > rows:
                 break

@@ -1,4 +1,4 @@
-"""Finds what a stretch of log has besides its rows: GTIDs, ids and times of the rows' transactions, and statements."""
+"""Finds what a part of the log has besides its rows: GTIDs, ids and times of the rows' transactions, and statements."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ class Statement:
 
 
 class Around:
-    """Finds the transactions and times of many rows of one stretch at once, and the statements of the stretch."""
+    """Finds the transactions and times of many rows of one log part at once, and the statements of the log part."""
 
-    def __init__(self, stretch: DecodeRange, log_format: Format, raw: bytes) -> None:
-        self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
-        self._events = EventPlaces(self._raw, stretch.begin.offset)
+    def __init__(self, log_part: DecodeRange, log_format: Format, raw: bytes) -> None:
+        self._log_part, self._format, self._raw = log_part, log_format, memoryview(raw)
+        self._events = EventPlaces(self._raw, log_part.begin.offset)
         self.gtids: list[str | None] = []
         """The GTID of each transaction; None for a transaction without one."""
         self.begins = self.ends = np.array([], np.int64)
         """The bytes in the log file at which each transaction begins and ends."""
         self._with_statements: list[Transaction] = []
         """The transactions with statements."""
-        if stretch.commit is not None:
-            self.begins, self.ends = self._take(stretch.commit)
+        if log_part.commit is not None:
+            self.begins, self.ends = self._take(log_part.commit)
         else:
             self._scan()
 
     def _scan(self) -> None:
-        stretch = self._stretch
-        walker = LogWalker(stretch.file, stretch.begin.offset, self._format)
-        reader = TransactionReader(walker, TransactionScanner(stretch.begin.change_no, stretch.begin))
+        log_part = self._log_part
+        walker = LogWalker(log_part.file, log_part.begin.offset, self._format)
+        reader = TransactionReader(walker, TransactionScanner(log_part.begin.change_no, log_part.begin))
         places = [(self.begins, self.ends)]
         for found in reader.read(self._raw):
             if not isinstance(found.what, Transaction):
@@ -77,14 +77,14 @@ class Around:
 
     def transaction_of(self, offsets: Numbers) -> Numbers:
         """Returns the index of each row's transaction; `offsets` are the places of the rows' events."""
-        if self._stretch.commit is not None:
+        if self._log_part.commit is not None:
             return np.zeros(len(offsets), np.int64)
         return np.searchsorted(self.ends, offsets, side="right").astype(np.int64)
 
     def times(self, offsets: Numbers) -> Numbers:
         """Returns the times at which the events at these bytes of the log were executed, in seconds since 1970."""
-        if self._stretch.commit is not None:
-            return np.full(len(offsets), self._stretch.commit.timestamp, np.int64)
+        if self._log_part.commit is not None:
+            return np.full(len(offsets), self._log_part.commit.timestamp, np.int64)
         return self._events.times(offsets)
 
     def xids(self) -> list[int | None]:
@@ -92,7 +92,7 @@ class Around:
 
         The XID event may be inside a compressed event.
         """
-        if self._stretch.commit is not None:
+        if self._log_part.commit is not None:
             return [None]
         events = self._events
         last = np.searchsorted(events.offsets, self.ends) - 1
@@ -111,8 +111,8 @@ class Around:
     def statements(self, wanted: LogSelection, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
         """Yields the statements that the query shows and that are in the query's range."""
         for transaction in self._with_statements:
-            commit = transaction.xa if transaction is self._stretch.commit else None
-            begin = self._stretch.begin.offset if commit else transaction.begin.offset
+            commit = transaction.xa if transaction is self._log_part.commit else None
+            begin = self._log_part.begin.offset if commit else transaction.begin.offset
             part = slice(None) if commit else self._events.between(begin, transaction.lsn.offset)
             for event in self._walk(part, begin):
                 for place, query in _queries(event):
@@ -126,7 +126,7 @@ class Around:
                         yield Statement(lsn, schema, table, query.sql)
 
     def _walk(self, part: slice, offset: int) -> Iterator[Event]:
-        walker = LogWalker(self._stretch.file, offset, self._format)
+        walker = LogWalker(self._log_part.file, offset, self._format)
         yield from map(walker.feed, iter_raw(self._raw[part]))
 
 
@@ -138,7 +138,7 @@ def _queries(event: Event) -> Iterator[tuple[int, Query]]:
 
 
 class EventPlaces:
-    """The times of a stretch's events, and the place of each event in the stretch's bytes and in the log.
+    """The times of a log part's events, and the place of each event in the log part's bytes and in the log.
 
     The difference between an event's two places varies, since a log file has events that the server does not send to
     replicas. All arrays have one element more than there are events: the last place is the one after the last event.
@@ -163,7 +163,7 @@ class EventPlaces:
         return found
 
     def between(self, begin: int, end: int) -> slice:
-        """Returns the part of the stretch's bytes that lies between two places in the log."""
+        """Returns the part of the log part's bytes that lies between two places in the log."""
         first, last = np.searchsorted(self.offsets, [begin, end])
         return slice(int(self.at[first]), int(self.at[last]))
 

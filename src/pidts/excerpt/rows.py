@@ -1,4 +1,4 @@
-"""Turns a stretch of raw log into record batches in log order, one column at a time.
+"""Turns a part of the log into record batches in log order, one column at a time.
 
 The decoder returns the rows. The data around a row (the transaction, its GTID and its times) is looked up for all rows
 at once, by their places in the log.
@@ -54,56 +54,56 @@ class QueryView:
         return not ((self.after is not None and lsn <= self.after) or (self.upto is not None and lsn > self.upto))
 
 
-def record_batches(store: Store, stretch: DecodeRange, view: QueryView) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a stretch in the form of the data frame."""
-    log_format, raw = store.read(stretch.span)
-    changes = _decoded(stretch, view, log_format, raw)
-    context = Around(stretch, log_format, raw)
-    yield from _Assembly(stretch, view, changes, context, came_again(store)).batches()
+def record_batches(store: Store, log_part: DecodeRange, view: QueryView) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a log part in the form of the data frame."""
+    log_format, raw = store.read(log_part.span)
+    changes = _decoded(log_part, view, log_format, raw)
+    context = Around(log_part, log_format, raw)
+    yield from _Assembly(log_part, view, changes, context, came_again(store)).batches()
 
 
-def row_places(store: Store, stretch: DecodeRange, view: QueryView) -> tuple[int, Numbers]:
-    """Returns the number of the log file with a stretch's rows, and the byte of each row's event."""
-    log_format, raw = store.read(stretch.span)
-    parts = [_Part(batch.rows.column("lsn")).offsets for batch in _decoded(stretch, view, log_format, raw)]
-    return _first(stretch).log_index, np.concatenate([*parts, np.array([], np.int64)])
+def row_places(store: Store, log_part: DecodeRange, view: QueryView) -> tuple[int, Numbers]:
+    """Returns the number of the log file with a log part's rows, and the byte of each row's event."""
+    log_format, raw = store.read(log_part.span)
+    parts = [_Part(batch.rows.column("lsn")).offsets for batch in _decoded(log_part, view, log_format, raw)]
+    return _first(log_part).log_index, np.concatenate([*parts, np.array([], np.int64)])
 
 
-def _decoded(stretch: DecodeRange, view: QueryView, log_format: Format, raw: bytes) -> list[ChangeBatch]:
+def _decoded(log_part: DecodeRange, view: QueryView, log_format: Format, raw: bytes) -> list[ChangeBatch]:
     return decode_slice(
         raw,
         format=log_format,
-        log_file=stretch.file,
-        change_no=stretch.begin.change_no,
-        structures=_structure_of(stretch, view),
-        offset=stretch.begin.offset,
-        commit=None if stretch.commit is None else _first(stretch),
+        log_file=log_part.file,
+        change_no=log_part.begin.change_no,
+        structures=_structure_of(log_part, view),
+        offset=log_part.begin.offset,
+        commit=None if log_part.commit is None else _first(log_part),
     )
 
 
-def _first(stretch: DecodeRange) -> Lsn:
-    """Returns the first Lsn of the stretch. The rows of a prepared XA transaction have the place of its commit."""
-    commit = stretch.commit
-    return commit.xa.at if commit is not None and commit.xa is not None else stretch.begin
+def _first(log_part: DecodeRange) -> Lsn:
+    """Returns the first Lsn of the log part. The rows of a prepared XA transaction have the place of its commit."""
+    commit = log_part.commit
+    return commit.xa.at if commit is not None and commit.xa is not None else log_part.begin
 
 
-def _structure_of(stretch: DecodeRange, view: QueryView) -> Callable[[TableMap], Table | None]:
-    tables = frozenset(stretch.tables)
+def _structure_of(log_part: DecodeRange, view: QueryView) -> Callable[[TableMap], Table | None]:
+    tables = frozenset(log_part.tables)
 
     def structure(table_map: TableMap) -> Table | None:
         name = table_map.name
         if name not in tables or not view.wanted.allow(name):
             return None
-        if stretch.history.is_sequence(name, looks_like_one=table_map.may_be_sequence):
+        if log_part.history.is_sequence(name, looks_like_one=table_map.may_be_sequence):
             return None
         shown = table_map.to_table()
         if shown is None:
-            known = stretch.history.table(name)
+            known = log_part.history.table(name)
             if known is None:
                 raise structure_unknown(name, "(none: the log before this place does not show it)")
             return table_map.complete(known)
         try:
-            known = stretch.history.table(name)
+            known = log_part.history.table(name)
         except Halted:
             return shown
         return refined(shown, known and table_map.complete(known))
@@ -122,19 +122,19 @@ class _Part:
 
 
 class _Assembly:
-    """Sorts all rows of a stretch, and makes record batches of them."""
+    """Sorts all rows of a log part, and makes record batches of them."""
 
     def __init__(
         self,
-        stretch: DecodeRange,
+        log_part: DecodeRange,
         view: QueryView,
         changes: Sequence[ChangeBatch],
         context: Around,
         again: Sequence[Refetch] = (),
     ) -> None:
-        self._stretch, self._view, self._context, self._again = stretch, view, context, again
+        self._log_part, self._view, self._context, self._again = log_part, view, context, again
         self._changes = changes
-        self._statements = list(context.statements(view.wanted, view.holds)) if stretch.has_statements else []
+        self._statements = list(context.statements(view.wanted, view.holds)) if log_part.has_statements else []
         parts = [_Part(batch.rows.column("lsn")) for batch in changes]
         lsns = [statement.lsn for statement in self._statements]
         offsets = [*(part.offsets for part in parts), np.array([lsn.offset for lsn in lsns], np.int64)]
@@ -145,7 +145,7 @@ class _Assembly:
 
     def _inside(self, order: Numbers) -> NDArray[np.bool_]:
         """Returns a mask of the rows in the range, which may begin and end inside a transaction."""
-        first, keep = _first(self._stretch), np.ones(len(order), np.bool_)
+        first, keep = _first(self._log_part), np.ones(len(order), np.bool_)
         offsets, rows = self._offsets[order], self._rows[order]
         for bound, begins in ((self._view.after, True), (self._view.upto, False)):
             if bound is None:
@@ -181,9 +181,9 @@ class _Assembly:
         """Returns all columns except the images."""
         context, count = self._context, len(order)
         offsets = self._offsets[order]
-        lsn = _lsn_text(_first(self._stretch), offsets, self._rows[order])
+        lsn = _lsn_text(_first(self._log_part), offsets, self._rows[order])
         place = context.transaction_of(offsets)
-        prev = _lsn_text(_first(self._stretch), context.begins[place], np.zeros(count, np.int64))
+        prev = _lsn_text(_first(self._log_part), context.begins[place], np.zeros(count, np.int64))
         if count > 1:
             follows = np.concatenate([[False], place[1:] == place[:-1]])
             prev = pc.if_else(pa.array(follows), pa.concat_arrays([lsn.slice(0, 1), lsn.slice(0, count - 1)]), prev)
@@ -209,7 +209,7 @@ class _Assembly:
             "ts": pa.array(context.times(offsets) * 1_000_000, pa.timestamp("us", "UTC")),
             "gtid": pa.array(context.gtids, pa.string()).take(pa.array(place)),
             "xid": pa.array(context.xids(), pa.int64()).take(pa.array(place)),
-            "is_retry": pa.array(are_retries(_first(self._stretch), offsets, self._again)),
+            "is_retry": pa.array(are_retries(_first(self._log_part), offsets, self._again)),
         }
 
     def _images(self, chosen: Numbers, side: str) -> pa.Array:

@@ -299,7 +299,7 @@ class ServedRelay:
         except FileNotFoundError:
             return self._behind_purged(has, self._folder.numbers())
         if data:
-            return self._stretch(has, data)
+            return self._next_records(has, data)
         return self._begin_segment(has.segment + 1) if has_next else None
 
     def _behind_purged(self, has: IndexPrefix, numbers: list[int]) -> SegmentPiece | None:
@@ -345,7 +345,7 @@ class ServedRelay:
         if known != has.index_crc:
             raise self._differs(has)
 
-    def _stretch(self, has: IndexPrefix, data: bytes) -> SegmentPiece | None:
+    def _next_records(self, has: IndexPrefix, data: bytes) -> SegmentPiece | None:
         """Returns the next whole records with their events, or a part of the events of the first record."""
         named = len(MAGIC) + len(self._format(has.segment)) if not has.index_bytes else 0
         taken, log_end = 0, named

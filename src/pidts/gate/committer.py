@@ -1,10 +1,10 @@
 """Writes records to a datacenter exactly once, with the same numbers in each attempt.
 
-The records of a stretch of log, the row of `transfer_checkpoint`, the structures after the stretch and the task's
-checkpoint belong together. A small number of records is written in one transaction, on one connection. Many records are
-written by several connections at once. Each of them commits parts of the stretch: *pieces*. Programs read only records
-at or before `transfer_checkpoint`. When all pieces are committed, a last transaction moves `transfer_checkpoint`
-together with the task's checkpoint.
+The records of a log part, the row of `transfer_checkpoint`, the structures after the log part and the task's checkpoint
+belong together. A small number of records is written in one transaction, on one connection. Many records are written by
+several connections at once. Each of them commits parts of the log part: *pieces*. Programs read only records at or
+before `transfer_checkpoint`. When all pieces are committed, a last transaction moves `transfer_checkpoint` together
+with the task's checkpoint.
 
 A crash can come at these points:
 
@@ -15,7 +15,7 @@ A crash can come at these points:
 3. While the last COMMIT is under way and its answer is lost: the next attempt locks the task's checkpoint, and so waits
    for the end of the old transaction. Then it reads whether the old transaction was committed (ALREADY) or not (case
    2).
-4. After COMMIT: the caller repeats the stretch and finds ALREADY.
+4. After COMMIT: the caller repeats the log part and finds ALREADY.
 5. Another run has taken the task over. Each transaction locks the task's checkpoint before it writes (a piece takes a
    shared lock), and compares the epoch. The claim of the new run waits for these locks. Case 2 applies to pieces that
    were committed before the claim; a transaction that gets the lock after the claim finds the new epoch and writes
@@ -76,12 +76,12 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """The numbers before and after a stretch's records, and the rows that its last transaction still has to write."""
+    """The numbers before and after a log part's records, and the rows that its last transaction still has to write."""
 
     base: Numbers
     last: Numbers
     rows: Sequence[pa.Table] = ()
-    """The rows that are not written yet, if the stretch is small."""
+    """The rows that are not written yet, if the log part is small."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class _Failures:
 
 
 class ChannelCommitter:
-    """Commits one channel's stretches of log, one after the other; used by one thread."""
+    """Commits one channel's log parts, one after the other; used by one thread."""
 
     def __init__(
         self, channel: Channel, *, retry: Retry | None = None, sleep: Callable[[float], None] = time.sleep
@@ -105,7 +105,7 @@ class ChannelCommitter:
         self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
         self._own: Connected | None = None
         self._others: list[Connected] = []
-        """The connections that have written the pieces of the last stretch, and will write the pieces of the next one.
+        """The connections that have written the pieces of the last log part, and will write the pieces of the next one.
         """
         self._is_clean = False
         """Whether there are certainly no rows after `transfer_checkpoint`, as after each commit of this object."""
@@ -198,7 +198,7 @@ class ChannelCommitter:
         self._others.clear()
 
     def _cleaned(self, own: Connected, expected: Lsn, new: Checkpoint, *, has_records: bool) -> bool:
-        """Removes the rows of an interrupted attempt; returns False if the stretch is already committed."""
+        """Removes the rows of an interrupted attempt; returns False if the log part is already committed."""
         own.session.begin()
         stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
         if settle(stored, expected, new, rows=int(has_records)) is Outcome.ALREADY:
@@ -209,7 +209,7 @@ class ChannelCommitter:
         return True
 
     def _wrote_ahead(self, own: Connected, expected: Lsn, make: Make) -> _Ahead | None:
-        """Writes the pieces of a large stretch on several connections; returns None if there is only one connection."""
+        """Writes the pieces of a large log part on several connections; returns None if there is only one."""
         if self._channel.connections == 1:
             return None
         own.session.begin()

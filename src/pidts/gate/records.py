@@ -77,7 +77,7 @@ class Numbering:
     """Numbers records.
 
     `id` grows by one with each record, `tid` with each transaction that has records. The numbers depend only on the
-    previous numbers and on the log. So the records of a stretch that is read again after a crash get the same numbers.
+    previous numbers and on the log. So the records of a log part that is read again after a crash get the same numbers.
     """
 
     last: Numbers

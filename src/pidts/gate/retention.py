@@ -30,9 +30,9 @@ class Retention:
         self._clock, self._monotonic, self._due = clock, monotonic, 0.0
 
     def passed(self, timestamp: int) -> None:
-        """Puts off the next removal if a stretch of log has an event that is older than the retention.
+        """Puts off the next removal if a log part has an event that is older than the retention.
 
-        `timestamp` is the time of the oldest event in the stretch; 0 if it is not known.
+        `timestamp` is the time of the oldest event in the log part; 0 if it is not known.
         """
         if 0 < timestamp < self._clock() - self.seconds:
             self._put_off()

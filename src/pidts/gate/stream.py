@@ -1,10 +1,10 @@
 """Writes one source's changes to its datacenter, from a claimed checkpoint until the channel is stopped or fails.
 
 A schema change is a record like other records, and no statement is run for it. So one thread does everything in the
-order of the log. Each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the
-rows of its own transaction. No table waits while others continue, since readers rely on the order of the records. So a
-change that cannot be followed ends the run. After an operator's ddl command, or with an event filter, the next run
-continues after the change.
+order of the log. Each step is one commit (see `pidts.gate.committer`): the rows of a log part, or one schema change
+with the rows of its own transaction. No table waits while others continue, since readers rely on the order of the
+records. So a change that cannot be followed ends the run. After an operator's ddl command, or with an event filter, the
+next run continues after the change.
 
 Crash points: before a commit nothing has happened, and after it the next start reads the checkpoint and the structures
 that belong to it. The commit that follows a ddl command also records that it was carried out.
@@ -35,11 +35,11 @@ from pidts.ddl.interpreter import DueStatement, Interpreter
 from pidts.ddl.outcome import Changed, Waits
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.gate.committer import Channel, ChannelCommitter
+from pidts.gate.record_batch import Records, TransactionRange, next_transactions
 from pidts.gate.record_prefetch import PreparedRecords, RecordPrefetch
 from pidts.gate.records import SchemaRecord, of_schema_change
 from pidts.gate.retention import Retention
 from pidts.gate.schema_records import schema_records
-from pidts.gate.stretch import Records, TransactionRange, next_stretch
 from pidts.model import (
     Checkpoint,
     DdlOrder,
@@ -230,52 +230,52 @@ class ChannelStream:
             self._failure = error
 
     def _step(self) -> bool:
-        """Commits the next stretch or schema change. Returns False if there is nothing to do yet."""
+        """Commits the next log part or schema change. Returns False if there is nothing to do yet."""
         self.times.step("plan")
         if (made := self._ahead.take(self._clear, self._context)) is not None:
-            self._retention.passed(made.stretch.oldest)
-            self._commit_rows(made.stretch, made)
+            self._retention.passed(made.transactions.oldest)
+            self._commit_rows(made.transactions, made)
             return True
-        stretch = next_stretch(self._entries(self._clear), self._clear, self._classifier, self._limits)
-        self._retention.passed(stretch.oldest)
-        if stretch.due is not None and not stretch.entries:
-            self._change(stretch.due)
+        transactions = next_transactions(self._entries(self._clear), self._clear, self._classifier, self._limits)
+        self._retention.passed(transactions.oldest)
+        if transactions.due is not None and not transactions.entries:
+            self._change(transactions.due)
             return True
-        if stretch.entries:
-            self._commit_rows(stretch)
+        if transactions.entries:
+            self._commit_rows(transactions)
             return True
-        self._clear, self._passed = stretch.end, self._passed + stretch.count
-        if self._passed >= self._limits.idle_entries or self._is_goal(stretch.end):
-            self._commit_rows(stretch)
+        self._clear, self._passed = transactions.end, self._passed + transactions.count
+        if self._passed >= self._limits.idle_entries or self._is_goal(transactions.end):
+            self._commit_rows(transactions)
             return True
         return False
 
     def _is_goal(self, end: Lsn) -> bool:
         return self._goal is not None and self._state.lsn < self._goal <= end
 
-    def _commit_rows(self, stretch: TransactionRange, made: PreparedRecords | None = None) -> None:
+    def _commit_rows(self, transactions: TransactionRange, made: PreparedRecords | None = None) -> None:
         began = time.monotonic()
-        plan = made.plan if made is not None else self._plan(stretch.end)
+        plan = made.plan if made is not None else self._plan(transactions.end)
         self._known_tables.demand(self._context, plan)
         records = (
             made.records
             if made is not None
-            else Records(self._context, self._relay, plan, stretch.entries, self._instance_of, self._zone)
+            else Records(self._context, self._relay, plan, transactions.entries, self._instance_of, self._zone)
         )
-        if stretch.has_more:
-            self._ahead.begin(stretch.end, partial(self._made_ahead, plan.end, self._context))
+        if transactions.has_more:
+            self._ahead.begin(transactions.end, partial(self._made_ahead, plan.end, self._context))
         self._commit(plan, records, began)
 
     def _made_ahead(self, state: PlanState, context: JobContext) -> PreparedRecords | None:
-        """Returns the stretch after a state; None if there are no rows yet. A separate thread calls this."""
+        """Returns the log part after a state; None if there are no rows yet. A separate thread calls this."""
         relay = self._relay_ahead
         entries = partial(relay.entries, joined=True, most=self._limits.joined)
-        stretch = next_stretch(entries(state.lsn), state.lsn, self._classifier, self._limits)
-        if not stretch.entries:
+        transactions = next_transactions(entries(state.lsn), state.lsn, self._classifier, self._limits)
+        if not transactions.entries:
             return None
-        plan = plan_between(state, PlanState(stretch.end), entries, self._classifier)
-        records = Records(context, relay, plan, stretch.entries, self._instance_of, self._zone).ahead()
-        return PreparedRecords(stretch, plan, records) if records is not None else None
+        plan = plan_between(state, PlanState(transactions.end), entries, self._classifier)
+        records = Records(context, relay, plan, transactions.entries, self._instance_of, self._zone).ahead()
+        return PreparedRecords(transactions, plan, records) if records is not None else None
 
     def _entries(self, after: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
         return self._relay.entries(after, to, joined=True, most=self._limits.joined)
@@ -420,7 +420,7 @@ class _ClosedError(Exception):
 
 
 class _Counted:
-    """Counts the records of a stretch while they are made; if they are made again, the count begins anew."""
+    """Counts the records of a log part while they are made; if they are made again, the count begins anew."""
 
     def __init__(self, records: Records) -> None:
         self._records = records

@@ -16,5 +16,5 @@ class LoggedChanges:
     task: str
     source: str
     batch: ChangeBatch
-    moments: Sequence[SourceTransaction]
+    transactions: Sequence[SourceTransaction]
     """The transaction of each change."""

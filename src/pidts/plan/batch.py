@@ -50,7 +50,7 @@ class LogSlice:
     """Whether only notes (`pidts.apply.locks.left_out`) are taken from the slice; `only` has the name of their table.
     """
     gaps: tuple[tuple[int, int], ...] = ()
-    """The stretches inside the extent that are not read, such as changes that came from the target's zone.
+    """The parts of the extent that are not read, such as changes that came from the target's zone.
 
     Each is a pair: its first byte, and the byte after its last byte.
     """

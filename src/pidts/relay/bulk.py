@@ -40,8 +40,8 @@ class EntryEncoder:
         self._lists: Any = None
         self._texts_at = 0, 0
         """The addresses of the two arrays of the last `OrdinaryEvents`; the next ones mostly use the same arrays."""
-        self._stretches = np.empty((_FEW, 4), np.int64)
-        self._stretches_at = self._stretches.ctypes.data
+        self._gtid_ranges = np.empty((_FEW, 4), np.int64)
+        self._gtid_ranges_at = self._gtid_ranges.ctypes.data
 
     def encode(self, run: OrdinaryEvents, begin: int, base: int) -> Entries:
         """Returns the records of the transactions in `run`, of which there is at least one.
@@ -57,10 +57,10 @@ class EntryEncoder:
         last = lines[-1].tolist()
         listed = run.lists[: last[o.L_TABLES] + last[o.L_TABLE_COUNT]]
         room = len(lines) * _LEAST + last[o.L_GTID] + last[o.L_GTID_SIZE] + int(self._sizes[listed].sum())
-        frames, stretches, stretches_at = np.empty(room, np.uint8), self._stretches, self._stretches_at
+        frames, gtid_ranges, gtid_ranges_at = np.empty(room, np.uint8), self._gtid_ranges, self._gtid_ranges_at
         if len(lines) > _FEW:
-            stretches = np.empty((len(lines), 4), np.int64)
-            stretches_at = stretches.ctypes.data
+            gtid_ranges = np.empty((len(lines), 4), np.int64)
+            gtid_ranges_at = gtid_ranges.ctypes.data
         previous = run.previous
         numbers = np.array(
             [change_no, run.log_index, begin, base, previous.change_no, previous.log_index, previous.offset], np.int64
@@ -70,13 +70,13 @@ class EntryEncoder:
             (address(lines), len(lines)),
             self._texts_at,
             self._names_at,
-            (frames.ctypes.data, stretches_at),
+            (frames.ctypes.data, gtid_ranges_at),
         )
         return Entries(
             frames.data,
             Lsn(change_no, run.log_index, last[o.L_END]),
             base + last[o.L_BLOCK_END],
-            tuple(_texts(run.texts, stretches[:count])),
+            tuple(_texts(run.texts, gtid_ranges[:count])),
         )
 
     def _learn(self, names: Sequence[TableName]) -> None:
@@ -94,8 +94,8 @@ class EntryEncoder:
         self._names_at = address(self._encoded), self._ends.ctypes.data
 
 
-def _texts(texts: Any, stretches: Any) -> Iterator[tuple[str, int, int]]:
-    for at, size, first, last in stretches.tolist():
+def _texts(texts: Any, gtid_ranges: Any) -> Iterator[tuple[str, int, int]]:
+    for at, size, first, last in gtid_ranges.tolist():
         yield texts[at : at + size].tobytes().decode("ascii"), first, last
 
 
@@ -116,7 +116,7 @@ def _encode(numbers: Any, lines: Any, texts: Any, names: Any, targets: Any) -> i
     line, count = lines
     gtids, lists = texts
     encoded, ends = names
-    target, stretches = targets
+    target, gtid_ranges = targets
     found, prefix_at, prefix_size, reached = 0, 0, -1, 0
     for _ in range(count):
         payload = target + FRAME_SIZE
@@ -149,13 +149,13 @@ def _encode(numbers: Any, lines: Any, texts: Any, names: Any, targets: Any) -> i
             prefix, number = before_number(gtid, size), load64(line + 8 * o.L_NUMBER)
             if not (prefix == prefix_size and number == reached + 1 and o.same(gtid, prefix_at, prefix)):
                 prefix_at, prefix_size = gtid, prefix
-                stretch = stretches + 32 * found
+                gtid_range = gtid_ranges + 32 * found
                 found += 1
-                store64(stretch, gtid - gtids)
-                store64(stretch + 8, prefix)
-                store64(stretch + 16, number)
+                store64(gtid_range, gtid - gtids)
+                store64(gtid_range + 8, prefix)
+                store64(gtid_range + 16, number)
             reached = number
-            store64(stretches + 32 * found - 8, number)
+            store64(gtid_ranges + 32 * found - 8, number)
         prev_change_no, prev_log_index, prev_offset, begin = change_no, log_index, end, behind
         target = at
         line += 8 * o.LINE

@@ -28,7 +28,7 @@ class ExecutedGtids:
         else:
             self._latest[gtid.partition("-")[0]] = gtid
 
-    def add_stretch(self, prefix: str, first: int, last: int) -> None:
+    def add_range(self, prefix: str, first: int, last: int) -> None:
         """Adds transactions with consecutive GTIDs; `prefix` is the text before their numbers."""
         if self._known is None:
             return

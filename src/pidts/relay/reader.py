@@ -56,7 +56,7 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 
 @dataclass(frozen=True, slots=True)
-class EndedStretch:
+class FormerSourceLog:
     """The part of the log that was received from one server."""
 
     origin: Origin
@@ -336,7 +336,7 @@ class RelayReader:
                 return position
         return None
 
-    def ended_stretch(self, change_no: int) -> EndedStretch | None:
+    def former_source_log(self, change_no: int) -> FormerSourceLog | None:
         """Returns the log received from the server that was the source after `change_no` replacements.
 
         Returns None if the relay has nothing of this log.
@@ -347,7 +347,7 @@ class RelayReader:
         after = next((header.start for header in headers if header.origin.change_no > change_no), self.received)
         if origin is None or after is None or after.change_no != change_no:
             return None
-        return EndedStretch(origin, after)
+        return FormerSourceLog(origin, after)
 
     def gtid_set(self, at: Lsn) -> str | None:
         """Returns the GTIDs that the source had executed at an Lsn; None if they are not known."""

@@ -16,7 +16,7 @@ _FILE = "repeats"
 _LAST_INDEX, _LAST_BYTE = 2**32 - 1, 10**12 - 1
 
 
-def whole_stretch(change_no: int) -> Lsn:
+def after_whole_log(change_no: int) -> Lsn:
     """Returns a place after the whole log of the server that was the source after `change_no` replacements."""
     return Lsn(change_no, _LAST_INDEX, _LAST_BYTE)
 

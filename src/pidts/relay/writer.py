@@ -343,8 +343,8 @@ class RelayWriter:
                 self._gtids.learn(record.gtid_set)
             elif isinstance(record, Entries):
                 lsn, self._log_size = record.lsn, record.log_end
-                for stretch in record.gtids:
-                    self._gtids.add_stretch(*stretch)
+                for gtid_range in record.gtids:
+                    self._gtids.add_range(*gtid_range)
             else:
                 lsn, self._log_size = record.transaction.lsn, record.extent.end
                 self._gtids.add(record.transaction.gtid)

@@ -33,7 +33,7 @@ from pidts.binlog.rows_event import ROW_EVENTS
 from pidts.binlog.transaction_identity import Identity, begins_transaction, identity_of
 from pidts.model import Halted, Lsn, Position, Transient, Where
 from pidts.relay import Origin, RelayReader
-from pidts.relay.repeats import whole_stretch
+from pidts.relay.repeats import after_whole_log
 from pidts.relay.servers_read import servers_read
 from pidts.relay.standby_samples import Sample, read_samples
 from pidts.replicate.resume import SOURCE_BEHIND
@@ -102,7 +102,7 @@ def standby_start(
     if start.offset > logs.get(start.file, -1) or start.offset >= _FAR:
         raise _impossible(f"it does not have its own log from {start} on any more", where)
     if awaited is None:
-        return StandbyStart(start, whole_stretch(change_no))
+        return StandbyStart(start, after_whole_log(change_no))
     walk = _Walk(source, start, server_id)
     first = next(walk, None)
     known = Known(awaited, awaited)
@@ -112,7 +112,7 @@ def standby_start(
         is_complete = first[1] in known.all
     begun = chain([] if first is None else [first], walk)
     found = aligned(begun, lambda: walk.end, known, change_no, where)
-    return found if is_complete else replace(found, repeats=whole_stretch(change_no))
+    return found if is_complete else replace(found, repeats=after_whole_log(change_no))
 
 
 Looked: TypeAlias = dict[tuple[str, int], Position]
@@ -130,7 +130,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
-    ended = reader.ended_stretch(max(numbers)) if numbers else None
+    ended = reader.former_source_log(max(numbers)) if numbers else None
     if ended is None:
         if numbers:
             raise Transient("no-position", "the relay does not have the end of its log any more", where=server.where)

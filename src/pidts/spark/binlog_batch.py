@@ -54,10 +54,10 @@ class BinlogReader(DataSourceReader):
         """Returns the parts of the log. If there are none, returns one empty part, since Spark needs at least one."""
         options = self._options
         if options.relay is not None:
-            store, view, stretches = self._of_relay(RelayStore(options.relay, options.source_id))
+            store, view, log_parts = self._of_relay(RelayStore(options.relay, options.source_id))
         else:
-            store, view, stretches = self._scanned()
-        return dealt(store, view, stretches, options.partition_bytes) or [BinlogWork(store, view, ())]
+            store, view, log_parts = self._scanned()
+        return dealt(store, view, log_parts, options.partition_bytes) or [BinlogWork(store, view, ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes a partition's rows in a Spark task."""
@@ -72,7 +72,7 @@ class BinlogReader(DataSourceReader):
         view = view_of(options, self._schema, dialect_at(reader, start))
         offset = Offset(start, "", history_at(reader, start))
         plan = StreamPlan(reader, store, view)
-        return store, view, plan.stretches(offset, end, options.partition_bytes)
+        return store, view, plan.log_parts(offset, end, options.partition_bytes)
 
     def _scanned(self) -> tuple[Store, QueryView, Iterator[DecodeRange]]:
         options = self._options

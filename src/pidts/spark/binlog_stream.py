@@ -120,7 +120,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._host.wait(self._host.reader.received, 0.2)
         view, store = self._view(offset), self._store()
         return dealt(
-            store, view, plan.stretches(offset, upto.lsn, self._options.partition_bytes), self._options.partition_bytes
+            store, view, plan.log_parts(offset, upto.lsn, self._options.partition_bytes), self._options.partition_bytes
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

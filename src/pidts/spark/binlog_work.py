@@ -15,18 +15,16 @@ from pidts.excerpt.store import Store
 class BinlogWork(InputPartition):
     """The parts that one task reads; the text form shows only how large they are."""
 
-    def __init__(self, store: Store, view: QueryView, stretches: tuple[DecodeRange, ...]) -> None:
-        self.store, self.view, self.stretches = store, view, stretches
+    def __init__(self, store: Store, view: QueryView, log_parts: tuple[DecodeRange, ...]) -> None:
+        self.store, self.view, self.log_parts = store, view, log_parts
 
     def __repr__(self) -> str:
-        return (
-            f"BinlogWork({len(self.stretches)} stretches, {sum(stretch.span.size for stretch in self.stretches)} bytes)"
-        )
+        return f"BinlogWork({len(self.log_parts)} log parts, {sum(one.span.size for one in self.log_parts)} bytes)"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows in log order."""
-        for stretch in self.stretches:
-            yield from record_batches(self.store, stretch, self.view)
+        for log_part in self.log_parts:
+            yield from record_batches(self.store, log_part, self.view)
 
 
 class TaskReader:
@@ -39,13 +37,13 @@ class TaskReader:
         return partition.read()
 
 
-def dealt(store: Store, view: QueryView, stretches: Iterable[DecodeRange], size: int) -> list[InputPartition]:
+def dealt(store: Store, view: QueryView, log_parts: Iterable[DecodeRange], size: int) -> list[InputPartition]:
     """Divides the parts among tasks: neighbouring parts for the same task, about `size` bytes for each task."""
     tasks: list[InputPartition] = []
     mine: list[DecodeRange] = []
-    for stretch in stretches:
-        if mine and sum(one.span.size for one in mine) + stretch.span.size > size:
+    for log_part in log_parts:
+        if mine and sum(one.span.size for one in mine) + log_part.span.size > size:
             tasks.append(BinlogWork(store, view, tuple(mine)))
             mine = []
-        mine.append(stretch)
+        mine.append(log_part)
     return [*tasks, BinlogWork(store, view, tuple(mine))] if mine else tasks

@@ -101,8 +101,8 @@ def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with context.committer() as committer:
-                    stretches = partial(decode_for, context, log, number)
-                    work = partial(apply_long, committer, commit, number, stretches, split_rows, tables)
+                    log_parts = partial(decode_for, context, log, number)
+                    work = partial(apply_long, committer, commit, number, log_parts, split_rows, tables)
                     yield _result(number, committer, work)
 
     return task

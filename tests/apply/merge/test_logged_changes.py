@@ -23,7 +23,7 @@ RULES = ApplyRules(
     source="s",
     merged=frozenset({PLAIN.name}),
     keeps_changes=True,
-    moments=lambda lsns: [SourceTransaction("0-1-7", 1_900_000_000)] * len(lsns),
+    find_transactions=lambda lsns: [SourceTransaction("0-1-7", 1_900_000_000)] * len(lsns),
 )
 
 

@@ -79,8 +79,8 @@ def test_a_server_that_does_not_answer_is_given_up_soon(
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE_SECONDS", 1.0)
     server = replace(config.source.server, port=free_port())
-    nowhere = replace(config, source=replace(config.source, server=server))
+    unknown_transactions = replace(config, source=replace(config.source, server=server))
     began = time.monotonic()
     with pytest.raises(Transient, match="zone-log-not-read"):
-        own_changes(nowhere, *log, threading.Event())
+        own_changes(unknown_transactions, *log, threading.Event())
     assert time.monotonic() - began < 30

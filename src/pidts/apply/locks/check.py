@@ -23,7 +23,7 @@ import structlog
 from pidts.apply.locks.divergence import Divergence, compared, is_comparable, is_newer, joined, stored_by
 from pidts.apply.locks.early_removals import early_removals, lock_out_other_tasks, note_removals, removed_before
 from pidts.apply.locks.foreign_writes import foreign_events
-from pidts.apply.locks.held_changes import Moments, nowhere
+from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, key_rows, known_key_rows
 from pidts.apply.locks.made_already import behind_made, made_already, note_made
@@ -61,7 +61,7 @@ class Check:
     """Whether the target may have locked rows, even if this run locks no further rows."""
     limit: int = 1000
     """The highest number of locked rows in one table."""
-    moments: Moments = nowhere
+    find_transactions: FindTransactions = unknown_transactions
     """Returns the GTID and the time of held changes."""
     compares: Callable[[ChangeBatch], bool] = lambda _: True
     """Whether the rows of a batch are compared with the target's rows."""
@@ -121,7 +121,9 @@ def checked(
             tables.setdefault(batch.table.name, []).append(batch)
     locks = check.policy is OnDivergence.LOCK or check.honours
     aside = (
-        SetAside(session, check.task, check.source, tables, check.limit, check.moments) if locks and tables else None
+        SetAside(session, check.task, check.source, tables, check.limit, check.find_transactions)
+        if locks and tables
+        else None
     )
     written: list[ChangeBatch] = []
     rows: dict[TableName, pa.Table] = {}
@@ -242,10 +244,10 @@ def _with_records(
         met = key_rows(session, met.events.batch)
         judged = _judged(session, met, presence, check, aside)
         if len(removals := early_removals(met, known)):
-            note_removals(session, check.task, check.source, met, removals, check.moments)
+            note_removals(session, check.task, check.source, met, removals, check.find_transactions)
     if len(judged.made):
-        made, moments = judged.made, check.moments
-        note_made(session, check.task, check.source, met, made, known, moments, has_others=has_others)
+        made, find_transactions = judged.made, check.find_transactions
+        note_made(session, check.task, check.source, met, made, known, find_transactions, has_others=has_others)
     return met, judged
 
 
@@ -305,8 +307,8 @@ def _judged(
     seeks = check.seeks_removals and compares and aside is not None
     behind: Mapping[int, str] = {}
     if seeks and aside is not None and aside.knows_removals:
-        behind = behind_made(session, check.task, met, known, check.moments)
-        foreign = {**removed_before(session, check.task, check.source, met, check.moments), **foreign}
+        behind = behind_made(session, check.task, met, known, check.find_transactions)
+        foreign = {**removed_before(session, check.task, check.source, met, check.find_transactions), **foreign}
 
     partial = partial_events(met.events, known) if seeks and known is not None else {}
 

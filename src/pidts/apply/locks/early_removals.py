@@ -52,7 +52,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pidts.apply.locks.held_changes import Moments, lock_ids
+from pidts.apply.locks.held_changes import FindTransactions, lock_ids
 from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.port import TargetSession
@@ -98,12 +98,17 @@ def lock_out_other_tasks(session: TargetSession, task: str, source: str) -> bool
 
 
 def note_removals(
-    session: TargetSession, task: str, source: str, met: KeyRows, removals: Numbers, moments: Moments
+    session: TargetSession, task: str, source: str, met: KeyRows, removals: Numbers, find_transactions: FindTransactions
 ) -> None:
     """Records, in the open transaction, that the rows which these events delete were not there."""
     keys = met.events.keys.take(pa.array(met.events.key[removals]))
     note_keys(
-        session, task, source, met.events.batch.table, keys, [one.time for one in moments(lsns_of(met, removals))]
+        session,
+        task,
+        source,
+        met.events.batch.table,
+        keys,
+        [one.time for one in find_transactions(lsns_of(met, removals))],
     )
 
 
@@ -115,7 +120,9 @@ def note_keys(
     session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
 
 
-def removed_before(session: TargetSession, task: str, source: str, met: KeyRows, moments: Moments) -> Mapping[int, str]:
+def removed_before(
+    session: TargetSession, task: str, source: str, met: KeyRows, find_transactions: FindTransactions
+) -> Mapping[int, str]:
     """Returns the events that give a row to a key whose row another task has already deleted, with the reason."""
     events = met.events
     arriving = np.nonzero(events.arrives & (met.at[events.key] < 0))[0]
@@ -129,10 +136,10 @@ def removed_before(session: TargetSession, task: str, source: str, met: KeyRows,
     for one in session.meta.row_locks.removed_early(task, source, table.name, names):
         known.setdefault(one.key, []).append(one)
     asked = [(event, known[name]) for event, name in zip(coming.tolist(), names, strict=True) if name in known]
-    made = moments(lsns_of(met, np.array([event for event, _ in asked], np.int64)))
+    made = find_transactions(lsns_of(met, np.array([event for event, _ in asked], np.int64)))
     found = {}
-    for (event, removals), moment in zip(asked, made, strict=True):
-        counting = [one for one in removals if not is_later(moment.time, one.time)]
+    for (event, removals), transaction in zip(asked, made, strict=True):
+        counting = [one for one in removals if not is_later(transaction.time, one.time)]
         if counting:
             tasks = ", ".join(sorted({one.task for one in counting}))
             found[event] = (

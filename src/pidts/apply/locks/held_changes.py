@@ -37,14 +37,14 @@ from pidts.model import (
 from pidts.reduce.key_numbers import Mask, Numbers
 from pidts.reduce.split_update import halves
 
-_STRUCTURE, _MOMENTS = b"table", b"moments"
+_STRUCTURE, _TRANSACTIONS = b"table", b"moments"
 """The names of the entries, besides the rows, in texts that early versions of PiDTS have stored."""
 
-Moments: TypeAlias = Callable[[Sequence[Lsn]], Sequence[SourceTransaction]]
+FindTransactions: TypeAlias = Callable[[Sequence[Lsn]], Sequence[SourceTransaction]]
 """Returns the transactions of changes, given the places of the changes in the log."""
 
 
-def nowhere(lsns: Sequence[Lsn]) -> Sequence[SourceTransaction]:
+def unknown_transactions(lsns: Sequence[Lsn]) -> Sequence[SourceTransaction]:
     """Returns, for each change, that its transaction is not known."""
     return [SourceTransaction()] * len(lsns)
 
@@ -78,7 +78,7 @@ def held_changes(
     ids: Mapping[int, str],
     known: KnownColumns | None,
     altered: Collection[str] = (),
-    moments: Moments = nowhere,
+    find_transactions: FindTransactions = unknown_transactions,
 ) -> list[HeldChanges]:
     """Returns the held events as texts, one for each key; `ids` has the keys' locks.
 
@@ -101,11 +101,11 @@ def held_changes(
     images = pa.RecordBatch.from_arrays(arrays, schema=change_schema(events.batch.table))
     key = events.key[chosen]
     lsns = list(map(Lsn.from_bytes, images.column("lsn").to_pylist()))
-    times = [[one.gtid, one.time] if one.time else None for one in moments(lsns)]
+    times = [[one.gtid, one.time] if one.time else None for one in find_transactions(lsns)]
     own = f', "table": {json.dumps(events.batch.table.to_json())}' if altered else ""
     types, _ = _types(events.batch.table)
     found = []
-    for begin, end in _stretches(key):
+    for begin, end in _key_ranges(key):
         id_ = ids[int(key[begin])]
         about = own if id_ in altered else ""
         if any(times[begin:end]):
@@ -138,12 +138,12 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Sour
             f"TASK --resync {table.name}",
         )
     batch = pa.ipc.read_record_batch(pa.py_buffer(decompress(b64decode(about["rows"]))), schema)
-    moments = (
+    transactions = (
         [SourceTransaction(*one) for one in about["moments"]]
         if "moments" in about
         else [SourceTransaction()] * len(batch)
     )
-    return ChangeBatch(table, batch), moments
+    return ChangeBatch(table, batch), transactions
 
 
 _last: tuple[Table, str, pa.Schema] | None = None
@@ -164,15 +164,15 @@ def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Sou
     """Returns what `held_batch` does, for held changes that an early version of PiDTS has stored."""
     rows = unpacked(held.changes)
     about = rows.schema.metadata or {}
-    own, times = about.get(_STRUCTURE), about.get(_MOMENTS)
+    own, times = about.get(_STRUCTURE), about.get(_TRANSACTIONS)
     (batch,) = rows.replace_schema_metadata().combine_chunks().to_batches()
-    moments = (
+    transactions = (
         [SourceTransaction()] * len(batch) if times is None else [SourceTransaction(*one) for one in json.loads(times)]
     )
-    return ChangeBatch(lock.table if own is None else Table.from_json(json.loads(own)), batch), moments
+    return ChangeBatch(lock.table if own is None else Table.from_json(json.loads(own)), batch), transactions
 
 
-def _stretches(key: Numbers) -> list[tuple[int, int]]:
+def _key_ranges(key: Numbers) -> list[tuple[int, int]]:
     starts = np.nonzero(np.concatenate([[True], key[1:] != key[:-1]]))[0] if len(key) else np.zeros(0, np.int64)
     return list(zip(starts.tolist(), [*starts[1:].tolist(), len(key)], strict=True))
 

@@ -69,7 +69,7 @@ import pyarrow as pa
 
 from pidts.apply.locks.divergence import Compared, is_newer
 from pidts.apply.locks.early_removals import LATER_SECONDS, is_later, key_names, lsns_of
-from pidts.apply.locks.held_changes import Moments
+from pidts.apply.locks.held_changes import FindTransactions
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.left_out import own_name, row_digest, show_left_out
@@ -126,7 +126,7 @@ def note_made(
     met: KeyRows,
     made: Numbers,
     known: KnownColumns | None,
-    moments: Moments,
+    find_transactions: FindTransactions,
     *,
     has_others: bool,
 ) -> None:
@@ -136,7 +136,7 @@ def note_made(
     """
     events, table = met.events, met.events.batch.table
     keys = key_names(session, table, events.keys.take(pa.array(events.key[made])))
-    times = [one.time for one in moments(lsns_of(met, made))]
+    times = [one.time for one in find_transactions(lsns_of(met, made))]
     rows = _rows(events, made, "before", known, events.leaves[made])
     names = [next_name(key) if row is None else row_name(key, row) for key, row in zip(keys, rows, strict=True)]
     session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
@@ -145,7 +145,7 @@ def note_made(
 
 
 def behind_made(
-    session: TargetSession, task: str, met: KeyRows, known: KnownColumns | None, moments: Moments
+    session: TargetSession, task: str, met: KeyRows, known: KnownColumns | None, find_transactions: FindTransactions
 ) -> Mapping[int, str]:
     """Returns the events that may not follow a change that was made already, with the reasons.
 
@@ -154,7 +154,7 @@ def behind_made(
     """
     events, table = met.events, met.events.batch.table
     ends = np.array([np.argmin(events.change), np.argmax(events.change)])
-    since = min(one.time for one in moments(lsns_of(met, ends))) - LATER_SECONDS
+    since = min(one.time for one in find_transactions(lsns_of(met, ends))) - LATER_SECONDS
     if not session.meta.row_locks.has_noted(table.name, since):
         return {}
     keys = key_names(session, table, events.keys)
@@ -170,7 +170,7 @@ def behind_made(
                 asked.setdefault(name, []).append(event)
     noted = session.meta.row_locks.noted(table.name, list(asked))
     found = sorted({event for one in noted for event in asked[one.key]})
-    made = dict(zip(found, moments(lsns_of(met, np.array(found, np.int64))), strict=True)) if found else {}
+    made = dict(zip(found, find_transactions(lsns_of(met, np.array(found, np.int64))), strict=True)) if found else {}
     tasks: dict[int, list[str]] = {}
     for one in noted:
         for event in asked[one.key]:

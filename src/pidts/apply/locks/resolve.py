@@ -105,7 +105,7 @@ class HeldChange:
 
     lsn: Lsn
     op: Op
-    moment: SourceTransaction
+    transaction: SourceTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +181,12 @@ def _outlook(
     after: list[Values | None] = []
     changes: list[HeldChange] = []
     for one in held:
-        batch, moments = held_batch(lock, one)
+        batch, transactions = held_batch(lock, one)
         presence = column_presence(batch)
         for images, side, mask in ((before, "before", presence.before), (after, "after", presence.after)):
             images += [converted(each, batch.table, table) for each in _images(batch.rows.column(side), mask)]
         lsns, ops = batch.rows.column("lsn").to_pylist(), batch.rows.column("op").to_pylist()
-        events = zip(map(Lsn.from_bytes, lsns), map(Op, ops), moments, strict=True)
+        events = zip(map(Lsn.from_bytes, lsns), map(Op, ops), transactions, strict=True)
         changes += [HeldChange(*event) for event in events]
     expected = before[0]
     row = there
@@ -465,7 +465,7 @@ def _note_removals(session: TargetSession, task: str, source: str, done: Sequenc
     gone = [one for one in done if one.outcome is None]
     if gone and lock_out_other_tasks(session, task, source):
         for one in gone:
-            times = [change.moment.time for change in one.changes[-1:]] or [0]
+            times = [change.transaction.time for change in one.changes[-1:]] or [0]
             note_keys(session, task, source, one.table, unpacked(one.lock.key), times)
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence
-from pidts.apply.locks.held_changes import Moments, held_changes, lock_ids, nowhere, split
+from pidts.apply.locks.held_changes import FindTransactions, held_changes, lock_ids, split, unknown_transactions
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, joined_keys
 from pidts.apply.locks.known_locks import KnownLocks
@@ -53,9 +53,9 @@ class SetAside:
         source: str,
         tables: Collection[TableName],
         limit: int,
-        moments: Moments = nowhere,
+        find_transactions: FindTransactions = unknown_transactions,
     ) -> None:
-        self._moments = moments
+        self._find_transactions = find_transactions
         self._session, self._task, self._source, self._limit = session, task, source, limit
         self._locked, self.knows_removals = session.meta.row_locks.present(task, source, tables)
         """The tables with locks, and whether tasks have recorded deletes that found no row."""
@@ -148,7 +148,10 @@ class SetAside:
             altered = {one.id for one in before if one.table != batch.table}
             part = held & (events.key >= mine.start) & (events.key < mine.stop)
             record.hold(
-                self._task, self._source, name, held_changes(events, part, ids, columns, altered, self._moments)
+                self._task,
+                self._source,
+                name,
+                held_changes(events, part, ids, columns, altered, self._find_transactions),
             )
         if new:
             self._log_locks(batch, examples, len(new))

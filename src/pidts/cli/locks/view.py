@@ -164,8 +164,8 @@ def _sides(one: ResolvePreview) -> dict[str, Any]:
             {
                 "lsn": str(each.lsn),
                 "op": each.op.name.lower(),
-                "gtid": each.moment.gtid or None,
-                "time": each.moment.time or None,
+                "gtid": each.transaction.gtid or None,
+                "time": each.transaction.time or None,
             }
             for each in one.changes
         ],
@@ -182,8 +182,8 @@ def _lines(one: ResolvePreview) -> Iterator[str]:
 def _held_lines(one: ResolvePreview, most: int) -> Iterator[str]:
     """Yields the first held changes, one per line, and how many more there are."""
     for each in one.changes[:most]:
-        of = f", GTID {each.moment.gtid}" if each.moment.gtid else ""
-        at = f", {moment(each.moment.time)}" if each.moment.time else ""
+        of = f", GTID {each.transaction.gtid}" if each.transaction.gtid else ""
+        at = f", {moment(each.transaction.time)}" if each.transaction.time else ""
         yield f"  held: {each.op.name} at {each.lsn}{of}{at}"
     if (more := len(one.changes) - most) > 0:
         yield f"  held: {plural('more change', more)}"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Kind
-from pidts.rules.expressions import moments
+from pidts.rules.expressions import temporal
 from pidts.rules.expressions.compare import comparison, shared_collation, unsigned
 from pidts.rules.expressions.tree import NotSupportedError
 from pidts.rules.expressions.values import (
@@ -70,7 +70,7 @@ def _type(
         return kind, example, [as_decimal(expr, kind) for expr in whole]
     for family in (Family.MOMENT, Family.TIME):
         if family in families and all(expr.family is family for expr in known):
-            runs = [moments.real_only(expr.run) if family is Family.MOMENT else expr.run for expr in known]
+            runs = [temporal.real_only(expr.run) if family is Family.MOMENT else expr.run for expr in known]
             return pa.int64(), Expr(family, _never, nature=nature), runs
     raise NotSupportedError(f"{name} of {' and '.join(sorted({expr.nature for expr in known}))}")
 
@@ -103,7 +103,7 @@ def case(*parts: Expr) -> Expr:
     example, runs = unified("CASE", values)
 
     def run(rows: Rows) -> Any:
-        masks = [moments.as_array(is_true(condition(rows)), rows) for condition in conditions]
+        masks = [temporal.as_array(is_true(condition(rows)), rows) for condition in conditions]
         chosen = runs[-1](rows)
         for mask, value in zip(reversed(masks), reversed(runs[:-1]), strict=True):
             chosen = pc.if_else(mask, value(rows), chosen)
@@ -129,8 +129,8 @@ def nullif(left: Expr, right: Expr) -> Expr:
     example, (run,) = unified("NULLIF", [one])
 
     def unless_equal(rows: Rows) -> Any:
-        values = moments.as_array(run(rows), rows)
-        same = moments.as_array(is_true(equal(rows)), rows)
+        values = temporal.as_array(run(rows), rows)
+        same = temporal.as_array(is_true(equal(rows)), rows)
         return pc.if_else(same, pa.scalar(None, values.type), values)
 
     return _like(example, unless_equal)

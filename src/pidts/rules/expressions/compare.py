@@ -4,7 +4,7 @@
     a DOUBLE on one side   as doubles
     text and a number      as doubles; but `bigint_column = '12'` as integers
     text and text          by their collation
-    dates and a constant   as moments
+    dates and a constant   as datetimes
     JSON and a constant    as JSON values, see `documents`
     anything and NULL      NULL
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Kind
-from pidts.rules.expressions import collations, documents, moments
+from pidts.rules.expressions import collations, documents, temporal
 from pidts.rules.expressions.tree import NotSupportedError
 from pidts.rules.expressions.values import (
     EXACT,
@@ -96,9 +96,9 @@ def domain(left: Expr, right: Expr) -> str:
         return "double"
     if families <= NUMBERS | {Family.TEXT}:
         return "text" if families == {Family.TEXT} else "mixed"
-    for temporal in (Family.MOMENT, Family.TIME):
-        if temporal in families:
-            return temporal.name
+    for family in (Family.MOMENT, Family.TIME):
+        if family in families:
+            return family.name
     return "bytes"
 
 
@@ -245,7 +245,7 @@ def _temporal(operation: str, family: Family, left: Expr, right: Expr) -> Callab
         if expr.family is family:
             sides.append(expr)
         elif isinstance(expr.constant, str):
-            sides.append(moments.constant(family, expr.constant))
+            sides.append(temporal.constant(family, expr.constant))
         else:
             what = "a date" if family is Family.MOMENT else "a time"
             raise NotSupportedError(f"{expr.nature} compared with {what}")
@@ -254,12 +254,12 @@ def _temporal(operation: str, family: Family, left: Expr, right: Expr) -> Callab
         return lambda rows: pc.call_function(operation, [one(rows), other(rows)])
 
     if not (sides[0].is_constant or sides[1].is_constant):
-        one, other = moments.real_only(one), moments.real_only(other)
+        one, other = temporal.real_only(one), temporal.real_only(other)
 
     def compared(rows: Rows) -> Any:
         first, second = one(rows), other(rows)
-        if not (moments.all_real(first) and moments.all_real(second)):
-            first, second = moments.in_order(first), moments.in_order(second)
+        if not (temporal.all_real(first) and temporal.all_real(second)):
+            first, second = temporal.in_order(first), temporal.in_order(second)
         return pc.call_function(operation, [first, second])
 
     return compared

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, ConfigError, Kind, calendar
-from pidts.rules.expressions import choose, compare, documents, letters, moments, numbers, texts
+from pidts.rules.expressions import choose, compare, documents, letters, numbers, temporal, texts
 from pidts.rules.expressions.tree import CLOCK, DAYS, ColumnRef, FunctionCall, Literal, Node, NotSupportedError
 from pidts.rules.expressions.values import INTEGERS, Expr, Family, Rows, is_true, literal, truth
 
@@ -46,8 +46,8 @@ def _clock(name: str, zone: str) -> tuple[Callable[..., Expr], int, int] | None:
         return None
     local = _local("UTC" if name == "UTC_TIMESTAMP" else zone)
     if name in DAYS:
-        return partial(moments.today, local, name), 0, 0
-    return partial(moments.now, local, name), 0, 1
+        return partial(temporal.today, local, name), 0, 0
+    return partial(temporal.now, local, name), 0, 1
 
 
 _DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.MEDIUMINT: 8, Kind.INT: 10}
@@ -80,7 +80,7 @@ def _column(column: Column, zone: str) -> Expr:
     if kind.kind in _BYTES:
         return plain(Family.BYTES, as_it_is)
     if kind.kind is Kind.DATE:
-        return plain(Family.MOMENT, lambda rows: pc.multiply(_plain_days(rows[name]), moments.DAY))
+        return plain(Family.MOMENT, lambda rows: pc.multiply(_plain_days(rows[name]), temporal.DAY))
     if kind.kind is Kind.DATETIME:
         return plain(Family.MOMENT, cast(pa.int64()))
     if kind.kind is Kind.TIMESTAMP:
@@ -221,7 +221,7 @@ def _sign(expr: Expr) -> Family | None:
 
 
 def _temporal_literal(family: Family) -> Callable[[Expr], Expr]:
-    return lambda text: moments.constant(family, text.constant)
+    return lambda text: temporal.constant(family, text.constant)
 
 
 _MANY = 10_000
@@ -230,7 +230,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
     **{name: (partial(_logical, name), 2, _MANY) for name in ("AND", "OR", "XOR")},
     **{sign: (partial(numbers.arithmetic, sign), 2, 2) for sign in ("+", "-", "*", "/", "DIV", "MOD")},
     **{sign: (partial(numbers.bits, sign), 2, 2) for sign in ("&", "|", "^", "<<", ">>")},
-    **{name: (partial(moments.part, name), 1, 1) for name in moments.PARTS},
+    **{name: (partial(temporal.part, name), 1, 1) for name in temporal.PARTS},
     **{name: (partial(texts.trimmed, name), 1, 1) for name in ("TRIM", "LTRIM", "RTRIM")},
     "COALESCE": (partial(choose.coalesce, "COALESCE"), 1, _MANY),
     **{name: (partial(choose.coalesce, name), 2, 2) for name in ("IFNULL", "NVL")},
@@ -253,11 +253,11 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Expr], int, int]] = {
     "CASE": (choose.case, 2, _MANY),
     "IF": (choose.case, 3, 3),
     "NULLIF": (choose.nullif, 2, 2),
-    "DATE": (moments.date_of, 1, 1),
-    "DATE_ADD": (partial(moments.shifted, 1), 3, 3),
-    "DATE_SUB": (partial(moments.shifted, -1), 3, 3),
+    "DATE": (temporal.date_of, 1, 1),
+    "DATE_ADD": (partial(temporal.shifted, 1), 3, 3),
+    "DATE_SUB": (partial(temporal.shifted, -1), 3, 3),
     "DATE LITERAL": (_temporal_literal(Family.MOMENT), 1, 1),
-    "TIMESTAMP LITERAL": (moments.timestamp_literal, 1, 1),
+    "TIMESTAMP LITERAL": (temporal.timestamp_literal, 1, 1),
     "TIME LITERAL": (_temporal_literal(Family.TIME), 1, 1),
     "BINARY": (texts.as_bytes, 1, 1),
     "JSON_EXTRACT": (documents.extracted, 2, 2),

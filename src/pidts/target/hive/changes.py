@@ -123,8 +123,8 @@ def change_rows(changes: LoggedChanges) -> pa.Table:
         [kind == int(Op.INSERT), kind == int(Op.DELETE), first], ["insert", "delete", "update_from"], "update_to"
     )
     lsns = pa.array(lsn_texts(batch.rows.column("lsn"))).take(pa.array(place))
-    times = np.fromiter((one.time for one in changes.moments), np.int64, len(batch))[place] * _SECOND
-    gtids = pa.array([one.gtid or None for one in changes.moments], pa.string()).take(pa.array(place))
+    times = np.fromiter((one.time for one in changes.transactions), np.int64, len(batch))[place] * _SECOND
+    gtids = pa.array([one.gtid or None for one in changes.transactions], pa.string()).take(pa.array(place))
     about = [
         pa.array(names.tolist(), pa.string()),
         lsns,

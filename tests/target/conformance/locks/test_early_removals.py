@@ -103,11 +103,11 @@ def test_a_key_that_is_used_again_much_later_is_free(
 ) -> None:
     rows, changes = tasks
     now = int(time.time())
-    changes.rules = replace(changes.rules, moments=At(now + 1000))
+    changes.rules = replace(changes.rules, find_transactions=At(now + 1000))
     changes.apply(structure, (Op.DELETE, ROW, None))
     for seconds, locked in ((now + 1000 + LATER_SECONDS + 1, 0), (now + 1000 + LATER_SECONDS, 1)):
         put(session, structure, deletes=[(5,)])
-        rows.rules = replace(rows.rules, moments=At(seconds))
+        rows.rules = replace(rows.rules, find_transactions=At(seconds))
         rows.apply(structure, (Op.INSERT, None, ROW))
         assert len(locks(session, rows.task, structure)) == locked
 

@@ -187,9 +187,9 @@ def test_a_change_much_later_continues(session: TargetSession, structure: Table,
     now = int(time.time()) + 1000
     for seconds, row in ((now + LATER_SECONDS, TWO), (now + LATER_SECONDS + 1, ONE)):
         put(session, structure, TWO, deletes=[(5,)])
-        alone.rules = replace(alone.rules, moments=At(now))
+        alone.rules = replace(alone.rules, find_transactions=At(now))
         alone.apply(structure, SET)
-        alone.rules = replace(alone.rules, moments=At(seconds))
+        alone.rules = replace(alone.rules, find_transactions=At(seconds))
         alone.apply(structure, BACK)
         assert content(session, structure) == [row]
         ids = {one.id for one in locks(session, alone.task, structure)}

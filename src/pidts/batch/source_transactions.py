@@ -12,14 +12,14 @@ from pidts.relay import RelayReader
 
 
 @dataclass(frozen=True, slots=True)
-class RelayMoments:
-    """Finds the moments (GTID and time) of changes in the index of a relay."""
+class RelayTransactions:
+    """Finds the transactions (GTID and time) of changes in the index of a relay."""
 
     relay: Path
     source_id: str
 
     def __call__(self, lsns: Sequence[Lsn]) -> list[SourceTransaction]:
-        """Returns the moment of each change; it is empty if the relay does not have the change."""
+        """Returns the transaction of each change; it is empty if the relay does not have the change."""
         if not lsns:
             return []
         order = sorted(range(len(lsns)), key=lsns.__getitem__)

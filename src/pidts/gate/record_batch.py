@@ -1,4 +1,4 @@
-"""Makes the records of a stretch of log: of row changes up to the next schema change, or of one schema change."""
+"""Makes the records of a log part: of row changes up to the next schema change, or of one schema change."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class TransactionRange:
     """Whether the range ends because the task's next entry would exceed the limit of bytes or of rows."""
 
 
-def next_stretch(
+def next_transactions(
     entries: Iterable[LogEntry], start: Lsn, relevance_of: RelevanceOf, limits: Limits
 ) -> TransactionRange:
-    """Returns the next stretch after `start`, where `entries` begin."""
+    """Returns the next log part after `start`, where `entries` begin."""
     end, mine, size, rows, count, oldest = start, list[LogEntry](), 0, 0, 0, 0
     for entry in entries:
         transaction = entry.transaction
@@ -73,7 +73,7 @@ def next_stretch(
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Makes the rows of `transfer_data` for one stretch. They are made again for each attempt to commit them."""
+    """Makes the rows of `transfer_data` for one log part. They are made again for each attempt to commit them."""
 
     context: JobContext
     relay: RelayReader
@@ -89,7 +89,7 @@ class Records:
     """All records without their numbers, if they were made ahead."""
 
     def ahead(self) -> Records | None:
-        """Returns the stretch with its records already made; None if they are too large to wait in memory."""
+        """Returns the log part with its records already made; None if they are too large to wait in memory."""
         if sum(piece.extent.size for piece in self.plan.log) > AT_ONCE:
             return None
         made, size = list[pa.Table](), 0
