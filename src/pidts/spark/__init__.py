@@ -15,7 +15,7 @@ find_pyspark()
 def register(spark: SparkSession) -> None:
     """Registers `format("binlog")` in a session."""
     # `pidts run` imports this package, too, and has to start even if the data source does not work.
-    from pidts.spark.binlog_source import BinlogSource
+    from pidts.spark.format.source import BinlogSource
     from pidts.spark.session import answering_early
 
     with answering_early(spark):

@@ -29,8 +29,8 @@ from pidts.excerpt.json_columns import value_text
 from pidts.excerpt.json_value import json_value
 from pidts.model import ColumnType, ConfigError, Halted, Kind
 from pidts.sandbox import Server
-from pidts.spark.binlog_options import BinlogOptions
-from pidts.spark.binlog_source import BinlogSource
+from pidts.spark.format.options import BinlogOptions
+from pidts.spark.format.source import BinlogSource
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 Rows = list[dict[str, Any]]

@@ -28,11 +28,11 @@ from pidts.relay.structures import dialect_at, history_at
 from pidts.schema import Dialect
 from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.source import connect, position
-from pidts.spark.binlog_host import HostedRelay, check_server
-from pidts.spark.binlog_options import LATEST, BinlogOptions
-from pidts.spark.binlog_place import first_in_relay, first_on_server
-from pidts.spark.binlog_types import fits, view_of
-from pidts.spark.binlog_work import TaskReader, dealt
+from pidts.spark.format.column_types import fits, view_of
+from pidts.spark.format.hosted_relay import HostedRelay, check_server
+from pidts.spark.format.log_places import first_in_relay, first_on_server
+from pidts.spark.format.options import LATEST, BinlogOptions
+from pidts.spark.format.partitions import TaskReader, dealt
 
 _WAIT_SECONDS = 0.4
 """The time for which one call waits for changes before it reports none. If calls did not wait, Spark would ask again at

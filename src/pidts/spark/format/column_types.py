@@ -39,7 +39,7 @@ from pidts.excerpt.rows import QueryView
 from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Table, Where, calendar
 from pidts.model.column_text import decimal_text
 from pidts.schema import Dialect
-from pidts.spark.binlog_options import BinlogOptions
+from pidts.spark.format.options import BinlogOptions
 
 _SPARK_PRECISION = 38
 _SIGNED: dict[Kind, DataType] = {

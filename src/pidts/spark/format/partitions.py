@@ -12,7 +12,7 @@ from pidts.excerpt.rows import QueryView, record_batches
 from pidts.excerpt.store import Store
 
 
-class BinlogWork(InputPartition):
+class BinlogPartition(InputPartition):
     """The parts that one task reads; the text form shows only how large they are."""
 
     def __init__(self, store: Store, view: QueryView, log_parts: tuple[DecodeRange, ...]) -> None:
@@ -32,7 +32,7 @@ class TaskReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields one task's rows."""
-        if not isinstance(partition, BinlogWork):
+        if not isinstance(partition, BinlogPartition):
             raise TypeError(f"not a partition of this data source: {partition!r}")
         return partition.read()
 
@@ -43,7 +43,7 @@ def dealt(store: Store, view: QueryView, log_parts: Iterable[DecodeRange], size:
     mine: list[DecodeRange] = []
     for log_part in log_parts:
         if mine and sum(one.span.size for one in mine) + log_part.span.size > size:
-            tasks.append(BinlogWork(store, view, tuple(mine)))
+            tasks.append(BinlogPartition(store, view, tuple(mine)))
             mine = []
         mine.append(log_part)
-    return [*tasks, BinlogWork(store, view, tuple(mine))] if mine else tasks
+    return [*tasks, BinlogPartition(store, view, tuple(mine))] if mine else tasks

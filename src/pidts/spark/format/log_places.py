@@ -12,7 +12,7 @@ from pidts.excerpt.start_file import begin_of
 from pidts.model import ConfigError, GtidSet, Lsn, Position, Transaction
 from pidts.relay import RelayReader
 from pidts.source import SourceConfig, binary_logs, connect, position
-from pidts.spark.binlog_options import EARLIEST, LATEST
+from pidts.spark.format.options import EARLIEST, LATEST
 
 _FIRST_EVENT = 4
 

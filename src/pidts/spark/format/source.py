@@ -8,13 +8,13 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import DataType, StringType, StructType
 
 from pidts.model import ConfigError
-from pidts.spark.binlog_batch import BinlogReader, table_now
-from pidts.spark.binlog_options import BinlogOptions
-from pidts.spark.binlog_types import change_columns, row_type
+from pidts.spark.format.batch import BinlogReader, table_now
+from pidts.spark.format.column_types import change_columns, row_type
+from pidts.spark.format.options import BinlogOptions
 from pidts.spark.versions import ADMITS, VERSION
 
 if TYPE_CHECKING:
-    from pidts.spark.binlog_stream import BinlogStreamReader
+    from pidts.spark.format.stream import BinlogStreamReader
 
 
 class BinlogSource(DataSource):
@@ -47,7 +47,7 @@ class BinlogSource(DataSource):
         if not ADMITS:
             what = f"Spark {'.'.join(map(str, VERSION))} does not give a data source the position of a stream"
             raise ConfigError("not-supported", what, todo="Use Spark 4.2 or newer, or read the log by spark.read")
-        from pidts.spark.binlog_stream import BinlogStreamReader
+        from pidts.spark.format.stream import BinlogStreamReader
 
         return BinlogStreamReader(options, _checked(schema))
 

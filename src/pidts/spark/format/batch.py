@@ -30,10 +30,10 @@ from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.schema.evolve.catalog_history import KnownStructures, refined
 from pidts.source import SourceConfig, connect, log_end
-from pidts.spark.binlog_options import EARLIEST, LATEST, BinlogOptions
-from pidts.spark.binlog_place import first_in_relay, last_in_relay
-from pidts.spark.binlog_types import view_of
-from pidts.spark.binlog_work import BinlogWork, TaskReader, dealt
+from pidts.spark.format.column_types import view_of
+from pidts.spark.format.log_places import first_in_relay, last_in_relay
+from pidts.spark.format.options import EARLIEST, LATEST, BinlogOptions
+from pidts.spark.format.partitions import BinlogPartition, TaskReader, dealt
 
 _KIND_AT = 4
 _OF_STRUCTURES = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
@@ -57,7 +57,7 @@ class BinlogReader(DataSourceReader):
             store, view, log_parts = self._of_relay(RelayStore(options.relay, options.source_id))
         else:
             store, view, log_parts = self._scanned()
-        return dealt(store, view, log_parts, options.partition_bytes) or [BinlogWork(store, view, ())]
+        return dealt(store, view, log_parts, options.partition_bytes) or [BinlogPartition(store, view, ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes a partition's rows in a Spark task."""
