@@ -481,8 +481,8 @@ def demo(
     debug: Debug = False,
 ) -> int:
     """Show a full copy and a live sync under writes, between servers that the demo starts and removes."""
-    from pidts.cli.demo import DemoResult, kind_of, run_demo, run_servers
-    from pidts.cli.demo_question import show_answers
+    from pidts.cli.demo.question import show_answers
+    from pidts.cli.demo.run import DemoResult, kind_of, run_demo, run_servers
     from pidts.cli.findings import DIFFERENT, show_comparison
     from pidts.cli.view import progress_view
     from pidts.task.run.replicator_process import fork_replicators

@@ -19,7 +19,7 @@ class BinlogPartition(InputPartition):
         self.store, self.view, self.log_parts = store, view, log_parts
 
     def __repr__(self) -> str:
-        return f"BinlogWork({len(self.log_parts)} log parts, {sum(one.span.size for one in self.log_parts)} bytes)"
+        return f"BinlogPartition({len(self.log_parts)} log parts, {sum(one.span.size for one in self.log_parts)} bytes)"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows in log order."""

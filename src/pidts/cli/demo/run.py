@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from pidts.cli.demo_question import Answers, of_source, of_warehouse
-from pidts.cli.workload import Workload
+from pidts.cli.demo.question import Answers, of_source, of_warehouse
+from pidts.cli.demo.workload import Workload
 from pidts.forked import Forker
 from pidts.model import ConfigError, Lsn, PidtsError, Position
 from pidts.sandbox import Server, start_mariadb, start_postgres
@@ -109,7 +109,7 @@ def run_demo(
         workload.start()
         cleanup.callback(workload.stop)
         if with_page:
-            from pidts.cli.demo_page import demo_page, open_page
+            from pidts.cli.demo.page import demo_page, open_page
 
             page = cleanup.enter_context(demo_page(folder))
             say(f"the page: {page.url}")
