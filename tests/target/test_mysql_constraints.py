@@ -12,7 +12,7 @@ import pytest
 from pidts.model import CheckConstraint, ConstraintKind, ExpressionKey, ForeignKey, TableName
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget
-from pidts.target.mysql.constraints import drops, missing, statements
+from pidts.target.mysql.cutover.constraints import drops, missing, statements
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 TABLE = TableName("both_named", "t")

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pidts.apply import TargetSession
 from pidts.model import Constraint, ConstraintKind, Table, TableName
 from pidts.target.mysql import MySqlSession
-from pidts.target.mysql import constraints as mysql_constraints
-from pidts.target.mysql import counters as mysql_counters
+from pidts.target.mysql.cutover import constraints as mysql_constraints
+from pidts.target.mysql.cutover import counters as mysql_counters
 from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, GeneratedColumn, RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import RemadeTable

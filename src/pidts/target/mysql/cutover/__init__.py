@@ -1,1 +1,1 @@
-"""Gives tables of MySQL and MariaDB, at a cutover, the columns, keys and partitions that they have on the source."""
+"""Gives tables of MySQL and MariaDB what the source has, at a cutover: columns, keys, constraints, counters."""
