@@ -14,7 +14,7 @@ import pytest
 
 from pidts.cli.app import run_command
 from pidts.model import Checkpoint, Lsn, TableName, Transaction
-from pidts.relay import Origin, RelayWriter, segments
+from pidts.relay import Origin, RelayWriter, list_segments
 from pidts.relay.task_marks import TaskMark
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
@@ -63,7 +63,7 @@ def relay(tmp_path: Path) -> Path:
         )
         writer.sync()
     writer.close()
-    assert len(segments(relay, "s")) == 6
+    assert len(list_segments(relay, "s")) == 6
     return relay
 
 
@@ -137,11 +137,11 @@ def test_a_purge_is_a_dry_run_until_it_is_asked_for(relay: Path, capsys: Output)
     assert "s: would remove 3 of 6 segments" in shown
     assert "segment 4 stays, needed by: task shop" in shown
     assert "nothing was removed; to remove them, add --apply" in shown
-    assert len(segments(relay, "s")) == 6
+    assert len(list_segments(relay, "s")) == 6
     assert run_command(["relay", "purge", str(relay), "--apply", "--json"]) == 0
     (done,) = printed(capsys)["relays"]
     assert (done["removed"], done["kept"], done["needed_from"]) == ([1, 2, 3], [4, 5, 6], str(place(7)))
-    assert [segment.number for segment in segments(relay, "s")] == [4, 5, 6]
+    assert [segment.number for segment in list_segments(relay, "s")] == [4, 5, 6]
 
 
 def test_a_purge_removes_nothing_that_a_task_needs(relay: Path, capsys: Output) -> None:
@@ -149,9 +149,9 @@ def test_a_purge_removes_nothing_that_a_task_needs(relay: Path, capsys: Output) 
     assert run_command(["relay", "purge", str(relay), "--apply", "--force", "--before", str(place(9))]) == 5
     assert "[relay-still-needed] task shop" in capsys.readouterr().err
     assert run_command(["relay", "purge", str(relay), "--apply", "--before", str(place(3))]) == 0
-    assert [segment.number for segment in segments(relay, "s")] == [2, 3, 4, 5, 6]
+    assert [segment.number for segment in list_segments(relay, "s")] == [2, 3, 4, 5, 6]
     assert run_command(["relay", "purge", str(relay), "--apply", "--keep", "1h"]) == 0
-    assert len(segments(relay, "s")) == 5, "all of it came just now"
+    assert len(list_segments(relay, "s")) == 5, "all of it came just now"
 
 
 def test_a_relay_whose_needs_are_unknown_is_purged_only_with_force(relay: Path, task: Path, capsys: Output) -> None:
@@ -163,9 +163,9 @@ def test_a_relay_whose_needs_are_unknown_is_purged_only_with_force(relay: Path, 
     shown = capsys.readouterr().err
     assert "[checkpoint-unknown] the target of task shop does not answer" in shown
     assert "--force" in shown
-    assert len(segments(relay, "s")) == 6
+    assert len(list_segments(relay, "s")) == 6
     assert run_command(["relay", "purge", str(task), "--apply", "--force"]) == 0
-    assert [segment.number for segment in segments(relay, "s")] == [4, 5, 6]
+    assert [segment.number for segment in list_segments(relay, "s")] == [4, 5, 6]
 
 
 def test_the_checkpoint_counts_for_more_than_the_mark(
@@ -184,7 +184,7 @@ def test_the_checkpoint_counts_for_more_than_the_mark(
             in capsys.readouterr().out
         )
         assert run_command(["relay", "purge", str(task), "--apply"]) == 0
-        assert [segment.number for segment in segments(relay, "s")] == [5, 6]
+        assert [segment.number for segment in list_segments(relay, "s")] == [5, 6]
     finally:
         run_sql(mariadb, "DELETE FROM pidts_meta.checkpoint WHERE task = 'relay_shop'")
 

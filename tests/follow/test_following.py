@@ -17,7 +17,7 @@ from tests.replicate.proxy import Proxy
 
 from pidts.follow import served_relay
 from pidts.model import Halted, Lsn
-from pidts.relay import RelayReader, copy_writer, segments
+from pidts.relay import RelayReader, copy_writer, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.index import frame, payloads
 from pidts.relay.refetch import ask_to_refetch, read_refetches
@@ -45,7 +45,7 @@ def test_a_copy_grows_with_the_relay_over_many_segments(served: Served, copying:
         for at in range(0, 300, 20):
             store(writer, log[at : at + 20])
             copy.until_at(log[at + 19].transaction.lsn)
-    assert len(segments(served.relay, "s")) > 10
+    assert len(list_segments(served.relay, "s")) > 10
     assert files(copy.relay) == files(served.relay)
 
 
@@ -259,7 +259,7 @@ def test_the_relay_keeps_what_the_slowest_follower_needs(served: Served, copying
         # A follower that never returns is removed by name, and only then is its log removed.
         assert forget_need(served.relay, "s", "slow@m")
         assert [one.number for one in release(served.relay, "s", PurgeLimits()).kept] == [
-            segments(served.relay, "s")[-1].number
+            list_segments(served.relay, "s")[-1].number
         ]
         # The fast follower's copy ends at the current beginning of the relay, or earlier within the same segment.
         more = sample_log(80)[60:]

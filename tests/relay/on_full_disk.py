@@ -13,7 +13,7 @@ from pathlib import Path
 from sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
 
 from pidts.model import Column, ColumnType, Kind, Table, TableName, Transient
-from pidts.relay import RelayReader, RelayWriter, segments
+from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.structures import StructureCatalogue, history_at, store_catalogue, stored_places
@@ -67,7 +67,7 @@ while True:
     mark.move(applied)
     reader = RelayReader(disk, "s")
     assert set(tables) <= set(history_at(reader, applied).tables)
-    assert [lsn for lsn in stored_places(Folder.of(disk, "s")) if lsn < segments(disk, "s")[0].start] == []
+    assert [lsn for lsn in stored_places(Folder.of(disk, "s")) if lsn < list_segments(disk, "s")[0].start] == []
 writer.close()
 assert [raw for _, raw in seen] == [piece.raw for piece in log]
 sys.stdout.write(json.dumps({"codes": codes, "purged": purged}))

@@ -20,7 +20,7 @@ from pidts.follow.follower import Follower, FollowerConfig
 from pidts.follow.served_relay import ServedSource
 from pidts.follow.server import Listening, relay_server
 from pidts.model import Lsn, Transient
-from pidts.relay import RelayReader, RelayWriter, segments
+from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.task_marks import Need, TaskMark, needs_locked, read_needs, write_need
 from pidts.replicate import Applied
@@ -84,7 +84,7 @@ with relay_server([ServedSource(source, disk, 0, print)], Listening("127.0.0.1:0
         mark.move(received)
         followed(url, received)
         filler.unlink()
-        first.append(segments(disk, "s")[0].number)
+        first.append(list_segments(disk, "s")[0].number)
 writer.close()
 copy = RelayReader(elsewhere / "copy", "s")
 assert [copy.read(entry.extent) for entry in copy.entries()] == [piece.raw for piece in log]

@@ -10,7 +10,7 @@ from pathlib import Path
 from sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
 
 from pidts.model import Transient
-from pidts.relay import RelayReader, RelayWriter, segments
+from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.task_marks import TaskMark
 from pidts.replicate.status import StatusFile, not_receiving
@@ -58,7 +58,7 @@ while writer.lsn != log[-1].transaction.lsn:
         mark.move(applied)
     purged += [one.number for one in release(disk, "s", PurgeLimits(checkpoints={"shop": applied})).gone]
 reader = RelayReader(disk, "s")
-last = list(reader.entries(segments(disk, "s")[0].start))[-1]
+last = list(reader.entries(list_segments(disk, "s")[0].start))[-1]
 assert last.transaction.lsn == log[-1].transaction.lsn
 reader.close()
 writer.close()

@@ -18,7 +18,7 @@ import pytest
 
 from pidts.model import Halted, Lsn, Transient, XaStep
 from pidts.plan.continuity import Discontinuity, UpToBreak, Verdict, judge
-from pidts.relay import RelayReader, RelayWriter, records, segments
+from pidts.relay import RelayReader, RelayWriter, list_segments, records
 from pidts.relay import refetch as refetch_module
 from pidts.relay.breaks import first_break
 from pidts.relay.folder import Folder
@@ -145,7 +145,7 @@ def test_one_reader_continues_at_any_place_that_it_has_seen(
     monkeypatch.setattr(records, "_RECENT", 4)
     log = sample_log(30)
     store(make_writer(segment_bytes=2000), log)
-    assert len(segments(relay, "s")) > 2
+    assert len(list_segments(relay, "s")) > 2
     tamper(relay / "s" / "000000001.index", repeat(2, later))
     reader, order = RelayReader(relay, "s"), random.Random(later)
     for _ in range(100):
@@ -213,7 +213,7 @@ def damages(relay: Path, log: list[Piece]) -> dict[str, Callable[[], None]]:
 def test_any_break_is_cut_off_and_fetched_again(relay: Path, log: list[Piece], what: str) -> None:
     """A reader that was in the middle of the damage continues, from any place."""
     everything = [piece.raw for piece in log]
-    starts = [segment.start for segment in segments(relay, "s")]
+    starts = [segment.start for segment in list_segments(relay, "s")]
     readers = [(after, RelayReader(relay, "s")) for after in (START, *lsns(log))]
     for after, reader in readers:
         read(reader, after)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pidts.model import Halted, LogEntry, Lsn, TableName, XaStep
-from pidts.relay import RelayReader, RelayWriter, purge, segments
+from pidts.relay import RelayReader, RelayWriter, list_segments, purge
 from pidts.relay import index as index_module
 from pidts.relay.folder import Folder
 
@@ -102,7 +102,7 @@ def test_undecided_transactions_may_need_several_reads_of_a_header(relay: Path, 
         assert piece.transaction.xa is not None
         piece.transaction = replace(piece.transaction, xa=replace(piece.transaction.xa, tables=wide))
     store(make_writer(segment_bytes=20_000), log, every=100)
-    last = segments(relay, "s")[-1]
+    last = list_segments(relay, "s")[-1]
     header = Folder.of(relay, "s").header(last.number)
     assert header is not None
     assert last.index_bytes > 64 << 10
@@ -123,7 +123,7 @@ def test_purging_leaves_the_events_that_a_later_commit_needs(relay: Path, make_w
     first, other = (entry.extent.segment for entry in entries(relay) if entry.transaction.xa)
     before = log[39].transaction.lsn
     purge(relay, "s", before)
-    (left,) = segments(relay, "s")
+    (left,) = list_segments(relay, "s")
     assert logs_of(relay) == [first, other, left.number]
     purge(relay, "s", before)
     assert logs_of(relay) == [first, other, left.number]
@@ -139,7 +139,7 @@ def test_purging_leaves_the_events_that_a_later_commit_needs(relay: Path, make_w
     purge(relay, "s", log[49].transaction.lsn)
     assert reader.read(late.prepared) == log[3].raw
     purge(relay, "s", log[-1].transaction.lsn)
-    assert logs_of(relay) == [other, segments(relay, "s")[-1].number]
+    assert logs_of(relay) == [other, list_segments(relay, "s")[-1].number]
 
 
 @pytest.mark.parametrize("removed", range(12))

@@ -13,7 +13,7 @@ from time import sleep
 import pytest
 
 from pidts.model import ConfigError, Halted, LogEntry, Lsn, Position, Transaction
-from pidts.relay import Origin, RelayReader, RelayWriter, purge, segments
+from pidts.relay import Origin, RelayReader, RelayWriter, list_segments, purge
 
 from .sample_log import FORMAT_EVENT, ORIGIN, START, UUID, Piece, event, sample_log, store
 
@@ -54,7 +54,7 @@ def test_a_segment_is_a_binary_log_and_entries_lie_end_to_end(relay: Path, make_
 def test_reading_starts_anywhere_across_segments(relay: Path, make_writer: MakeWriter) -> None:
     log = sample_log(200)
     store(make_writer(segment_bytes=2_000), log)
-    assert len(segments(relay, "s")) > 5
+    assert len(list_segments(relay, "s")) > 5
     reader = RelayReader(relay, "s")
     for at in (*range(0, 200, 13), 199):
         entries = list(reader.entries(log[at].transaction.lsn))
@@ -113,7 +113,7 @@ def test_a_reader_of_an_empty_relay_sees_nothing(relay: Path) -> None:
     reader = RelayReader(relay, "s")
     assert (reader.received, reader.first, list(reader.entries()), reader.log_base) == (None, None, [], "")
     assert not reader.wait(None, 0)
-    assert segments(relay, "s") == []
+    assert list_segments(relay, "s") == []
 
 
 def test_the_state_survives(make_writer: MakeWriter) -> None:
@@ -214,7 +214,7 @@ def test_purging_keeps_what_comes_after(relay: Path, make_writer: MakeWriter) ->
     before = log[60].transaction.lsn
     (relay / "s" / "000000000.log").write_bytes(b"left by a purge that was interrupted")
     gone = purge(relay, "s", before)
-    left = segments(relay, "s")
+    left = list_segments(relay, "s")
     assert gone
     assert left[0].start <= before < left[1].start
     assert not (relay / "s" / "000000000.log").exists()
@@ -224,7 +224,7 @@ def test_purging_keeps_what_comes_after(relay: Path, make_writer: MakeWriter) ->
         list(reader.entries(log[0].transaction.lsn))
     assert caught.value.code == "relay-purged"
     purge(relay, "s", log[-1].transaction.lsn)
-    assert segments(relay, "s") == left[-1:]
+    assert list_segments(relay, "s") == left[-1:]
     more = sample_log(5, after=log[-1].transaction.lsn)
     store(writer, more)
     assert transactions(list(reader.entries(log[-1].transaction.lsn))) == expected(more)

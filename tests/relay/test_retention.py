@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 from pidts.model import Halted, Lsn, Transient
-from pidts.relay import RelayReader, RelayWriter, segments, task_marks
+from pidts.relay import RelayReader, RelayWriter, list_segments, task_marks
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.task_marks import Need, TaskMark, forget_need, needs_locked, read_needs, write_need
@@ -38,7 +38,7 @@ def lsn(log: list[Piece], number: int) -> Lsn:
 
 
 def numbers(relay: Path) -> list[int]:
-    return [segment.number for segment in segments(relay, "s")]
+    return [segment.number for segment in list_segments(relay, "s")]
 
 
 def test_the_slowest_task_decides(relay: Path, log: list[Piece]) -> None:
@@ -79,7 +79,7 @@ def test_a_task_that_begins_holds_everything_until_it_knows_its_place(relay: Pat
     new.begin()  # The task starts again: its old mark keeps the same log.
     assert read_needs(Folder.of(relay, "s"))[0].lsn == lsn(log, 50)
     assert release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})).gone
-    assert segments(relay, "s")[0].start <= lsn(log, 50)
+    assert list_segments(relay, "s")[0].start <= lsn(log, 50)
 
 
 def test_a_first_start_that_failed_holds_nothing(relay: Path, log: list[Piece]) -> None:
@@ -119,7 +119,7 @@ def test_a_dry_run_says_what_a_purge_does_and_does_nothing(relay: Path, log: lis
 def test_a_person_s_limit_is_kept_and_may_not_go_past_a_task(relay: Path, log: list[Piece]) -> None:
     checkpoints = {"shop": lsn(log, 80)}
     release(relay, "s", PurgeLimits(before=lsn(log, 30), checkpoints=checkpoints))
-    assert segments(relay, "s")[0].start <= lsn(log, 30) < segments(relay, "s")[1].start
+    assert list_segments(relay, "s")[0].start <= lsn(log, 30) < list_segments(relay, "s")[1].start
     left = numbers(relay)
     with pytest.raises(Halted, match="task shop still needs") as caught:
         release(relay, "s", PurgeLimits(before=lsn(log, 81), checkpoints=checkpoints))
@@ -148,7 +148,7 @@ def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: li
         assert thread.is_alive(), "the purge waits for the lock"
         write_need(folder, Need("new", lsn(log, 10)))
     thread.join()
-    assert segments(relay, "s")[0].start <= lsn(log, 10)
+    assert list_segments(relay, "s")[0].start <= lsn(log, 10)
 
 
 def test_a_mark_is_complete_or_missing(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_a_segment_that_was_read_to_its_end_may_be_purged_under_a_reader(relay: 
     reader = RelayReader(relay, "s")
     entries = iter(reader.entries())
     read = [next(entries).transaction]
-    second = segments(relay, "s")[1].start
+    second = list_segments(relay, "s")[1].start
     while read[-1].lsn < second:
         read.append(next(entries).transaction)
     release(relay, "s", PurgeLimits(checkpoints={"t": second}))

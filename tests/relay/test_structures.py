@@ -27,7 +27,7 @@ from pidts.model import (
     TableName,
     Transient,
 )
-from pidts.relay import RelayReader, segments
+from pidts.relay import RelayReader, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.structures import StructureCatalogue, dialect_at, history_at, store_catalogue, stored_places
@@ -172,7 +172,7 @@ def test_a_table_altered_fifty_times_is_read_right_from_every_place(
         rows += write(run_sql, server, database, ALTERS // 2, ALTERS)
         with replicating(config) as reader:
             until(received_all(reader, server))
-            assert len(segments(tmp_path, "s")) > 6
+            assert len(list_segments(tmp_path, "s")) > 6
             check_everywhere(reader, name, rows)
             middle = list(reader.entries())[len(list(reader.entries())) // 2].transaction.lsn
             assert release(tmp_path, "s", PurgeLimits(checkpoints={"shop": middle})).gone

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pidts.model import Lsn
-from pidts.relay import RelayWriter, segments
+from pidts.relay import RelayWriter, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.survey import measure, survey
 
@@ -52,10 +52,12 @@ def test_events_that_are_missing_beside_their_index_count_as_nothing(
     """A reader gets an error, but the amount of log is known."""
     log = sample_log(60)
     store(make_writer(segment_bytes=2_000), log)
-    listed = segments(relay, "s")
+    listed = list_segments(relay, "s")
     lost = listed[which]
     Folder.of(relay, "s").log(lost.number).unlink()
-    assert [one.log_bytes for one in segments(relay, "s")] == [0 if one == lost else one.log_bytes for one in listed]
+    assert [one.log_bytes for one in list_segments(relay, "s")] == [
+        0 if one == lost else one.log_bytes for one in listed
+    ]
     assert len(survey(relay, "s")) == len(listed) > 2
     assert measure(relay, "s")(START) == sum(one.log_bytes for one in listed if one != lost)
 

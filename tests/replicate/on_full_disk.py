@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from pidts.relay import RelayReader, segments
+from pidts.relay import RelayReader, list_segments
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.task_marks import TaskMark
 from pidts.replicate import Replicator, ReplicatorConfig, not_receiving
@@ -56,7 +56,7 @@ with closing(connect(source)) as session, closing(RelayReader(disk, "s")) as rea
     until(lambda: not_receiving(disk, "s"))
     lack = not_receiving(disk, "s")
     assert lack is not None
-    until(lambda: len(segments(disk, "s")) == 2)
+    until(lambda: len(list_segments(disk, "s")) == 2)
     assert replicator.state().error is not None, "there is no room yet"
     applied = reader.received
     assert applied is not None

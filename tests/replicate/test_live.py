@@ -20,7 +20,7 @@ import pytest
 from pidts import sandbox
 from pidts.binlog import EventType, iter_raw
 from pidts.model import Halted, LogEntry, Position
-from pidts.relay import RelayReader, segments
+from pidts.relay import RelayReader, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.servers_read import servers_read
 from pidts.replicate import Replicator, ReplicatorConfig, read_status, run_process
@@ -156,7 +156,7 @@ def test_follows_over_rotations(mysql_like: Server, run_sql: RunSql, database: s
     entries = assert_holds_the_log(tmp_path, mysql_like, start)
     assert sum(entry.transaction.row_events for entry in entries) == 20
     assert any((entry.transaction.ddl or "").startswith("CREATE TABLE") for entry in entries)
-    assert len(segments(tmp_path, "s")) >= 4
+    assert len(list_segments(tmp_path, "s")) >= 4
     status = read_status(tmp_path, "s")
     assert status is not None
     assert (status["connected"], status["error"]) == (False, None)
@@ -181,7 +181,7 @@ def test_starts_in_the_middle_and_continues_in_the_same_segment(
         run.until_received(mysql_like)
     assert servers_read(folder) == {0: address}
     assert_holds_the_log(tmp_path, mysql_like, start)
-    assert len(segments(tmp_path, "s")) == 1
+    assert len(list_segments(tmp_path, "s")) == 1
 
 
 def test_gtid_and_position_give_the_same_relay(

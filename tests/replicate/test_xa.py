@@ -40,7 +40,7 @@ from pidts.model import (
     TableName,
 )
 from pidts.plan import Limits, next_state, plan_between
-from pidts.relay import RelayReader, purge, segments
+from pidts.relay import RelayReader, list_segments, purge
 from pidts.replicate import ReplicatorConfig, run_process
 from pidts.rules import AllowList
 from pidts.sandbox import Server
@@ -297,7 +297,7 @@ def test_each_is_visible_from_its_commit_on(mysql_like: Server, run_sql: RunSql,
         with following(config) as run:
             run.until_received(server)
     assert_holds_the_log(tmp_path, server, start)
-    assert len(segments(tmp_path, "s")) > 5
+    assert len(list_segments(tmp_path, "s")) > 5
     task, met = Task(tmp_path, database, start), list[Lsn]()
 
     def check(lsn: Lsn) -> None:
@@ -347,9 +347,9 @@ def test_kills_restarts_rotations_and_purges_in_between(
             run.until_received(server)
         task.run()
         assert [row[0] for row in task.content()["i"]] == [1, *range(10, 40)]
-        kept = len(segments(tmp_path, "s"))
+        kept = len(list_segments(tmp_path, "s"))
         purge(tmp_path, "s", task.lsn)
-        assert len(segments(tmp_path, "s")) == 1 < kept
+        assert len(list_segments(tmp_path, "s")) == 1 < kept
         assert len(list((tmp_path / "s").glob("*.log"))) > 1
         with following(config) as run:
             run_sql(server, "XA COMMIT 'late'")

@@ -188,7 +188,7 @@ def _file(folder: Path, segment: int, kind: str) -> Path:
     return folder / f"{segment:09}.{kind}"
 
 
-def segments(relay: Path | str, source_id: str) -> list[Segment]:
+def list_segments(relay: Path | str, source_id: str) -> list[Segment]:
     """Returns the segments of a source's relay, oldest first."""
     folder = Folder.of(relay, source_id)
     found = []
@@ -212,7 +212,7 @@ def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
     are either at a place that the header names, or in a remaining segment.
     """
     folder = Folder.of(relay, source_id)
-    listed = segments(relay, source_id)
+    listed = list_segments(relay, source_id)
     gone = [segment for segment, following in pairwise(listed) if following.start <= before]
     if not listed:
         return []

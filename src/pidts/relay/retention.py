@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from pidts.model import Halted, Lsn, Transient, Where
-from pidts.relay.folder import Folder, Segment, purge, segments
+from pidts.relay.folder import Folder, Segment, list_segments, purge
 from pidts.relay.structures import StructureCatalogue, drop_catalogues, moved_catalogue, store_catalogue
 from pidts.relay.task_marks import needs_locked, read_needs, refused
 
@@ -55,7 +55,7 @@ def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: 
     """Purges the relay, or with `dry_run` returns what a purge would do."""
     folder = Folder.of(relay, source_id)
     with nullcontext() if dry_run else needs_locked(folder):
-        listed = segments(relay, source_id)
+        listed = list_segments(relay, source_id)
         decided = _decide(folder, listed, limits)
         if dry_run or not decided.gone:
             return decided

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pidts.model import LogEntry, Lsn, Position
-from pidts.relay.folder import Folder, segments
+from pidts.relay.folder import Folder, list_segments
 from pidts.relay.index import Header, decode_entry, entry_gtid, entry_key, payloads, position_of
 from pidts.relay.reader import RelayReader
 
@@ -56,7 +56,7 @@ def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
     The function counts back from a segment's end. If a relay was continued by GTID, its segment does not have all bytes
     of the server's file, so counting from the segment's beginning would be wrong.
     """
-    found = segments(relay, source_id)
+    found = list_segments(relay, source_id)
     with closing(RelayReader(relay, source_id)) as reader:
         received = reader.received
     # If all segments were removed meanwhile, `received` has an Lsn although `found` is empty.
