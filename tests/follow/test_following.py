@@ -19,9 +19,9 @@ from pidts.follow import served_relay
 from pidts.model import Halted, Lsn
 from pidts.relay import RelayReader, copy_writer, list_segments
 from pidts.relay.folder import Folder
-from pidts.relay.index import frame, payloads
 from pidts.relay.refetch import ask_to_refetch, read_refetches
 from pidts.relay.retention import PurgeLimits, release
+from pidts.relay.segments.index import frame, payloads
 from pidts.relay.task_marks import TaskMark, forget_need, read_needs
 from pidts.replicate import Applied
 

@@ -19,9 +19,9 @@ from tests.examples import examples
 from pidts.binlog import EventType, LogWalker, TransactionScanner
 from pidts.binlog.blocks.scan import BlockScan
 from pidts.model import Extent, LogEntry, Lsn, PidtsError
-from pidts.relay.bulk import EntryEncoder
 from pidts.relay.gtids import ExecutedGtids
-from pidts.relay.index import encode_entry, frame
+from pidts.relay.segments.bulk import EntryEncoder
+from pidts.relay.segments.index import encode_entry, frame
 
 
 def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEncoder) -> int:

@@ -18,12 +18,13 @@ import pytest
 
 from pidts.model import Halted, Lsn, Transient, XaStep
 from pidts.plan.continuity import Discontinuity, UpToBreak, Verdict, judge
-from pidts.relay import RelayReader, RelayWriter, list_segments, records
+from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay import refetch as refetch_module
 from pidts.relay.breaks import first_break
 from pidts.relay.folder import Folder
-from pidts.relay.index import entry_key, frame, payloads
 from pidts.relay.refetch import Refetch, ask_to_refetch, read_refetches
+from pidts.relay.segments import records
+from pidts.relay.segments.index import entry_key, frame, payloads
 
 from .sample_log import ORIGIN, START, Piece, sample_log, store, xa_piece
 from .test_integrity_check import FORMAT, sealed_log

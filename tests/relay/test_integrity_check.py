@@ -13,8 +13,8 @@ import pytest
 
 from pidts.model import Lsn
 from pidts.relay import RelayWriter
-from pidts.relay.index import payloads
 from pidts.relay.integrity_check import Damage, broken
+from pidts.relay.segments.index import payloads
 from pidts.relay.survey import source_ids, survey
 
 from .sample_log import ORIGIN, START, UUID, Piece, sample_log, store

@@ -12,8 +12,8 @@ import pytest
 
 from pidts.model import Halted, LogEntry, Lsn, TableName, XaStep
 from pidts.relay import RelayReader, RelayWriter, list_segments, purge
-from pidts.relay import index as index_module
 from pidts.relay.folder import Folder
+from pidts.relay.segments import index as index_module
 
 from .sample_log import Piece, sample_log, store, with_xa, xa_piece
 

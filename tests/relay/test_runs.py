@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pidts.model import Extent, LogEntry, Lsn, MySqlGtidSet, TableName, Transaction, parse_gtid_set
-from pidts.relay import records
-from pidts.relay.index import decode_entry, encode_entry, entry_key, frame, payloads
-from pidts.relay.runs import Joined, joined_payloads
+from pidts.relay.segments import records
+from pidts.relay.segments.index import decode_entry, encode_entry, entry_key, frame, payloads
+from pidts.relay.segments.runs import Joined, joined_payloads
 
 NOWHERE = (0, 0, 0)
 TABLES = ((TableName("a", "t"),), (TableName("a", "t"), TableName("a", "u")))

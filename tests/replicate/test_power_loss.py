@@ -18,10 +18,11 @@ from tests.examples import examples
 from pidts.binlog import EventType
 from pidts.model import LogEntry, Position, Where
 from pidts.model.errors import Transient
-from pidts.relay import Origin, RelayReader, RelayWriter, index_rebuild
+from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.relay import writer as writer_module
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import ask_to_refetch
+from pidts.relay.segments import index_rebuild
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import Resume
 from pidts.source import Block, BlockShape

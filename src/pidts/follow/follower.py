@@ -32,9 +32,9 @@ from pidts.follow.wire import LogResponse
 from pidts.model import Halted, Lsn, PidtsError, Position, Transient, Where
 from pidts.relay.copy_writer import CopyWriter
 from pidts.relay.folder import Folder
-from pidts.relay.index import entry_key, payloads
 from pidts.relay.receive_times import ReceiveTimeWriter
 from pidts.relay.refetch import Signature, ask_to_refetch, read_refetches, refetch_signature
+from pidts.relay.segments.index import entry_key, payloads
 from pidts.relay.servers_read import replace_servers
 from pidts.relay.structures import parse_catalogue, store_catalogue, stored_places
 from pidts.relay.task_marks import read_needs

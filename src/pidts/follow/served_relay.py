@@ -39,10 +39,10 @@ from pidts.relay import RelayReader
 from pidts.relay.breaks import first_break
 from pidts.relay.copy_writer import IndexPrefix, SegmentPiece
 from pidts.relay.folder import MAGIC, Folder
-from pidts.relay.index import entry_end, entry_key, is_damaged, payloads
 from pidts.relay.recovery import read_format
 from pidts.relay.refetch import read_refetches, refetch_signature
 from pidts.relay.retention import PurgeLimits, release
+from pidts.relay.segments.index import entry_end, entry_key, is_damaged, payloads
 from pidts.relay.structures import catalogue_text, load_catalogue, moved_catalogue, stored_places
 from pidts.relay.task_marks import Need, needs_locked, read_needs, write_need
 from pidts.relay.watch import FolderWatch

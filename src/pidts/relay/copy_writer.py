@@ -42,11 +42,11 @@ from zlib import crc32
 from pidts.model import Halted, Lsn
 from pidts.relay.disk_space import has_room
 from pidts.relay.folder import Folder
-from pidts.relay.index import Header, Origin, decode, entry_key, payloads
 from pidts.relay.lock import WriterLock
 from pidts.relay.permissions import make_folder
 from pidts.relay.recovery import recover
-from pidts.relay.segment_files import make_segment, open_file, write_all
+from pidts.relay.segments.files import make_segment, open_file, write_all
+from pidts.relay.segments.index import Header, Origin, decode, entry_key, payloads
 from pidts.relay.task_marks import needs_locked
 from pidts.relay.writer import is_full, unwritable
 

@@ -21,7 +21,7 @@ from typing import Final
 from pidts.durable_folder import sync_folder
 from pidts.model import ConfigError, Halted, Lsn, Where
 from pidts.plan.continuity import Discontinuity
-from pidts.relay.index import Header, OtherVersionError, decode, payloads
+from pidts.relay.segments.index import Header, OtherVersionError, decode, payloads
 
 MAGIC: Final = b"\xfebin"
 _INDEX_NAME = re.compile(r"([0-9]{9})\.index", re.ASCII)

@@ -17,8 +17,8 @@ from pathlib import Path
 from pidts.binlog import LogWalker, iter_raw
 from pidts.model import DecodeError, Halted, LogEntry, Lsn
 from pidts.relay.folder import MAGIC, Folder
-from pidts.relay.index import Header, decode_entry, entry_key, is_damaged, payloads
 from pidts.relay.recovery import read_format
+from pidts.relay.segments.index import Header, decode_entry, entry_key, is_damaged, payloads
 
 
 @dataclass(frozen=True, slots=True)

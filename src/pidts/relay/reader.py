@@ -27,7 +27,9 @@ from pidts.model import Extent, Halted, LogEntry, Lsn, Position, Transaction, Tr
 from pidts.plan.continuity import Discontinuity, followed
 from pidts.relay.folder import Folder
 from pidts.relay.gtids import ExecutedGtids
-from pidts.relay.index import (
+from pidts.relay.recovery import read_format
+from pidts.relay.refetch import Signature, read_refetches, refetch_signature
+from pidts.relay.segments.index import (
     GtidsLearned,
     Header,
     LsnKey,
@@ -40,12 +42,10 @@ from pidts.relay.index import (
     key_of,
     position_of,
 )
-from pidts.relay.records import IndexFiles
-from pidts.relay.recovery import read_format
-from pidts.relay.refetch import Signature, read_refetches, refetch_signature
+from pidts.relay.segments.records import IndexFiles
 
 if TYPE_CHECKING:
-    from pidts.relay.runs import Most
+    from pidts.relay.segments.runs import Most
 
 _POLL = 0.002
 _POLL_IDLE = 0.01

@@ -24,8 +24,8 @@ from zlib import crc32
 
 from pidts.model import Lsn
 from pidts.relay.folder import Folder
-from pidts.relay.index import LsnKey, key_of
 from pidts.relay.permissions import FILE_MODE
+from pidts.relay.segments.index import LsnKey, key_of
 
 _RECORD = struct.Struct("<QIIQdd")
 _SUM = struct.Struct("<I")

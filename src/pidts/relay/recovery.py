@@ -17,7 +17,8 @@ from pidts.binlog.xa import PreparedGroups
 from pidts.model import LogEntry, Lsn, Position, PreparedExtent
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
-from pidts.relay.index import (
+from pidts.relay.refetch import cut_back, cut_file
+from pidts.relay.segments.index import (
     GtidsLearned,
     Origin,
     decode,
@@ -30,8 +31,7 @@ from pidts.relay.index import (
     payloads,
     position_of,
 )
-from pidts.relay.index_rebuild import restore
-from pidts.relay.refetch import cut_back, cut_file
+from pidts.relay.segments.index_rebuild import restore
 
 _EVENT_SIZE_AT = 9
 _EVENT_HEADER = 19

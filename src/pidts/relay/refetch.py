@@ -39,7 +39,7 @@ import structlog
 
 from pidts.model import Halted, Lsn, Where
 from pidts.relay.folder import Folder
-from pidts.relay.index import Header, entry_end, entry_key, key_of, payloads
+from pidts.relay.segments.index import Header, entry_end, entry_key, key_of, payloads
 from pidts.relay.task_marks import needs_locked, refused, replace_durably
 
 _NAME = "refetch.json"

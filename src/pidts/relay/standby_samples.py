@@ -26,8 +26,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pidts.model import Position
-from pidts.relay.index import Origin
 from pidts.relay.permissions import private_opener
+from pidts.relay.segments.index import Origin
 
 _KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
 """Pairs of an age and an interval in seconds: of samples up to this age, one is kept in each such interval."""

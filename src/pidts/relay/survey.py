@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pidts.model import LogEntry, Lsn, Position
 from pidts.relay.folder import Folder, list_segments
-from pidts.relay.index import Header, decode_entry, entry_gtid, entry_key, payloads, position_of
 from pidts.relay.reader import RelayReader
+from pidts.relay.segments.index import Header, decode_entry, entry_gtid, entry_key, payloads, position_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ transaction in memory. `sync` makes it visible, always in this order: (a) the se
 the disk, (b) the index entries are written, (c) the index is flushed. Both files only grow at their end.
 
 Step (c) takes as long as (a), so it is left out for ordinary transactions: `open` computes their entries again from
-their events if a power loss has removed them (`pidts.relay.index_rebuild`). The index is flushed at once if one of the
-new entries is not ordinary, if the events have no checksums, for the first entries of a segment, when the entries of 1
-MiB of events are not flushed, and before the next segment is created.
+their events if a power loss has removed them (`pidts.relay.segments.index_rebuild`). The index is flushed at once if
+one of the new entries is not ordinary, if the events have no checksums, for the first entries of a segment, when the
+entries of 1 MiB of events are not flushed, and before the next segment is created.
 
 The points at which the writer can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
@@ -65,7 +65,11 @@ from pidts.model.errors import Transient
 from pidts.relay.disk_space import Reserve, has_room, segment_limit
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
-from pidts.relay.index import (
+from pidts.relay.lock import WriterLock
+from pidts.relay.permissions import make_folder
+from pidts.relay.recovery import RelayState, Undecided, recover, settled
+from pidts.relay.segments.files import make_segment, open_file, write_all
+from pidts.relay.segments.index import (
     Entries,
     GtidsLearned,
     Header,
@@ -79,15 +83,11 @@ from pidts.relay.index import (
     frame,
     payloads,
 )
-from pidts.relay.index_rebuild import UNFLUSHED_BYTES, has_checksums
-from pidts.relay.lock import WriterLock
-from pidts.relay.permissions import make_folder
-from pidts.relay.recovery import RelayState, Undecided, recover, settled
-from pidts.relay.segment_files import make_segment, open_file, write_all
+from pidts.relay.segments.index_rebuild import UNFLUSHED_BYTES, has_checksums
 
 if TYPE_CHECKING:
     from pidts.binlog.blocks.scan import OrdinaryEvents
-    from pidts.relay.bulk import EntryEncoder
+    from pidts.relay.segments.bulk import EntryEncoder
 
 _BUFFER_BYTES = 1 << 20
 _WORTH_A_WRITE = 128 << 10
@@ -241,7 +241,7 @@ class RelayWriter:
         if not len(run.lines):
             return
         if self._encoder is None:
-            from pidts.relay.bulk import EntryEncoder  # this import loads the compiler
+            from pidts.relay.segments.bulk import EntryEncoder  # this import loads the compiler
 
             self._encoder = EntryEncoder()
         entries = self._encoder.encode(run, self._committed, self._received - run.end)

@@ -23,8 +23,8 @@ from tests.spark.commands import Run, Task
 from pidts.model import Lsn
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
-from pidts.relay.index import entry_key, frame, payloads
 from pidts.relay.refetch import read_refetches
+from pidts.relay.segments.index import entry_key, frame, payloads
 
 LOCK = "SELECT * FROM pidts_meta.checkpoint FOR UPDATE"
 

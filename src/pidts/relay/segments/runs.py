@@ -23,7 +23,7 @@ from pidts.binlog.blocks.ordinary import same
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
 from pidts.model import Extent, LogEntry, Lsn, Transaction
-from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey, decode_entry, payloads
+from pidts.relay.segments.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey, decode_entry, payloads
 
 _MOST = 1000
 _BYTES = 1 << 20

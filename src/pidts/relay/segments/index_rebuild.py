@@ -18,8 +18,8 @@ from pidts.binlog import Format, LogWalker, TransactionScanner
 from pidts.binlog.walk import event_at
 from pidts.model import Extent, LogEntry, PidtsError
 from pidts.relay.folder import Folder
-from pidts.relay.index import Origin, encode_entry, frame, position_of
-from pidts.relay.segment_files import open_file, write_all
+from pidts.relay.segments.files import open_file, write_all
+from pidts.relay.segments.index import Origin, encode_entry, frame, position_of
 
 UNFLUSHED_BYTES = 1 << 20
 """The most bytes of events whose entries are not flushed."""

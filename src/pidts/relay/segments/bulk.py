@@ -1,4 +1,4 @@
-"""Encodes many ordinary index records at once, in compiled code; `pidts.relay.index` is the specification."""
+"""Encodes many ordinary index records at once, in compiled code; `pidts.relay.segments.index` is the specification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pidts.binlog.blocks.scan import OrdinaryEvents
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, copy, inline, jit, load32, load64, store8, store16, store32, store64
 from pidts.model import Lsn, TableName
-from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entries, encode_name
+from pidts.relay.segments.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entries, encode_name
 
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The size of the smallest record, which has neither a GTID nor tables."""
