@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.batch.copy.load_task import Fetched, RequestedChunk
-from pidts.batch.copy.pieces import CutRequest, Pace, _looked_up
+from pidts.batch.copy.pieces import CutRequest, RowRateLimit, _looked_up
 from pidts.batch.copy.staging import forget, keep, stage, staged_chunk, staged_rows
 from pidts.copy import Range
 from pidts.model import Lsn, TableName
@@ -102,22 +102,22 @@ def test_going_through_the_target_ends_after_its_last_key(tmp_path):
 
 def test_rows_are_read_at_the_rate_that_is_allowed():
     now = 100.0
-    pace = Pace(lambda: now)
-    assert (pace.most(0), pace.most(5), pace.most(1000)) == (None, 100, 2000)
-    pace.took(5000, 0, pace.now())
-    assert pace.wait() == 0.0
+    rate_limit = RowRateLimit(lambda: now)
+    assert (rate_limit.most(0), rate_limit.most(5), rate_limit.most(1000)) == (None, 100, 2000)
+    rate_limit.took(5000, 0, rate_limit.now())
+    assert rate_limit.wait() == 0.0
     read, began = 0, now
     while now < began + 100:
-        now += pace.wait()
-        begins = pace.now()
+        now += rate_limit.wait()
+        begins = rate_limit.now()
         now += 0.3
-        pace.took(2000, 1000, begins)
+        rate_limit.took(2000, 1000, begins)
         read += 2000
     assert read / (now - began) == pytest.approx(1000, rel=0.03)
     now += 60
-    assert pace.wait() == 0.0
-    pace.took(2000, 1000, now)
-    assert pace.wait() == pytest.approx(2.0), "what was not read while nothing was to read is not made up for"
+    assert rate_limit.wait() == 0.0
+    rate_limit.took(2000, 1000, now)
+    assert rate_limit.wait() == pytest.approx(2.0), "what was not read while nothing was to read is not made up for"
 
 
 def found(*ranges: Range) -> Future:

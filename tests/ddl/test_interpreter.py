@@ -19,7 +19,7 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.ddl.shards.protected_rows import Sharing
+from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.model import (
     Column,
     ColumnType,
@@ -64,9 +64,9 @@ def found(
     order: DdlOrder | None = None,
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
-    sharing: Sharing | None = None,
+    shared_tables: SharedTables | None = None,
 ) -> DueStatement | None:
-    said = interpreted(sql, rules, *names, order=order, keys=keys, is_ours=is_ours, sharing=sharing)
+    said = interpreted(sql, rules, *names, order=order, keys=keys, is_ours=is_ours, shared_tables=shared_tables)
     assert not isinstance(said, Waits)
     return said
 
@@ -78,7 +78,7 @@ def interpreted(
     order: DdlOrder | None = None,
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
-    sharing: Sharing | None = None,
+    shared_tables: SharedTables | None = None,
     writing: ApplyRules | None = None,
 ) -> DueStatement | Waits | None:
     structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
@@ -105,7 +105,7 @@ def interpreted(
     return Interpreter(
         due=due,
         order=order,
-        sharing=sharing or Sharing(ShardGroups(), "s", rules),
+        shared_tables=shared_tables or SharedTables(ShardGroups(), "s", rules),
         shadows=dict,
         keyed_by=lambda _: frozenset(),
     ).found()
@@ -165,11 +165,11 @@ def test_after_a_skip_a_partition_made_a_table_is_recorded_and_a_table_made_a_pa
     assert relevance.gone == (TableName("shop", "t"),)
 
 
-def shared(*others: str, mode: str = "") -> Sharing:
+def shared(*others: str, mode: str = "") -> SharedTables:
     """Returns the rules for a case in which tables of another source are routed to the same target table."""
     groups = ShardGroups(mode)
     groups.register("z", {TableName("shop", name): Table(LANDED, (COLUMN,), KEYS) for name in others})
-    return Sharing(groups, "s", ONE)
+    return SharedTables(groups, "s", ONE)
 
 
 @pytest.mark.parametrize(
@@ -182,15 +182,15 @@ def shared(*others: str, mode: str = "") -> Sharing:
         "ALTER TABLE t_1 ADD c INT, RENAME TO gone.t_1",
     ],
 )
-@pytest.mark.parametrize("sharing", [shared("t_9"), shared(mode="pessimistic")])
-def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, sharing: Sharing) -> None:
+@pytest.mark.parametrize("shared_tables", [shared("t_9"), shared(mode="pessimistic")])
+def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, shared_tables: SharedTables) -> None:
     """This is also true if the shard is the only one so far, in a task that declares shards."""
-    what = found(sql, ONE_SCHEMA, "t_1", sharing=sharing)
+    what = found(sql, ONE_SCHEMA, "t_1", shared_tables=shared_tables)
     assert what is not None
     assert what.change.statement is None
-    assert sharing.left
-    sharing.left.clear()
-    alone = found("TRUNCATE TABLE t_1", ONE, "t_1", sharing=shared())
+    assert shared_tables.left
+    shared_tables.left.clear()
+    alone = found("TRUNCATE TABLE t_1", ONE, "t_1", shared_tables=shared())
     assert alone is not None
     assert alone.change.statement is not None
 
@@ -206,37 +206,37 @@ def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, sharing: Sharin
     ],
 )
 def test_tables_that_leave_their_rows_are_recorded(sql: str) -> None:
-    sharing = shared("t_9")
-    what = found(sql, ONE_SCHEMA, "t_1", "a", sharing=sharing)
+    shared_tables = shared("t_9")
+    what = found(sql, ONE_SCHEMA, "t_1", "a", shared_tables=shared_tables)
     assert what is not None
     known = {TableName("shop", name): Table(TableName("shop", name), (COLUMN,), KEYS) for name in ("t_1", "a")}
     statement = classify(sql, "shop")
-    names = {str(name) for name in sharing.leaves_rows(statement, what.change.structures, known)}
+    names = {str(name) for name in shared_tables.leaves_rows(statement, what.change.structures, known)}
     assert "shop.t_1" in names
     ordered = shared("t_9").leaves_rows(statement, what.change.structures, known)
     assert "OR REPLACE" in sql or set(map(str, ordered)) >= {"shop.t_1"}, (
         "what an operator ordered need not remove them"
     )
     other = shared("t_9")
-    altered = found("ALTER TABLE t_1 ADD c INT", ONE_SCHEMA, "t_1", "a", sharing=other)
+    altered = found("ALTER TABLE t_1 ADD c INT", ONE_SCHEMA, "t_1", "a", shared_tables=other)
     assert altered is not None
     assert not other.leaves_rows(classify("ALTER TABLE t_1 ADD c INT", "shop"), altered.change.structures, known)
 
 
 def test_statements_that_concern_no_other_source_are_run() -> None:
-    what = found("DROP TABLE t_1, a", ONE, "t_1", "a", sharing=shared("t_9"))
+    what = found("DROP TABLE t_1, a", ONE, "t_1", "a", shared_tables=shared("t_9"))
     assert what is not None
     assert isinstance(what.change.statement, DropTable)
     assert what.change.statement.tables == (TableName("shop", "a"),)
     assert set(what.change.structures) == {TableName("shop", "t_1"), TableName("shop", "a")}
-    renamed = found("RENAME TABLE t_1 TO gone.t, a TO b", ONE_SCHEMA, "t_1", "a", sharing=shared("t_9"))
+    renamed = found("RENAME TABLE t_1 TO gone.t, a TO b", ONE_SCHEMA, "t_1", "a", shared_tables=shared("t_9"))
     assert renamed is not None
     assert isinstance(renamed.change.statement, RenameTable)
     assert renamed.change.statement.pairs == ((TableName("shop", "a"), TableName("shop", "b")),)
 
 
 def test_a_table_created_anew_replaces_nothing_of_others() -> None:
-    what = found("CREATE OR REPLACE TABLE t_1 (id INT PRIMARY KEY, c INT)", ONE, "t_1", sharing=shared("t_9"))
+    what = found("CREATE OR REPLACE TABLE t_1 (id INT PRIMARY KEY, c INT)", ONE, "t_1", shared_tables=shared("t_9"))
     assert what is not None
     assert isinstance(what.change.statement, CreateTable)
     assert not what.change.statement.or_replace
@@ -247,20 +247,20 @@ def test_a_table_created_anew_replaces_nothing_of_others() -> None:
 
 def test_rows_do_not_move_with_a_name() -> None:
     with pytest.raises(Halted) as raised:
-        found("RENAME TABLE a TO t_2", ONE, "t_1", "a", sharing=shared("t_9"))
+        found("RENAME TABLE a TO t_2", ONE, "t_1", "a", shared_tables=shared("t_9"))
     assert (raised.value.code, raised.value.where.table) == ("rename-moves-rows", "shop.a")
 
 
 def test_sources_that_have_not_begun_may_have_rows_there() -> None:
-    sharing = Sharing(ShardGroups(expected=["s", "z"]), "s", ONE)
-    sharing.groups.register("s", {})
-    waits = interpreted("TRUNCATE TABLE t_1", ONE, "t_1", sharing=sharing)
+    shared_tables = SharedTables(ShardGroups(expected=["s", "z"]), "s", ONE)
+    shared_tables.groups.register("s", {})
+    waits = interpreted("TRUNCATE TABLE t_1", ONE, "t_1", shared_tables=shared_tables)
     assert isinstance(waits, Waits)
-    still = sharing.groups.still(waits)
+    still = shared_tables.groups.still(waits)
     assert still is not None
     assert waits.wait.absent == still.wait.absent == ("z",)
-    sharing.groups.register("z", {})
-    assert sharing.groups.still(waits) is None
+    shared_tables.groups.register("z", {})
+    assert shared_tables.groups.still(waits) is None
 
 
 def test_a_rename_does_not_give_rows_other_values() -> None:

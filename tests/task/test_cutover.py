@@ -39,7 +39,7 @@ from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
 from pidts.task.operate.status import task_status
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.attempts import Attempts
-from pidts.task.run.cutover_under_way import BeingCutOver
+from pidts.task.run.cutover_under_way import CutoverUnderWay
 from pidts.task.run.replicator_process import NoReplicator
 from pidts.task.run.task_run import run_task
 from pidts.task.run.tracker import Tracker
@@ -477,7 +477,7 @@ def test_a_task_whose_cutover_was_killed_waits_for_its_end(
         patch.setattr(CutoverRun, "_end_runs", killed)
         with pytest.raises(Killed):
             cut_over(parts)
-    with pytest.raises(BeingCutOver) as raised:
+    with pytest.raises(CutoverUnderWay) as raised:
         run_task(parts, until_synced=True, stop=threading.Event(), on_progress=lambda _: None)
     assert raised.value.code == "being-cut-over"
     with closing(parts[0].target.server.connect()) as target:

@@ -31,7 +31,7 @@ from pidts.task.compare.repair import Repairs
 from pidts.task.compare.target import target_rows
 from pidts.task.compare.wiring import compare_task, opened_comparison
 from pidts.task.operate.presence import show_presence
-from pidts.verify import ANYBODY, Behind, ComparisonInterrupted, DifferenceKind, KeySpan, Report, Settled, Sum
+from pidts.verify import ANYBODY, ComparisonInterrupted, DifferenceKind, KeySpan, NotCaughtUp, Report, Settled, Sum
 
 from .conftest import Pair
 from .test_planted import zoo
@@ -347,4 +347,4 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         assert all(one is not None and one.is_stopped and "no run of the task is seen" in one.waits for one in found)
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, pair.config.name, "one")
-            assert catch_up.behind(tables[0], place) == Behind(), "it runs, and nobody knows why it stays"
+            assert catch_up.behind(tables[0], place) == NotCaughtUp(), "it runs, and nobody knows why it stays"

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.model import Lsn, Table, TableName
-from pidts.verify import Behind, EstimatedSize, Key, KeySpan, MergedCatchUp, MergedSource, MergedTable, Order, Sum
+from pidts.verify import EstimatedSize, Key, KeySpan, MergedCatchUp, MergedSource, MergedTable, NotCaughtUp, Order, Sum
 
 Row = tuple[Any, ...]
 Rows = dict[Any, Row]
@@ -138,11 +138,11 @@ class Source:
         self.world.asked("place")
         return Lsn(0, 1, len(self.world.log))
 
-    def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
+    def behind(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
         self.world.asked("reached")
         if self.world.runs and not self.world.waits:
             self.world.apply(lsn.offset)
-        return None if self.world.applied >= lsn.offset else Behind(self.world.waits)
+        return None if self.world.applied >= lsn.offset else NotCaughtUp(self.world.waits)
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
         return self.world.knows_log and after == upto

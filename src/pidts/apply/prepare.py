@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from pidts.apply.locks.check import Check, Checked, checked
+from pidts.apply.locks.check import Checked, ComparisonSettings, checked
 from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
 from pidts.apply.locks.left_out import record_left_out
 from pidts.apply.locks.presence import Presence
@@ -420,7 +420,7 @@ def _without_locked(
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
         return Checked(images.batches, {}, (), (), {})
-    check = Check(
+    settings = ComparisonSettings(
         task=rules.task,
         source=rules.source,
         policy=OnDivergence.LOCK if rules.owners else rules.on_divergence,
@@ -439,7 +439,7 @@ def _without_locked(
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
     tables = list(dict.fromkeys(batch.table.name for batch in images.batches))
-    free = checked(session, compared, images.presence, check)
+    free = checked(session, compared, images.presence, settings)
     written = [*others, *free.batches]
     for batch, completion in images.waiting:
         mine = batch.table.name

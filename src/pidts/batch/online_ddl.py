@@ -19,7 +19,7 @@ IsOurs = Callable[[TableName], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class TranslatedStatement:
     """A statement of the log, translated into its effect on the task's own tables."""
 
     statement: Statement | None
@@ -44,7 +44,7 @@ def followed(
     logged: LoggedStatement,
     shadows: Mapping[TableName, Shadow],
     is_ours: IsOurs,
-) -> Followed:
+) -> TranslatedStatement:
     """Returns the translated statement; `shadows` are the target's records of shadow tables."""
     known, dialect = context.structures, context.dialect
     translation = translate(
@@ -57,12 +57,12 @@ def followed(
         dialect=dialect,
     )
     if translation.statement is None:
-        return Followed(None, logged.sql, {}, translation.shadows)
+        return TranslatedStatement(None, logged.sql, {}, translation.shadows)
     runs = _only(translation.statement, is_ours)
     structures = translation.structures
     if structures is None:
         structures = made_of(context, runs, dialect.of_session(logged), is_ours)
-    return Followed(runs, translation.text or logged.sql, structures, translation.shadows)
+    return TranslatedStatement(runs, translation.text or logged.sql, structures, translation.shadows)
 
 
 def made_of(

@@ -6,6 +6,6 @@ its state at one moment.
 
 from pidts.copy.chunk import Chunk, find, read_keys, read_range
 from pidts.copy.ranges import Range, highest, ranges
-from pidts.copy.snapshot import Snapshot, read_snapshot
+from pidts.copy.snapshot import TableSnapshot, read_snapshot
 
-__all__ = ["Chunk", "Range", "Snapshot", "find", "highest", "ranges", "read_keys", "read_range", "read_snapshot"]
+__all__ = ["Chunk", "Range", "TableSnapshot", "find", "highest", "ranges", "read_keys", "read_range", "read_snapshot"]

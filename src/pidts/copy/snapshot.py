@@ -27,7 +27,7 @@ _LOCK_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """All rows of a table in their state at one moment between `low` and `high`; see `Chunk`."""
 
     server: str
@@ -39,7 +39,7 @@ class Snapshot:
 
 
 @contextmanager
-def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
+def read_snapshot(config: SourceConfig, table: Table) -> Iterator[TableSnapshot]:
     """Opens a snapshot. The snapshot ends with the `with` block, even if not all rows were read."""
     with closing(connect(config)) as connection:
         server = server_info(connection)
@@ -49,11 +49,11 @@ def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
             first = next(batches, None)
         except StructureChanged as error:
             chunk = chunk_of_altered(config, server, table, low, error)
-            yield Snapshot(chunk.server, chunk.low, chunk.high, altered=True, batches=iter(()))
+            yield TableSnapshot(chunk.server, chunk.low, chunk.high, altered=True, batches=iter(()))
             return
         # An engine without transactions shows the rows at the start of the reading, which is after the snapshot.
         high = low if server.is_mariadb and _is_innodb(config, table) else _end_of(config)
-        yield Snapshot(
+        yield TableSnapshot(
             server.identity, low, high, altered=False, batches=chain(() if first is None else (first,), batches)
         )
 

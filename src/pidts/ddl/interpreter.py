@@ -16,7 +16,7 @@ from pidts.batch.context import JobContext
 from pidts.batch.online_ddl import followed, made_of, online_of
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.outcome import Waits
-from pidts.ddl.shards.protected_rows import Sharing
+from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.ddl.target_statement import routed_statement, taken
 from pidts.model import ConfigError, DdlOrder, Halted, Kind, LoggedStatement, OrderKind, Shadow, Table, TableName, Where
 from pidts.model.advice import REPLACE, SKIP
@@ -67,7 +67,7 @@ class Interpreter:
 
     due: DueChange
     order: DdlOrder | None
-    sharing: Sharing
+    shared_tables: SharedTables
     shadows: Callable[[], Mapping[TableName, Shadow]]
     """Returns the online schema changes that are recorded on the target."""
     keyed_by: Callable[[Table], frozenset[TableName]]
@@ -118,11 +118,11 @@ class Interpreter:
         runs = None if due.comes_back else result.statement
         if not overrides(order):
             self._demand_owned(runs)
-            if runs is not None and self.sharing.looks_at(runs):
-                targets = self.sharing.targets(runs)
-                if absent := self.sharing.groups.absent_for(targets):
+            if runs is not None and self.shared_tables.looks_at(runs):
+                targets = self.shared_tables.targets(runs)
+                if absent := self.shared_tables.groups.absent_for(targets):
                     return Waits(wait=Wait(absent=absent), targets=targets)
-                runs = self.sharing.runs(runs, relevance, due.where, self._context.structures)
+                runs = self.shared_tables.runs(runs, relevance, due.where, self._context.structures)
             self._demand_same_rows(relevance.renamed)
             runs = self._taken(runs, result.text) if runs is not None else None
         known, name = self._context.structures, _one_table(result.statement)
@@ -241,7 +241,7 @@ class Interpreter:
         column of the same target table by a different expression.
         """
         found = _target_tables(tables, rules)
-        if len(self.sharing.groups.known.sources) > 1:
+        if len(self.shared_tables.groups.known.sources) > 1:
             found = {name: None if table is None else table.uncomputed for name, table in found.items()}
         return found
 

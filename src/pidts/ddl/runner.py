@@ -22,7 +22,7 @@ from pidts.ddl.key_overlap import demand_apart
 from pidts.ddl.outcome import Changed, Result, Waits
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.ddl.shards.protected_rows import Sharing
+from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.ddl.shards.record import dropped_by_gone, missed_records, missed_under
 from pidts.model import (
     DdlOrder,
@@ -74,10 +74,10 @@ def run_ddl(
     )
     if (changed := _made_before(due, groups, runner, again=again)) is not None:
         return changed
-    sharing = Sharing(groups, source, context.rules)
+    shared_tables = SharedTables(groups, source, context.rules)
     due = _with_present_owners(due)
     found = Interpreter(
-        due=due, order=order, sharing=sharing, shadows=runner.shadows, keyed_by=partial(_keyed, context)
+        due=due, order=order, shared_tables=shared_tables, shadows=runner.shadows, keyed_by=partial(_keyed, context)
     ).found()
     if found is None:
         return Changed()
@@ -91,14 +91,14 @@ def run_ddl(
         return step
     if isinstance(step, RunByLeader):
         return _made_for(due, step.change)
-    staying = sharing.new_records(context.structures)
-    leaves = sharing.leaves_rows(due.statement, step.change.structures, context.structures)
+    staying = shared_tables.new_records(context.structures)
+    leaves = shared_tables.leaves_rows(due.statement, step.change.structures, context.structures)
     change = _with_records(step.change, {MergedTablesKey(): staying, RemainingRowsKey(source): leaves})
     renamed, change = _renamed_missed(groups, step, change, source)
 
     def run() -> Ended:
         if change.statement is not None and not overrides(order):
-            for pause in _empty_recopied(due, sharing):
+            for pause in _empty_recopied(due, shared_tables):
                 sleep(pause)
                 if is_superseded():
                     return Superseded()
@@ -112,7 +112,7 @@ def run_ddl(
     if staying:
         groups.recall(groups.next_read(), source, staying, {})
     _log.info(_summary(step), statement=due.query.sql, at=due.where.position)
-    for left in sharing.left:
+    for left in shared_tables.left:
         place = due.where.position
         _log.warning("the target keeps the rows of a shard, since other shards share its table", what=left, at=place)
     charsets: dict[str, tuple[str, str] | None] = {}
@@ -195,11 +195,11 @@ def _made_for(due: DueChange, change: MemberChange) -> Changed:
     return _made(due.context, change.structures)
 
 
-def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:
+def _empty_recopied(due: DueChange, shared_tables: SharedTables) -> Iterator[float]:
     """Empties tables whose copy has to begin again. Yields the seconds to wait before each further attempt."""
     for name in due.planned.recopied:
         table = due.context.structures.get(name)
-        if name not in due.filling or table is None or sharing.shared(name):
+        if name not in due.filling or table is None or shared_tables.shared(name):
             continue
         for attempt in range(1, _PATIENT.attempts + 1):
             try:

@@ -39,7 +39,7 @@ class Statement:
     text: str
 
 
-class Around:
+class RowTransactions:
     """Finds the transactions and times of many rows of one log part at once, and the statements of the log part."""
 
     def __init__(self, log_part: DecodeRange, log_format: Format, raw: bytes) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pidts.binlog import Format, TableMap, decode_slice
 from pidts.excerpt.cut import DecodeRange, LogSelection
 from pidts.excerpt.json_columns import image_text
-from pidts.excerpt.row_transactions import Around
+from pidts.excerpt.row_transactions import RowTransactions
 from pidts.excerpt.store import Store, came_again
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
 from pidts.relay.refetch import Refetch
@@ -58,8 +58,8 @@ def record_batches(store: Store, log_part: DecodeRange, view: QueryView) -> Iter
     """Yields the rows of a log part in the form of the data frame."""
     log_format, raw = store.read(log_part.span)
     changes = _decoded(log_part, view, log_format, raw)
-    context = Around(log_part, log_format, raw)
-    yield from _Assembly(log_part, view, changes, context, came_again(store)).batches()
+    transactions = RowTransactions(log_part, log_format, raw)
+    yield from _Assembly(log_part, view, changes, transactions, came_again(store)).batches()
 
 
 def row_places(store: Store, log_part: DecodeRange, view: QueryView) -> tuple[int, Numbers]:
@@ -129,12 +129,12 @@ class _Assembly:
         log_part: DecodeRange,
         view: QueryView,
         changes: Sequence[ChangeBatch],
-        context: Around,
+        transactions: RowTransactions,
         again: Sequence[Refetch] = (),
     ) -> None:
-        self._log_part, self._view, self._context, self._again = log_part, view, context, again
+        self._log_part, self._view, self._transactions, self._again = log_part, view, transactions, again
         self._changes = changes
-        self._statements = list(context.statements(view.wanted, view.holds)) if log_part.has_statements else []
+        self._statements = list(transactions.statements(view.wanted, view.holds)) if log_part.has_statements else []
         parts = [_Part(batch.rows.column("lsn")) for batch in changes]
         lsns = [statement.lsn for statement in self._statements]
         offsets = [*(part.offsets for part in parts), np.array([lsn.offset for lsn in lsns], np.int64)]
@@ -179,11 +179,11 @@ class _Assembly:
 
     def _common(self, order: Numbers) -> dict[str, pa.Array]:
         """Returns all columns except the images."""
-        context, count = self._context, len(order)
+        transactions, count = self._transactions, len(order)
         offsets = self._offsets[order]
         lsn = _lsn_text(_first(self._log_part), offsets, self._rows[order])
-        place = context.transaction_of(offsets)
-        prev = _lsn_text(_first(self._log_part), context.begins[place], np.zeros(count, np.int64))
+        place = transactions.transaction_of(offsets)
+        prev = _lsn_text(_first(self._log_part), transactions.begins[place], np.zeros(count, np.int64))
         if count > 1:
             follows = np.concatenate([[False], place[1:] == place[:-1]])
             prev = pc.if_else(pa.array(follows), pa.concat_arrays([lsn.slice(0, 1), lsn.slice(0, count - 1)]), prev)
@@ -206,9 +206,9 @@ class _Assembly:
             "database": pa.array(databases, pa.string()).take(kind),
             "table": pa.array(names, pa.string()).take(kind),
             "op": _OPS.take(pa.concat_arrays(ops).take(pa.array(order))),
-            "ts": pa.array(context.times(offsets) * 1_000_000, pa.timestamp("us", "UTC")),
-            "gtid": pa.array(context.gtids, pa.string()).take(pa.array(place)),
-            "xid": pa.array(context.xids(), pa.int64()).take(pa.array(place)),
+            "ts": pa.array(transactions.times(offsets) * 1_000_000, pa.timestamp("us", "UTC")),
+            "gtid": pa.array(transactions.gtids, pa.string()).take(pa.array(place)),
+            "xid": pa.array(transactions.xids(), pa.int64()).take(pa.array(place)),
             "is_retry": pa.array(are_retries(_first(self._log_part), offsets, self._again)),
         }
 

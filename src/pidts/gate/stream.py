@@ -27,13 +27,13 @@ from structlog.contextvars import bound_contextvars
 
 from pidts.apply import TargetSession
 from pidts.batch.batch_done import BatchDone
-from pidts.batch.end_patience import EndPatience
+from pidts.batch.end_deadline import EndDeadline
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.workers import Workers
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
 from pidts.ddl.outcome import Changed, Waits
-from pidts.ddl.shards.protected_rows import Sharing
+from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.gate.committer import Channel, ChannelCommitter
 from pidts.gate.record_batch import Records, TransactionRange, next_transactions
 from pidts.gate.record_prefetch import PreparedRecords, RecordPrefetch
@@ -198,8 +198,8 @@ class ChannelStream:
         If the process is going to end and the commit takes long, leaves the commit to the server and the next run.
         """
         self._closed.set()
-        patience = EndPatience(self._leaves, _LEAVE_SECONDS)
-        while self._thread.is_alive() and not patience.is_over():
+        end_deadline = EndDeadline(self._leaves, _LEAVE_SECONDS)
+        while self._thread.is_alive() and not end_deadline.is_over():
             self._thread.join(_LOOK_SECONDS)
         self._shards.forget(self._context.source.source_id)
         if self._thread.is_alive():
@@ -361,7 +361,7 @@ class ChannelStream:
         found = Interpreter(
             due=due,
             order=order,
-            sharing=Sharing(self._shards, context.source.source_id, context.rules),
+            shared_tables=SharedTables(self._shards, context.source.source_id, context.rules),
             shadows=shadows,
             keyed_by=lambda _: frozenset(),
         ).found()

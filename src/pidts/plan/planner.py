@@ -44,7 +44,7 @@ from functools import partial
 
 from pidts.model import LogEntry, Lsn, TableName, Transaction, xa_not_received
 from pidts.plan.copy.requests import ask
-from pidts.plan.copy.settlement import Settling
+from pidts.plan.copy.settlement import Settlement
 from pidts.plan.copy.state import CopyState, Phase, StagedChunk
 from pidts.plan.held_tables import HeldTablesOfBatch, origin_of_held
 from pidts.plan.limits import Limits
@@ -90,9 +90,9 @@ def next_state(
     copy, held, size = walks.copy, walks.held, main.size.bytes + walks.bytes
     names = {name for group in held for name in group.tables}
     keeps = limits.one_origin and main.due is None
-    settling = Settling(copy, state.lsn, main.lsn, size, names, limits, keeps)
-    settling.settle(staged, partial(_touched, log))
-    copy, held = settling.copy, [*held, *settling.behind]
+    settlement = Settlement(copy, state.lsn, main.lsn, size, names, limits, keeps)
+    settlement.settle(staged, partial(_touched, log))
+    copy, held = settlement.copy, [*held, *settlement.behind]
     names = {name for group in held for name in group.tables}
     if main.due is None and (main.at_end or (main.is_full and _is_near_end(log, main.lsn, limits))):
         waits = names.union(name for name, one in copy.items() if one.kept is not None)
@@ -100,9 +100,9 @@ def next_state(
     is_same = not has_work and copy == {name: one for name, one in state.copy.items() if not one.done}
     if is_same and not main.moves_without_work(state.lsn, limits, goal):
         return None
-    written, settled = tuple(settling.written), tuple(settling.settled)
+    written, settled = tuple(settlement.written), tuple(settlement.settled)
     # A table that was just settled at an earlier place has to reach the schema change first.
-    due = None if settling.behind else main.due
+    due = None if settlement.behind else main.due
     return PlanState(main.lsn, copy, tuple(held), due, written, settled)
 
 

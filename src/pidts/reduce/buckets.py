@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Column, Op, Table
 from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import identities
-from pidts.reduce.split_update import Lacking, halved_bitmaps
+from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps
 
-TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
+TWO_WORKERS = IncompleteInsert("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
 """The reason why the INSERT half of an update may lack values: another worker removes the row with the old key, which
 has these values.
 """
@@ -36,7 +36,7 @@ _PRIME_INVERSE = pow(_PRIME, -1, 2**64)
 
 
 def buckets(
-    batch: ChangeBatch, count: int, watched: Collection[str] = (), lack: Lacking | None = None
+    batch: ChangeBatch, count: int, watched: Collection[str] = (), lack: IncompleteInsert | None = None
 ) -> list[ChangeBatch | None]:
     """Splits a batch into `count` parts, each in log order; None for a part without changes.
 
@@ -77,7 +77,11 @@ def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
 
 
 def _halved(
-    batch: ChangeBatch, crossing: pa.UInt64Array, old: pa.UInt64Array, now: pa.UInt64Array, lack: Lacking | None
+    batch: ChangeBatch,
+    crossing: pa.UInt64Array,
+    old: pa.UInt64Array,
+    now: pa.UInt64Array,
+    lack: IncompleteInsert | None,
 ) -> tuple[pa.RecordBatch, pa.UInt64Array]:
     """Returns the batch with each update in `crossing` as a delete and an insert, and the bucket of each row."""
     crossing = crossing.cast(pa.int64())

@@ -15,7 +15,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class IncompleteInsert:
     """The reason why an INSERT half cannot be completed, and what an operator can do besides full row images."""
 
     what: str
@@ -39,7 +39,7 @@ def halved_bitmaps(
     row: pa.Int64Array,
     is_delete: pa.BooleanArray,
     is_insert: pa.BooleanArray,
-    lack: Lacking | None = None,
+    lack: IncompleteInsert | None = None,
 ) -> pa.BinaryArray:
     """Returns the bitmaps of the columns that the images of both halves have.
 

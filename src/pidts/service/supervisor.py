@@ -39,7 +39,7 @@ class NoSuchTask(PidtsError):
     """The service has no task of this name."""
 
 
-class InThisState(PidtsError):
+class WrongTaskState(PidtsError):
     """The state of the task does not allow the request."""
 
 
@@ -163,7 +163,7 @@ class Supervisor:
         TaskFolder(draft).write("facts", facts_of(parts))
         with self._lock:
             if name in self._tasks:
-                raise InThisState(
+                raise WrongTaskState(
                     "task-exists",
                     f"there is a task {name} already",
                     todo=f"pidts stop {name}, or give the new one another name",
@@ -179,7 +179,7 @@ class Supervisor:
         with self._lock:
             task = self._named(name)
             if task.folder.is_elsewhere:
-                raise InThisState(
+                raise WrongTaskState(
                     "file-elsewhere",
                     f"the task file is {task.folder.task_file}, which the service does not write",
                     todo="Edit that file",
@@ -208,7 +208,7 @@ class Supervisor:
         """Lets a task run from its checkpoint. `resync` names tables to copy again; an empty list means all tables."""
         with self._changing(name) as task:
             if resync is not None and task.is_alive:
-                raise InThisState(
+                raise WrongTaskState(
                     "task-runs", f"the task {name} runs; tables are copied again by a start", todo=f"pidts stop {name}"
                 )
             if not (task.is_alive and task.wanted.wish == "running"):
@@ -219,14 +219,16 @@ class Supervisor:
         """Lets a paused, halted or failed task continue."""
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
-                raise InThisState("task-stopped", f"the task {name} is stopped, not paused", todo=f"pidts start {name}")
+                raise WrongTaskState(
+                    "task-stopped", f"the task {name} is stopped, not paused", todo=f"pidts start {name}"
+                )
         return self.start(name)
 
     def pause(self, name: str) -> dict[str, Any]:
         """Pauses a task at the end of a transaction."""
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
-                raise InThisState("task-stopped", f"the task {name} is stopped already", todo="")
+                raise WrongTaskState("task-stopped", f"the task {name} is stopped already", todo="")
             task.want_no_more("paused")
         return self.summary(name)
 
@@ -252,7 +254,7 @@ class Supervisor:
             self._wait_for_end(name)
         with self._changing(name) as task:
             if task.is_alive or task.wanted.wish == "running":
-                raise InThisState("task-runs", f"the task {name} is not stopped", todo=f"First: pidts stop {name}")
+                raise WrongTaskState("task-runs", f"the task {name} is not stopped", todo=f"First: pidts stop {name}")
             self._state.remove(task.folder)
             del self._tasks[name]
         left = "The relay and the target's records of the task stay: a new task of this name continues from them"

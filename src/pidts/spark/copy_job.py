@@ -28,9 +28,9 @@ from pidts.apply import Target
 from pidts.batch.context import JobContext
 from pidts.batch.copy.bundles import bundles
 from pidts.batch.copy.copy_threads import CopyThreads
-from pidts.batch.copy.finish import Finishing
+from pidts.batch.copy.finish import FinishThreads
 from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, waits_for_batch, warm
-from pidts.batch.copy.pieces import CutRequest, Pace, RequestCutter
+from pidts.batch.copy.pieces import CutRequest, RequestCutter, RowRateLimit
 from pidts.batch.copy.staging import stage
 from pidts.batch.copy.target_statistics import Statistics
 from pidts.model import PidtsError
@@ -83,7 +83,7 @@ class CopyRunner:
         """
         self._stop, self._direct_rows, self._is_cluster = stop, direct_rows, is_cluster
         self._rows_here = 0
-        self._cutter, self._pace = RequestCutter(), Pace()
+        self._cutter, self._rate_limit = RequestCutter(), RowRateLimit()
         self._running: tuple[SparkSession, str] | None = None
         self._statistics = Statistics()
         self._awaits_spark = False
@@ -104,7 +104,7 @@ class CopyRunner:
         ending = [request for request in plan.read if request.phase is Phase.FINISH]
         reading = [request for request in plan.read if request.phase is not Phase.FINISH]
         # If the source no longer has a table, the table is skipped until its DROP is read from the log.
-        finishing = Finishing(context, [request for request in ending if request.table in context.structures])
+        finishing = FinishThreads(context, [request for request in ending if request.table in context.structures])
         try:
             if reading:
                 self._read(spark, context, plan, reading, batch)
@@ -136,9 +136,9 @@ class CopyRunner:
         rate = context.copy_rate
         if not self._may_read():
             return
-        began = self._pace.now()
+        began = self._rate_limit.now()
         is_driver = self._direct_rows > 0 and not spark.is_prepared
-        most = self._pace.most(rate)
+        most = self._rate_limit.most(rate)
         if is_driver and self._needs_spark(context, plan):
             spark.begin()
             most = min(_WHILE_SPARK_STARTS, most or _WHILE_SPARK_STARTS)
@@ -149,7 +149,7 @@ class CopyRunner:
             most = min(waiting, most or waiting)
         cuts = self._cutter.cut(context, requests, batch, most)
         self._cutter.look_ahead(context, cuts)
-        cut = self._pace.now()
+        cut = self._rate_limit.now()
         pieces = [piece for cut in cuts for piece in cut.pieces]
         try:
             work = self._here(context, pieces) if is_driver else self._in_spark(spark, context, pieces)
@@ -161,10 +161,10 @@ class CopyRunner:
             return
         rows = sum(one.rows for one in work)
         self._rows_here += rows if is_driver else 0
-        self._pace.took(rows, rate, began)
+        self._rate_limit.took(rows, rate, began)
         _settle(context, cuts, work)
         # The time spent: `cut` and `job` are measured by the clock, `reading` and `chunks` are summed over all tasks.
-        seconds = {"cut": round(cut - began, 3), "job": round(self._pace.now() - cut, 3)}
+        seconds = {"cut": round(cut - began, 3), "job": round(self._rate_limit.now() - cut, 3)}
         seconds |= {"reading": sum(one.reading for one in work), "chunks": sum(one.seconds for one in work)}
         _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds, here=is_driver)
 
@@ -201,8 +201,8 @@ class CopyRunner:
 
     def _may_read(self) -> bool:
         """Waits until more rows may be read; returns False if that takes too long, or if the run has to end."""
-        until = self._pace.now() + _MOST_PAUSE
-        while (wait := self._pace.wait()) and not self._stop() and self._pace.now() < until:
+        until = self._rate_limit.now() + _MOST_PAUSE
+        while (wait := self._rate_limit.wait()) and not self._stop() and self._rate_limit.now() < until:
             time.sleep(min(wait, _LOOK_SECONDS))
         return not wait and not self._stop()
 

@@ -36,12 +36,12 @@ class SliceSource(DataSource):
         """Returns the schema: a pointer is one text."""
         return "pointer string"
 
-    def streamReader(self, schema: StructType) -> SliceReader:  # noqa: N802, ARG002 - Spark's name
+    def streamReader(self, schema: StructType) -> SliceStreamReader:  # noqa: N802, ARG002 - Spark's name
         """Returns the reader, which plans the partitions."""
-        return SliceReader(self.options["options"])
+        return SliceStreamReader(self.options["options"])
 
 
-class SliceReader(DataSourceStreamReader):
+class SliceStreamReader(DataSourceStreamReader):
     """Makes offsets from the driver's notes, and partitions from offsets."""
 
     def __init__(self, path: str) -> None:

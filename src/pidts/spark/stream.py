@@ -55,7 +55,7 @@ from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import forget, staged_chunk
 from pidts.batch.decoding import AT_ONCE, SliceReader, decode
-from pidts.batch.end_patience import EndPatience
+from pidts.batch.end_deadline import EndDeadline
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import KeptMoves
 from pidts.batch.pointers import pointers
@@ -287,12 +287,12 @@ class TaskStream:
         rolls the batch back, and the next run plans it again.
         """
         self._closing = True
-        deadline, patience = time.monotonic() + _LEAVE_SECONDS, EndPatience(self._leaves, _LEAVE_SECONDS)
+        deadline, end_deadline = time.monotonic() + _LEAVE_SECONDS, EndDeadline(self._leaves, _LEAVE_SECONDS)
         self._is_noted.set()  # ends a call that waits for a job
-        self._spark.close(patience.is_over)
+        self._spark.close(end_deadline.is_over)
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
-            if patience.is_over():
+            if end_deadline.is_over():
                 _log.warning("a batch waits for the target and is left to the next run", at=str(self._state.lsn))
                 self._ddl.close(0)
                 return

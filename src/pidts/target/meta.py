@@ -30,7 +30,16 @@ from pidts.model import (
     record_key,
     record_text,
 )
-from pidts.target.meta_schema import CUTOVER_EXISTS, META_EXISTS, SWITCH_EXISTS, Behind, Insert, Run, inserts, seconds
+from pidts.target.meta_schema import (
+    CUTOVER_EXISTS,
+    META_EXISTS,
+    SWITCH_EXISTS,
+    Insert,
+    QueueQuery,
+    Run,
+    inserts,
+    seconds,
+)
 from pidts.target.row_locks import RowLockRecord
 
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
@@ -68,10 +77,10 @@ class SharedRecords:
     Each kind's `meta` adds checkpoints, tombstones, moved keys, and a lock for schema changes.
     """
 
-    def __init__(self, run: Run, insert: Insert | None = None, behind: Behind | None = None) -> None:
+    def __init__(self, run: Run, insert: Insert | None = None, queue_query: QueueQuery | None = None) -> None:
         """`insert` is the server's fastest function for inserting many rows; None: statements with the rows' values.
 
-        `behind` sends a query with the next statement, to save a round trip; None: each query is sent by itself.
+        `queue_query` sends a query with the next statement, to save a round trip; None: each query is sent by itself.
         """
         self.structures = StructureRecord(run)
         self.journal = JournalRecord(run)
@@ -83,7 +92,7 @@ class SharedRecords:
         self.rereads = RereadRecord(run)
         self.cutovers = CutoverRecord(run)
         self.range_owners = RangeOwnerRecord(run)
-        self.row_locks = RowLockRecord(run, insert or inserts(run), behind)
+        self.row_locks = RowLockRecord(run, insert or inserts(run), queue_query)
 
 
 class StructureRecord:

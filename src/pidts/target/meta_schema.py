@@ -15,7 +15,7 @@ from typing import Any
 
 Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
 """Executes a statement with `%s` placeholders; returns the rows and the number of rows matched."""
-Behind = Callable[[str, Sequence[Any]], Callable[[], Sequence[tuple[Any, ...]]]]
+QueueQuery = Callable[[str, Sequence[Any]], Callable[[], Sequence[tuple[Any, ...]]]]
 """Queues a query that is sent right after the next statement, in its round trip.
 
 The returned function returns the rows.

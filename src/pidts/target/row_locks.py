@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from pidts.model import EarlyRemoval, HeldChanges, LeftOut, Lsn, RowLock, Table, TableName, Transient, Where
-from pidts.target.meta_schema import META_EXISTS, Behind, Insert, Run
+from pidts.target.meta_schema import META_EXISTS, Insert, QueueQuery, Run
 
 _AT_ONCE = 200
 _FORMS_AT_ONCE = 1000
@@ -39,8 +39,8 @@ _OF_TABLE = "task = %s AND source = %s AND table_schema = %s AND table_name = %s
 class RowLockRecord:
     """The locked rows, as one session reads and writes them; the caller decides about transactions."""
 
-    def __init__(self, run: Run, insert: Insert, behind: Behind | None = None) -> None:
-        self._run, self._insert, self._behind = run, insert, behind
+    def __init__(self, run: Run, insert: Insert, queue_query: QueueQuery | None = None) -> None:
+        self._run, self._insert, self._queue_query = run, insert, queue_query
         self._asked: tuple[tuple[str, str], Callable[[], Sequence[tuple[Any, ...]]]] | None = None
         """The query that `ask` has sent in the open transaction, and the function that returns its rows."""
         self._have_forms: set[tuple[_Place, str]] = set()
@@ -67,7 +67,7 @@ class RowLockRecord:
 
     def ask(self, task: str, source: str) -> None:
         """Queues the query of `present`, if the session can send it right after the transaction's next statement."""
-        self._asked = None if self._behind is None else ((task, source), self._behind(_ANY, (task, source)))
+        self._asked = None if self._queue_query is None else ((task, source), self._queue_query(_ANY, (task, source)))
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
         """Returns which of these target tables have locked rows, and whether early removals are on record."""

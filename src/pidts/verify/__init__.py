@@ -8,7 +8,7 @@ from pidts.verify.normal_forms import EXACT, LAKE, POSTGRES, Normals
 from pidts.verify.owners import ANYBODY, NOBODY, RowOwners
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled
-from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Mark, Order, Sum
+from pidts.verify.side import EstimatedSize, Key, KeySpan, Mark, NotCaughtUp, Order, Sum
 from pidts.verify.spans import CompareSpans, SpanComparison, SpanResult, joined
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "LAKE",
     "NOBODY",
     "POSTGRES",
-    "Behind",
     "Callbacks",
     "CompareSpans",
     "ComparisonInterrupted",
@@ -35,6 +34,7 @@ __all__ = [
     "MergedSource",
     "MergedTable",
     "Normals",
+    "NotCaughtUp",
     "Order",
     "Report",
     "RowDifference",

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pidts.model import Halted, Table, TableName, Where
 from pidts.verify.keys import is_ordered, rank
 from pidts.verify.owners import RowOwners
-from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Mark, Member, SourceCatchUp, Sum
+from pidts.verify.side import EstimatedSize, Key, KeySpan, Mark, Member, NotCaughtUp, SourceCatchUp, Sum
 
 _FEWEST = 10
 """The smallest number of rows of a member that are read at a time, even if there are many members."""
@@ -237,7 +237,7 @@ class MergedCatchUp:
         """Returns the end of each source's log."""
         return tuple(catch_up.place() for catch_up in self._groups()[table].catch_ups)
 
-    def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
+    def behind(self, table: TableName, mark: Mark) -> dict[int, NotCaughtUp]:
         """Waits for one member after the other; returns the members whose log has not arrived, with the reasons.
 
         During the wait for one member, the target also gets changes of the others, so the later waits are shorter.

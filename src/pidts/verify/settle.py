@@ -35,7 +35,7 @@ import pyarrow as pa
 from pidts.verify.match import Matcher
 from pidts.verify.owners import ANYBODY
 from pidts.verify.report import DifferenceKind
-from pidts.verify.side import Behind, CatchUp, KeyedSource, KeyedTarget
+from pidts.verify.side import CatchUp, KeyedSource, KeyedTarget, NotCaughtUp
 
 _ROUNDS = 12
 _SAME_ROUNDS = 4
@@ -165,7 +165,7 @@ def settle(
     )
 
 
-def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> DifferenceKind | None:
+def _held(there: _There, place: int, behind: Mapping[int, NotCaughtUp], owner: int) -> DifferenceKind | None:
     """Returns the finding on a row if the comparison has stopped waiting for its pending changes; None if all arrived.
 
     A row that no member has may belong to any member, unless its key shows to which member it belongs.

@@ -56,7 +56,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class NotCaughtUp:
     """The reason why the target does not have all log of a member, and why waiting for it may be in vain."""
 
     waits: str = ""
@@ -74,7 +74,7 @@ class SourceCatchUp(Protocol):
     def place(self) -> Lsn:
         """Returns the current end of the source's log: rows that were read before have no changes after it."""
 
-    def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
+    def behind(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
         """Waits until the target has all of a table's log up to `lsn`. Returns None if the target has it."""
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
@@ -223,7 +223,7 @@ class CatchUp(Protocol):
     def place(self, table: TableName) -> Mark:
         """Returns the current ends of the sources' logs: rows that were read before have no changes after them."""
 
-    def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
+    def behind(self, table: TableName, mark: Mark) -> dict[int, NotCaughtUp]:
         """Waits until the target has a table's log up to `mark`. Returns the members whose log it lacks."""
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:

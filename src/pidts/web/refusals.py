@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 
 from pidts.model import ConfigError, PidtsError
 from pidts.service.runs import NoSuchRun, TooManyRuns
-from pidts.service.supervisor import InThisState, NoSuchTask
+from pidts.service.supervisor import NoSuchTask, WrongTaskState
 from pidts.service.task_command import CommandFailed, TimedOut
 
 
@@ -27,7 +27,7 @@ def status_of(error: PidtsError) -> int:
             return error.status
         case NoSuchTask() | NoSuchRun():
             return 404
-        case InThisState() | TooManyRuns():
+        case WrongTaskState() | TooManyRuns():
             return 409
         case TimedOut():
             return 503

@@ -20,7 +20,7 @@ from pidts.apply.merge.table_owners import RULES
 from pidts.apply.unread import packed
 from pidts.batch.context import JobContext
 from pidts.batch.copy import load_task
-from pidts.batch.copy.finish import Finishing
+from pidts.batch.copy.finish import FinishThreads
 from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out
 from pidts.batch.copy.pieces import CutRequest, RequestCutter
 from pidts.batch.copy.staging import staged_chunk, staged_rows
@@ -295,8 +295,8 @@ def test_tables_get_their_keys_side_by_side(place: Place) -> None:
             found = target.schema.structure(table.name)
             return len(found.keys) if found else 0
 
-    Finishing(place.context, ()).wait(1)
-    finishing = Finishing(place.context, [ending(table) for table in tables])
+    FinishThreads(place.context, ()).wait(1)
+    finishing = FinishThreads(place.context, [ending(table) for table in tables])
     began = time.monotonic()
     while not finishing.wait(0.1):
         assert time.monotonic() - began < 30
@@ -323,7 +323,7 @@ def test_an_attempt_that_ends_takes_no_further_table(place: Place) -> None:
         other.clear(tables[0].name)
         # This transaction locks the table: the key is created when the transaction has ended.
         assert other.count(tables[0].name) == 0
-        finishing = Finishing(place.context, [ending(table) for table in tables])
+        finishing = FinishThreads(place.context, [ending(table) for table in tables])
         assert not finishing.wait(0.5)
         finishing.begin_no_more()
         other.rollback()
@@ -336,7 +336,7 @@ def test_a_run_that_was_replaced_notices_it_at_the_end_of_a_table(place: Place) 
     place.sql("CREATE TABLE t (id INT PRIMARY KEY, k INT, UNIQUE KEY by_k (k))")
     place.know()
     place.context = replace(place.context, epoch=place.context.epoch - 1)
-    finishing = Finishing(place.context, map(ending, place.context.structures.values()))
+    finishing = FinishThreads(place.context, map(ending, place.context.structures.values()))
     with pytest.raises(Fenced, match="has taken over") as caught:
         finishing.wait(30)
     assert (caught.value.code, caught.value.where.source) == ("fenced", place.context.source.source_id)
@@ -389,7 +389,7 @@ def test_recorded_keys_are_read_again_up_to_what_all_workers_have_recorded(place
     assert (fetched.last_key, values, left()) == ("", [2], list(places.values())[1:])
     ends = [ChunkRequest(name, 1, (str(places[offset]),), None, 0, phase=Phase.FINISH) for offset in (30, 40)]
     for end, is_read in zip(ends, (False, True), strict=True):
-        finishing = Finishing(place.context, [end])
+        finishing = FinishThreads(place.context, [end])
         while not finishing.wait(0.1):
             pass
         assert (end not in finishing.unread) is is_read

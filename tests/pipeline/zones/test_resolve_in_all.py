@@ -21,7 +21,7 @@ from pidts.apply.locks.resolve import ResolveWith, UnfinishedResolves, Values, r
 from pidts.apply.unread import unpacked
 from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName
 from pidts.plan import Limits
-from pidts.task.zones.resolve_in_all import ResolveInAll, TaskInto, begun_here, feeds_all
+from pidts.task.zones.resolve_in_all import ResolveInAll, TaskIntoZone, begun_here, feeds_all
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +87,7 @@ class World:
         if self.left is not None and self.points > self.left:
             raise CrashError(point)
 
-    def _task(self, task: Direction) -> TaskInto:
+    def _task(self, task: Direction) -> TaskIntoZone:
         def connect() -> object:
             task.target.meta, task.target.writer, task.target.marks = [], task.source.name, True
             return task.target.target.connect()
@@ -100,7 +100,7 @@ class World:
             for zone, hook in dies.items():
                 zone.dies = hook  # type: ignore[method-assign]
 
-        return TaskInto(task.source.name, task.target.name, task.name, "s", connect, await_all)  # type: ignore[arg-type]
+        return TaskIntoZone(task.source.name, task.target.name, task.name, "s", connect, await_all)  # type: ignore[arg-type]
 
 
 def in_conflict(names: str, rows: dict[str, Row | None], chance: random.Random | None = None) -> World:

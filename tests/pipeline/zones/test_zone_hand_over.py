@@ -19,7 +19,7 @@ from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Fenced, Lsn, PidtsError, SourceTablesKey
 from pidts.plan import Limits
 from pidts.task.checks.task_records import FORWARDS
-from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskAt
+from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskNames
 from pidts.zones import carried
 
 
@@ -89,9 +89,9 @@ class World:
 
         joined = JoinedZone(
             "c",
-            TaskAt("ac", "s", self.tasks["a", "c"].workers),
-            {name: TaskAt(f"{name}a", "s") for name in self.others},
-            {name: TaskAt(f"{name}c", "s", 2) for name in self.others},
+            TaskNames("ac", "s", self.tasks["a", "c"].workers),
+            {name: TaskNames(f"{name}a", "s") for name in self.others},
+            {name: TaskNames(f"{name}c", "s", 2) for name in self.others},
         )
         return HandOver(joined, connector("a"), connector("c"), self)
 
@@ -129,7 +129,7 @@ class World:
                 zone.dies = dies[name]
         self.at("caught up")
 
-    def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:
+    def has_begun_change(self, session: TargetSession, task: TaskNames, after: Lsn) -> bool:
         del session, task, after
         return False
 

@@ -27,7 +27,7 @@ from pidts.spark import on_demand
 from pidts.spark import stream as module
 from pidts.spark.job_note import JobNote, SliceOptions
 from pidts.spark.on_demand import SparkOnDemand
-from pidts.spark.slices import SliceReader
+from pidts.spark.slices import SliceStreamReader
 from pidts.spark.stream import TaskStream
 
 CLASSIFIER = TransactionClassifier(AllowList(), Dialect())
@@ -96,7 +96,7 @@ class PlannedStream(TaskStream):
         return offset
 
     def offset(self, number: int) -> dict[str, Any]:
-        reader = object.__new__(SliceReader)
+        reader = object.__new__(SliceStreamReader)
         reader._options = SliceOptions(self._context.relay, "s", CLASSIFIER, self._note)
         offset = reader.latestOffset({"number": number - 1}, None)  # type: ignore[arg-type]
         log = self._scratch / "offsets"

@@ -27,7 +27,7 @@ from pidts.task.operate.progress import Progress, SourceProgress
 from pidts.task.run import alerts as module
 from pidts.task.run.alert_delivery import deliver
 from pidts.task.run.alerts import Alerts, alerting
-from pidts.task.run.cutover_under_way import BeingCutOver, CutOver
+from pidts.task.run.cutover_under_way import CutOver, CutoverUnderWay
 from pidts.verify import Report, TableReport
 
 pytestmark = pytest.mark.slow
@@ -295,7 +295,7 @@ def test_the_error_that_ends_a_run_is_reported_and_over_when_a_later_one_carries
 
 def test_a_cutover_sends_no_alert(tmp_path: Path, webhook: Webhook) -> None:
     with pytest.raises(CutOver), alerting(Alerts(tmp_path, "t"), webhook.receiver):
-        raise BeingCutOver("being-cut-over", "task t is being cut over")
+        raise CutoverUnderWay("being-cut-over", "task t is being cut over")
     assert webhook.taken == []
 
 

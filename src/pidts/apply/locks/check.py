@@ -7,7 +7,7 @@ transaction is rolled back and repeated with all rows read. So only the comparis
 and locks rows.
 
 Even if all rows were read, a target that refuses known keys does not overwrite a row that another program has inserted
-since then (`Check.inserts`).
+since then (`ComparisonSettings.inserts`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TODO = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ComparisonSettings:
     """Settings of a comparison: which rows are compared, and what happens to rows that differ."""
 
     task: str
@@ -109,7 +109,7 @@ class Checked:
 
 
 def checked(
-    session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], check: Check
+    session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], settings: ComparisonSettings
 ) -> Checked:
     """Compares the changes with the target's rows.
 
@@ -119,9 +119,9 @@ def checked(
     for batch in batches:
         if len(batch):
             tables.setdefault(batch.table.name, []).append(batch)
-    locks = check.policy is OnDivergence.LOCK or check.honours
+    locks = settings.policy is OnDivergence.LOCK or settings.honours
     aside = (
-        SetAside(session, check.task, check.source, tables, check.limit, check.find_transactions)
+        SetAside(session, settings.task, settings.source, tables, settings.limit, settings.find_transactions)
         if locks and tables
         else None
     )
@@ -133,36 +133,36 @@ def checked(
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
         if not alike or not all(map(is_comparable, parts)):
-            _demand_own(parts, check)
+            _demand_own(parts, settings)
             written += parts
             continue
         batch = joined(parts)
-        judges = check.compares(batch) or bool(check.owners)
+        judges = settings.compares(batch) or bool(settings.owners)
         honours = aside is not None and aside.has_locks(batch.table.name)
         if not judges and not honours:
             written.append(batch)
             continue
-        known = _known(batch, presence, check)
-        unread = _unread(session, batch, presence, check) if known is None and not honours else _Unread.NONE
+        known = _known(batch, presence, settings)
+        unread = _unread(session, batch, presence, settings) if known is None and not honours else _Unread.NONE
         if unread is not _Unread.NONE:
             written.append(batch)
             (expecting if unread is _Unread.ALL else inserting).add(batch.table.name)
             continue
         met = key_rows(session, batch)
-        judged = _judged(session, met, presence, check, aside) if judges else _Judged()
-        if check.seeks_removals and check.compares(batch):
-            met, judged = _with_records(session, met, judged, known, presence, check, aside)
+        judged = _judged(session, met, presence, settings, aside) if judges else _Judged()
+        if settings.seeks_removals and settings.compares(batch):
+            met, judged = _with_records(session, met, judged, known, presence, settings, aside)
         if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
-            met, judged = _with_equal_keys(session, met, judged, presence, check, aside, judges=judges)
+            met, judged = _with_equal_keys(session, met, judged, presence, settings, aside, judges=judges)
         found, changed = judged.divergence, judged.applied
-        if check.policy is not OnDivergence.LOCK:
-            _report_unlocked(found, batch, known, check, aside)
+        if settings.policy is not OnDivergence.LOCK:
+            _report_unlocked(found, batch, known, settings, aside)
             changed = np.union1d(changed, met.at[found.keys]) if found is not None else changed
             found = None
         if aside is not None:
             batch = aside.free_changes(met, found, known)
         written.append(batch)
-        if _may_insert(session, met, check, aside, found):
+        if _may_insert(session, met, settings, aside, found):
             inserting.add(batch.table.name)
         rows[batch.table.name] = met.rows
         if len(changed := changed[changed >= 0]):
@@ -178,13 +178,15 @@ class _Unread(Enum):
     ALL = "all"
 
 
-def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> _Unread:
+def _unread(
+    session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], settings: ComparisonSettings
+) -> _Unread:
     """Returns the keys whose rows are not read.
 
     NEW means that only the rows of new keys are not read. It is returned only if all rows that the batch changes or
     deletes equal the source's rows; these rows are read here.
     """
-    if not _may_expect(batch, check):
+    if not _may_expect(batch, settings):
         return _Unread.NONE
     if session.can_expect(batch.table):
         return _Unread.ALL
@@ -192,21 +194,21 @@ def _unread(session: TargetSession, batch: ChangeBatch, presence: Sequence[Prese
         return _Unread.NONE
     if (batch.rows.column("op").to_numpy() == Op.INSERT).all():
         return _Unread.NEW
-    judged = _judged(session, known_key_rows(session, batch), presence, check, None)
+    judged = _judged(session, known_key_rows(session, batch), presence, settings, None)
     return _Unread.NEW if judged.divergence is None and not len(judged.applied) else _Unread.NONE
 
 
-def _may_expect(batch: ChangeBatch, check: Check) -> bool:
+def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
     """Whether only a comparison with the target's rows decides about these changes, so that the target may do it."""
-    if not check.expects or not check.compares(batch) or check.may_share(batch):
+    if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
         return False
-    if check.owners or check.seeks_rivals or check.seeks_removals:
+    if settings.owners or settings.seeks_rivals or settings.seeks_removals:
         return False
-    return bool(is_newer(batch, np.arange(len(batch)), check.seen_until).all())
+    return bool(is_newer(batch, np.arange(len(batch)), settings.seen_until).all())
 
 
 def _may_insert(
-    session: TargetSession, met: KeyRows, check: Check, aside: SetAside | None, found: Divergence | None
+    session: TargetSession, met: KeyRows, settings: ComparisonSettings, aside: SetAside | None, found: Divergence | None
 ) -> bool:
     """Whether the batch may insert its new rows: as far as is known, the target has none of their keys.
 
@@ -214,7 +216,7 @@ def _may_insert(
     events are written, so the key must have no row.
     """
     batch = met.events.batch
-    if not check.inserts or not check.compares(batch) or check.may_share(batch):
+    if not settings.inserts or not settings.compares(batch) or settings.may_share(batch):
         return False
     if not session.refuses_known_keys(batch.table):
         return False
@@ -231,7 +233,7 @@ def _with_records(
     judged: _Judged,
     known: KnownColumns | None,
     presence: Sequence[Presence],
-    check: Check,
+    settings: ComparisonSettings,
     aside: SetAside | None,
 ) -> tuple[KeyRows, _Judged]:
     """Records, for other tasks between zones, deletes that found no row, and changes that were made already.
@@ -240,14 +242,14 @@ def _with_records(
     """
     if not (len(judged.made) or len(early_removals(met, known))):
         return met, judged
-    if has_others := lock_out_other_tasks(session, check.task, check.source):
+    if has_others := lock_out_other_tasks(session, settings.task, settings.source):
         met = key_rows(session, met.events.batch)
-        judged = _judged(session, met, presence, check, aside)
+        judged = _judged(session, met, presence, settings, aside)
         if len(removals := early_removals(met, known)):
-            note_removals(session, check.task, check.source, met, removals, check.find_transactions)
+            note_removals(session, settings.task, settings.source, met, removals, settings.find_transactions)
     if len(judged.made):
-        made, find_transactions = judged.made, check.find_transactions
-        note_made(session, check.task, check.source, met, made, known, find_transactions, has_others=has_others)
+        made, find_transactions = judged.made, settings.find_transactions
+        note_made(session, settings.task, settings.source, met, made, known, find_transactions, has_others=has_others)
     return met, judged
 
 
@@ -256,7 +258,7 @@ def _with_equal_keys(
     met: KeyRows,
     judged: _Judged,
     presence: Sequence[Presence],
-    check: Check,
+    settings: ComparisonSettings,
     aside: SetAside,
     *,
     judges: bool,
@@ -267,20 +269,24 @@ def _with_equal_keys(
     more.
     """
     while True:
-        more = aside.with_locked_keys(met, judged.divergence if check.policy is OnDivergence.LOCK else None)
+        more = aside.with_locked_keys(met, judged.divergence if settings.policy is OnDivergence.LOCK else None)
         if more.events.keys.equals(met.events.keys):
             return met, judged
-        met, judged = more, _judged(session, more, presence, check, aside) if judges else _Judged()
+        met, judged = more, _judged(session, more, presence, settings, aside) if judges else _Judged()
 
 
 def _report_unlocked(
-    found: Divergence | None, batch: ChangeBatch, known: KnownColumns | None, check: Check, aside: SetAside | None
+    found: Divergence | None,
+    batch: ChangeBatch,
+    known: KnownColumns | None,
+    settings: ComparisonSettings,
+    aside: SetAside | None,
 ) -> None:
     """Warns or halts because of rows that differ, except for rows that are locked already."""
     if found is not None and aside is not None:
         found = aside.without_locked(found)
     if found is not None:
-        _report(found, batch, known, check)
+        _report(found, batch, known, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,19 +302,26 @@ class _Judged:
 
 
 def _judged(
-    session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check, aside: SetAside | None
+    session: TargetSession,
+    met: KeyRows,
+    presence: Sequence[Presence],
+    settings: ComparisonSettings,
+    aside: SetAside | None,
 ) -> _Judged:
     batch = met.events.batch
-    known = _known(batch, presence, check)
-    compares = check.compares(batch)
-    foreign = check.foreign(met.events, known)
-    if check.seeks_rivals:
+    known = _known(batch, presence, settings)
+    compares = settings.compares(batch)
+    foreign = settings.foreign(met.events, known)
+    if settings.seeks_rivals:
         foreign = {**rival_events(session, met), **foreign}
-    seeks = check.seeks_removals and compares and aside is not None
+    seeks = settings.seeks_removals and compares and aside is not None
     behind: Mapping[int, str] = {}
     if seeks and aside is not None and aside.knows_removals:
-        behind = behind_made(session, check.task, met, known, check.find_transactions)
-        foreign = {**removed_before(session, check.task, check.source, met, check.find_transactions), **foreign}
+        behind = behind_made(session, settings.task, met, known, settings.find_transactions)
+        foreign = {
+            **removed_before(session, settings.task, settings.source, met, settings.find_transactions),
+            **foreign,
+        }
 
     partial = partial_events(met.events, known) if seeks and known is not None else {}
 
@@ -319,40 +332,40 @@ def _judged(
         applied = met.at[there.made & (met.at >= 0)]
         if not seeks or aside is None or not compares:
             return _Judged(there.divergence(foreign), applied=applied)
-        own = made_already(there, until, known, stored_by(session, batch.table), check.task)
+        own = made_already(there, until, known, stored_by(session, batch.table), settings.task)
         asked = {**behind, **partial}
         late = dict(zip(asked, is_newer(batch, met.events.change[list(asked)], until), strict=True)) if asked else {}
         reasons = {**own.behind, **{event: why for event, why in asked.items() if late[event]}, **foreign}
         made = aside.free_events(met, np.setdiff1d(own.events, list(partial)))
         return _Judged(there.divergence(reasons), made, applied)
 
-    first = found(check.seen_until, compares=compares)
+    first = found(settings.seen_until, compares=compares)
     if first.divergence is None and not len(first.made):
         return first
-    if check.may_share(batch) and has_others(session, batch.table.name, check.task, check.source):
-        return found(check.seen_until, compares=False)
-    repaired = session.meta.safe_range.read(check.task, check.source)
-    if repaired is None or (check.seen_until is not None and repaired <= check.seen_until):
+    if settings.may_share(batch) and has_others(session, batch.table.name, settings.task, settings.source):
+        return found(settings.seen_until, compares=False)
+    repaired = session.meta.safe_range.read(settings.task, settings.source)
+    if repaired is None or (settings.seen_until is not None and repaired <= settings.seen_until):
         return first
     return found(repaired, compares=compares)
 
 
-def _known(batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> KnownColumns | None:
+def _known(batch: ChangeBatch, presence: Sequence[Presence], settings: ComparisonSettings) -> KnownColumns | None:
     """Returns which columns of each change the log has; None if it has all columns of all changes."""
     known = known_columns(batch, presence)
-    if known is None or not (check.seeks_removals and check.compares(batch)):
+    if known is None or not (settings.seeks_removals and settings.compares(batch)):
         return known
     return with_partial(batch, known)
 
 
-def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:
+def _demand_own(parts: Sequence[ChangeBatch], settings: ComparisonSettings) -> None:
     """Halts a table whose rows cannot be set aside, if the zone that writes to it is not the table's only owner."""
     table = parts[0].table
-    if check.owners and check.owners.sole(table.name) != check.writer:
+    if settings.owners and settings.owners.sole(table.name) != settings.writer:
         lsn = Lsn.from_bytes(parts[0].rows.column("lsn")[0].as_py())
         raise Halted(
             "foreign-write",
-            f"zone {check.writer} has written rows of a table that it does not own alone, and rows without a key "
+            f"zone {settings.writer} has written rows of a table that it does not own alone, and rows without a key "
             "cannot be set aside",
             where=Where(table=str(table.name), position=str(lsn)),
             todo="Look at what was written there. Give the table a primary key in all zones, or give it one owner "
@@ -360,9 +373,9 @@ def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:
         )
 
 
-def _report(found: Divergence, batch: ChangeBatch, known: KnownColumns | None, check: Check) -> None:
+def _report(found: Divergence, batch: ChangeBatch, known: KnownColumns | None, settings: ComparisonSettings) -> None:
     table, key = str(batch.table.name), shown_row(found.events.keys.take(pa.array(found.keys[:1])))
-    if check.policy is OnDivergence.HALT:
+    if settings.policy is OnDivergence.HALT:
         rows = f"{len(found.keys)} rows differ from the source: " if len(found.keys) > 1 else ""
         where = Where(table=table, key=key, position=str(found.lsn(0)))
         values = found.values(0, known)

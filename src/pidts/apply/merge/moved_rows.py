@@ -68,12 +68,12 @@ from pidts.apply.rows.tombstone_keys import key_texts
 from pidts.model import ChangeBatch, Lsn, Moved, Op, TableName
 from pidts.reduce.identity import identities
 from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
-from pidts.reduce.split_update import Lacking, halved_bitmaps, halves
+from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps, halves
 
 _log = structlog.get_logger(__name__)
 
 _LONGEST = 80
-_MOVED_ON = Lacking("the row with the old key belongs to another shard now", "SET GLOBAL")
+_MOVED_ON = IncompleteInsert("the row with the old key belongs to another shard now", "SET GLOBAL")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ _LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
-    """The result of `read_extras`: which of the target's next keys the source does not have."""
+class ExtraRows:
+    """The result of `read_extra_rows`: which of the target's next keys the source does not have."""
 
     server: str
     low: Position
@@ -45,7 +45,7 @@ class Extras:
     altered: bool = False
 
 
-def read_extras(
+def read_extra_rows(
     config: SourceConfig,
     target: TargetSession,
     table: Table,
@@ -54,7 +54,7 @@ def read_extras(
     *,
     target_table: Table,
     own: Mapping[str, str] = MappingProxyType({}),
-) -> Extras:
+) -> ExtraRows:
     """Asks the source for up to `limit` keys of `target_table`: keys of rows that have the column values in `own`."""
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
@@ -69,7 +69,7 @@ def read_extras(
     for name, value in own.items():
         found = found.append_column(name, pa.repeat(pa.scalar(value, there.column(name).type.arrow), len(found)))
     absent = keys.slice(0, 0) if chunk.altered else _absent(target, there, keys, found.select(keys.column_names))
-    return Extras(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.altered)
+    return ExtraRows(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.altered)
 
 
 def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:

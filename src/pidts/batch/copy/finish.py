@@ -57,7 +57,7 @@ def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
     return later if is_read else None
 
 
-class Finishing:
+class FinishThreads:
     """Finishes several tables at the same time: as many as may be read at the same time.
 
     Creating a key may take hours. So a run that ends does not wait for the threads: it calls `begin_no_more`, and

@@ -41,7 +41,7 @@ from pidts.apply import Retry, Target, TargetSession
 from pidts.apply.load import LoadRequest, load_chunk, load_whole
 from pidts.apply.merge.table_owners import identifies_own_rows, removes_extra_rows
 from pidts.batch.context import JobContext
-from pidts.batch.copy.extra_rows import read_extras
+from pidts.batch.copy.extra_rows import read_extra_rows
 from pidts.batch.copy.rereads import recorded_keys
 from pidts.batch.copy.staging import keep
 from pidts.binlog.choice import compiled
@@ -291,7 +291,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     request = piece.request
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
-        read = partial(read_extras, context.source, session, table, limit=piece.limit)
+        read = partial(read_extra_rows, context.source, session, table, limit=piece.limit)
         # The transaction that removes rows asks once more whether other tables have rows in the target table: such
         # tables may have joined meanwhile.
         if request.mode is not CopyMode.OWN:

@@ -213,7 +213,7 @@ def _plain(key: Sequence[object] | None) -> KeyValues | None:
     return None if key is None else tuple(key)
 
 
-class Pace:
+class RowRateLimit:
     """Limits the number of rows that are read in a second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -72,9 +72,9 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
 
 def _may_pass(error: PidtsError) -> bool:
     """Whether another start may succeed without a change of the task."""
-    from pidts.task.run.cutover_under_way import BeingCutOver
+    from pidts.task.run.cutover_under_way import CutoverUnderWay
 
-    return isinstance(error, ServerDown | BeingCutOver)
+    return isinstance(error, ServerDown | CutoverUnderWay)
 
 
 def _run(

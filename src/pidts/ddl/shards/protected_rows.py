@@ -30,7 +30,7 @@ from pidts.schema import (
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class SharedTables:
     """The tables of one source whose target tables also have other sources' rows."""
 
     groups: ShardGroups

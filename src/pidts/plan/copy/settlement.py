@@ -23,7 +23,7 @@ Touched = Callable[[TableName, Lsn, Lsn], bool]
 
 
 @dataclass(slots=True)
-class Settling:
+class Settlement:
     """Settles requests while a batch is planned; `size` is the number of bytes of the batch's log."""
 
     copy: dict[TableName, CopyState]

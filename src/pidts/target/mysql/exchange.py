@@ -30,7 +30,7 @@ from pidts.target.mysql.driver import (
 )
 from pidts.target.mysql.errors import Refused, translate
 
-Check = Callable[[StatementResult], None]
+ResultCheck = Callable[[StatementResult], None]
 Rows = Sequence[tuple[Any, ...]]
 Explain = Callable[[Refused], PidtsError | None]
 """A function that returns an error with more details about a refusal; None if there are none."""
@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 class _Statement:
     sql: bytes
     table: str = ""
-    check: Check | None = None
+    check: ResultCheck | None = None
     explain: Explain | None = None
 
 
@@ -58,7 +58,9 @@ class Exchange:
         self.trips = 0
         """The number of round trips so far."""
 
-    def later(self, sql: bytes, table: str = "", *, check: Check | None = None, explain: Explain | None = None) -> None:
+    def later(
+        self, sql: bytes, table: str = "", *, check: ResultCheck | None = None, explain: Explain | None = None
+    ) -> None:
         """Queues a statement.
 
         The statement is sent together with the next one, or at once if it is large. `check` tests its result.

@@ -40,7 +40,7 @@ from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import FEW, StatementLimits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import TWO_ROWS, Refused
 from pidts.target.mysql.exact import rows_exactly
-from pidts.target.mysql.exchange import Check, Exchange
+from pidts.target.mysql.exchange import Exchange, ResultCheck
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.plan import Plan, Plans
@@ -208,7 +208,7 @@ class Writer:
         for sql, _, _ in statements(text.head, text.rows, text.tail, limits, cut=text.cut):
             yield sql
 
-    def _upsert_later(self, plan: Plan, sql: bytes, update: bytes, check: Check | None = None) -> None:
+    def _upsert_later(self, plan: Plan, sql: bytes, update: bytes, check: ResultCheck | None = None) -> None:
         def explain(error: Refused) -> Halted | None:
             signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
             if not update or error.number not in signs:

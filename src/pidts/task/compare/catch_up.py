@@ -24,7 +24,7 @@ from pidts.source.position import log_end, settled
 from pidts.source.structures import source_dialect
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.presence import is_present
-from pidts.verify import Behind
+from pidts.verify import NotCaughtUp
 
 _PATIENCE = 20.0
 """If a checkpoint has not moved for this number of seconds, the comparison does not wait for it any more."""
@@ -95,7 +95,7 @@ class TaskCatchUp:
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 
-    def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
+    def behind(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
         """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why the target is behind.
 
         The method returns at once if the table is halted or still being copied. Otherwise it gives up when no
@@ -109,13 +109,13 @@ class TaskCatchUp:
             copies = [state.copy[table] for state in states if table in state.copy]
             if any(not copy.done for copy in copies):
                 self._say(f"{table} is still being copied")
-                return Behind()
+                return NotCaughtUp()
             at = min(state.at(table) for state in states)
             if at >= lsn or self.untouched(table, at, lsn):
                 return None
             if (halt := self._halt(table, at)) is not None:
                 self._say(f"{table} is halted or waits for a schema change")
-                return Behind(_reason(halt, f"{self._prefix}{table}"))
+                return NotCaughtUp(_reason(halt, f"{self._prefix}{table}"))
             if time.monotonic() - self._since(tuple(state.at(table) for state in states)) > self._patience:
                 self._say(f"the target stays at {at}; is the task running?")
                 self._patience = _IMPATIENCE
@@ -124,18 +124,18 @@ class TaskCatchUp:
                 self._say(f"waiting for the target: it is at {at}, and {table} was read at {lsn}")
                 is_announced = True
             if self._stop.wait(pause):
-                return Behind()
+                return NotCaughtUp()
             pause = min(pause * 1.5, _LONGEST_POLL)
 
-    def _stays(self, table: TableName, at: Lsn) -> Behind:
+    def _stays(self, table: TableName, at: Lsn) -> NotCaughtUp:
         """Returns the reason why a checkpoint does not move: no run is seen, or the reason is unknown."""
         name, source = self._config.name, self._config.source.source_id
         if is_present(self._target, name, source):
-            return Behind()
+            return NotCaughtUp()
         why = (
             f"{self._prefix}{table} has changes that are not applied: no run of the task is seen, and the target is at"
         )
-        return Behind(f"{why} {at}. Start it: {self._config.run_command()}", is_stopped=True)
+        return NotCaughtUp(f"{why} {at}. Start it: {self._config.run_command()}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
         """Whether these checkpoints show that the target has a table's whole log up to `lsn`."""

@@ -21,7 +21,7 @@ from pidts.source.rows import find_rows
 from pidts.target.text import unreal
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.text_rows.values import to_arrow
-from pidts.verify import Behind, Mark, RowOwners
+from pidts.verify import Mark, NotCaughtUp, RowOwners
 
 _TEXT = ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
 KeyText = tuple[str | None, ...]
@@ -146,7 +146,7 @@ class OneSource:
         """Returns the end of the log."""
         return (self.catch_up.place(),)
 
-    def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
+    def behind(self, table: TableName, mark: Mark) -> dict[int, NotCaughtUp]:
         """Waits until the datacenter has the table's log up to `mark`."""
         (lsn,) = mark
         found = self.catch_up.behind(table, lsn)

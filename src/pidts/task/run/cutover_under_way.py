@@ -24,7 +24,7 @@ class CutOver(Fenced):
     """The task was cut over, and must not run again."""
 
 
-class BeingCutOver(CutOver):
+class CutoverUnderWay(CutOver):
     """A cutover is about to end, or was killed just before. If the cutover is undone, the task may run again."""
 
 
@@ -36,7 +36,7 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
     what = f"task {config.name} {found}"
     if found.record.stage is CutoverStage.DONE:
         raise CutOver("cut-over", what, todo=found.todo)
-    raise BeingCutOver("being-cut-over", what, todo=found.todo)
+    raise CutoverUnderWay("being-cut-over", what, todo=found.todo)
 
 
 def demand_startable(config: TaskConfig) -> None:

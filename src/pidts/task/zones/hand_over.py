@@ -48,7 +48,7 @@ _TODO = "Wait until the tasks are syncing (pidts status TASK), then repeat the c
 
 
 @dataclass(frozen=True, slots=True)
-class TaskAt:
+class TaskNames:
     """The names of a task in the meta tables of its target."""
 
     task: str
@@ -62,11 +62,11 @@ class JoinedZone:
 
     zone: str
     """The new zone."""
-    seed: TaskAt
+    seed: TaskNames
     """The task from the seed to the new zone."""
-    into_seed: Mapping[str, TaskAt]
+    into_seed: Mapping[str, TaskNames]
     """For each zone that is handed over, the task that carries its changes to the seed."""
-    direct: Mapping[str, TaskAt]
+    direct: Mapping[str, TaskNames]
     """For each zone that is handed over, the task that will carry its changes to the new zone."""
 
 
@@ -79,7 +79,7 @@ class SeedLog(Protocol):
     def await_carried(self, end: Lsn) -> None:
         """Waits until the new zone has the seed's log up to this place; raises if that does not happen."""
 
-    def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:
+    def has_begun_change(self, session: TargetSession, task: TaskNames, after: Lsn) -> bool:
         """Whether a task has begun a schema change of the seed after this place; `session` is connected to the seed."""
 
 
@@ -160,7 +160,7 @@ class HandOver:
             raise self._refused(f"a schema change of task {one.task} is under way", _TODO)
         return rows[0]
 
-    def _claim(self, target: TargetSession, one: TaskAt, start: Checkpoint | None = None) -> list[Checkpoint]:
+    def _claim(self, target: TargetSession, one: TaskNames, start: Checkpoint | None = None) -> list[Checkpoint]:
         stored = target.meta.checkpoints.read(one.task, one.source)
         if not stored and start is None:
             raise self._refused(f"task {one.task} has not begun", _TODO)

@@ -16,7 +16,7 @@ from pidts.task.checks.task_records import FORWARDS
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
-from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskAt
+from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskNames
 
 Directions = Mapping[Direction, TaskConfig]
 
@@ -58,8 +58,8 @@ def hand_over_of(
     return HandOver(joined, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
 
 
-def _task(config: TaskConfig) -> TaskAt:
-    return TaskAt(config.name, config.source.source_id, config.workers)
+def _task(config: TaskConfig) -> TaskNames:
+    return TaskNames(config.name, config.source.source_id, config.workers)
 
 
 def _carried_on(config: TaskConfig) -> frozenset[str]:
@@ -101,7 +101,7 @@ class SeedTask:
                         "table that no program writes to has caught up",
                     )
 
-    def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:
+    def has_begun_change(self, session: TargetSession, task: TaskNames, after: Lsn) -> bool:
         """Whether the journal in the seed's meta tables has a schema change of the task after the place."""
         assert isinstance(session, MySqlSession)  # noqa: S101 - a zone that is a seed has a log
         asked = "SELECT 1 FROM pidts_meta.ddl_journal WHERE task = %s AND source = %s AND lsn > %s LIMIT 1"

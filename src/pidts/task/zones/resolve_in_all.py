@@ -63,7 +63,7 @@ from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName, Where
 
 
 @dataclass(frozen=True, slots=True)
-class TaskInto:
+class TaskIntoZone:
     """A task that carries one zone's changes into another zone."""
 
     zone: str
@@ -82,16 +82,16 @@ class TaskInto:
 class ResolveInAll:
     """Resolves the locks of some keys of a table in all zones."""
 
-    tasks: Sequence[TaskInto]
+    tasks: Sequence[TaskIntoZone]
     """All tasks between the zones; each zone feeds every other zone."""
-    named: TaskInto
+    named: TaskIntoZone
     """The task whose locks the operator has named."""
     table: TableName
     ids: Collection[str]
     """The locks of the named task."""
     winner: str
 
-    def outlooks(self) -> list[tuple[TaskInto, ResolvePreview]]:
+    def outlooks(self) -> list[tuple[TaskIntoZone, ResolvePreview]]:
         """Returns, for each zone with a lock that would be resolved, the row that would result."""
         with closing(self.named.connect()) as session:
             locks = self._locks(session, self.named, self.ids)
@@ -104,7 +104,7 @@ class ResolveInAll:
                         found.append((task, outlook(session, task.name, task.source, one, take)))
         return found
 
-    def run(self) -> list[tuple[TaskInto, ResolvePreview]]:
+    def run(self) -> list[tuple[TaskIntoZone, ResolvePreview]]:
         """Resolves the locks. Returns, for each zone that had a lock, the row that resulted."""
         before = self._put_on_record()
         try:
@@ -118,7 +118,7 @@ class ResolveInAll:
         except PidtsError:
             self._take_back(before)
             raise
-        done: list[tuple[TaskInto, ResolvePreview]] = []
+        done: list[tuple[TaskIntoZone, ResolvePreview]] = []
         for lock in before:
             winning = self._row(self.winner, lock)
             for zone in self._zones():
@@ -132,13 +132,13 @@ class ResolveInAll:
             with closing(self._into(zone)[0].connect()) as session:
                 self._takes(session, zone, lock, winning)
 
-    def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskInto, ResolvePreview]]:
+    def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskIntoZone, ResolvePreview]]:
         """Resolves the locks of one key in one zone, in one transaction."""
         tasks = self._into(zone)
         with closing(tasks[0].connect()) as session:
             takes = self._takes(session, zone, lock, winning)
         writing = [task for task, _, take in takes if take is ResolveWith.SOURCE]
-        done: list[tuple[TaskInto, ResolvePreview]] = []
+        done: list[tuple[TaskIntoZone, ResolvePreview]] = []
         # The written row gets the session's mark, that is, the mark of the zone that the row comes from.
         with closing((writing or tasks)[0].connect()) as session:
             session.begin()
@@ -173,7 +173,7 @@ class ResolveInAll:
 
     def _takes(
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
-    ) -> list[tuple[TaskInto, RowLock, ResolveWith]]:
+    ) -> list[tuple[TaskIntoZone, RowLock, ResolveWith]]:
         """Returns how each lock of a key is resolved in one zone. Locks that are not returned stay."""
         locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task, [lock.id])]
         if zone == self.winner:
@@ -211,7 +211,7 @@ class ResolveInAll:
         with closing(self._into(zone)[0].connect()) as session:
             return _row_in(session, lock)
 
-    def _into(self, zone: str) -> list[TaskInto]:
+    def _into(self, zone: str) -> list[TaskIntoZone]:
         """Returns the tasks into a zone, with the named task last."""
         return sorted((one for one in self.tasks if one.target == zone), key=lambda one: (one == self.named, one.zone))
 
@@ -219,7 +219,7 @@ class ResolveInAll:
         """Returns all zones, with the zone of the named lock last."""
         return sorted({one.target for one in self.tasks}, key=lambda zone: (zone == self.named.target, zone))
 
-    def _locks(self, session: TargetSession, task: TaskInto, ids: Collection[str]) -> list[RowLock]:
+    def _locks(self, session: TargetSession, task: TaskIntoZone, ids: Collection[str]) -> list[RowLock]:
         """Returns the locks of these ids that a task has."""
         known = session.meta.row_locks.recorded(task.name, task.source)
         record, place = session.meta.row_locks, (task.name, task.source, self.table)

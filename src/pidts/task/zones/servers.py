@@ -16,7 +16,7 @@ from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.config.zones_file import Direction, path_of, split_path
 from pidts.task.zones.owner_move import Drain, Hold, ZoneRecords
-from pidts.task.zones.resolve_in_all import TaskInto
+from pidts.task.zones.resolve_in_all import TaskIntoZone
 
 _LOCK_SECONDS = 20
 """The time for which the command waits for open transactions that write to the table."""
@@ -36,13 +36,13 @@ def zone_records(directions: Directions) -> list[ZoneRecords]:
     ]
 
 
-def tasks_into(path: Path, directions: Sequence[Direction], say: Callable[[str], None]) -> list[TaskInto]:
+def tasks_into(path: Path, directions: Sequence[Direction], say: Callable[[str], None]) -> list[TaskIntoZone]:
     """Returns the task of each direction of a file; `path` names one of them."""
     file, _ = split_path(path)
     return [_task_into(one, load_task(path_of(file, one)), say) for one in directions]
 
 
-def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], None]) -> TaskInto:
+def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], None]) -> TaskIntoZone:
     def await_all(table: TableName) -> None:
         if (why := _behind(direction, config, table, threading.Event(), say)) is not None:
             raise PrecheckFailed(
@@ -54,7 +54,9 @@ def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], No
             )
 
     connect_target = config.target.server.connect
-    return TaskInto(direction.source, direction.target, config.name, config.source.source_id, connect_target, await_all)
+    return TaskIntoZone(
+        direction.source, direction.target, config.name, config.source.source_id, connect_target, await_all
+    )
 
 
 def wanted_range(owners: Owners, text: str, to: str) -> RangeOwner:

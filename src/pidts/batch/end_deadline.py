@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 
-class EndPatience:
+class EndDeadline:
     """How long the end of one attempt waits."""
 
     def __init__(self, leaves: Callable[[], bool], seconds: float) -> None:
