@@ -32,8 +32,12 @@ _PIDTS = [sys.executable, "-m", "pidts"]
 class Task:
     """The relay with one log of the source, and task files that read it."""
 
-    def __init__(self, source: Source, log: Log, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, source: Source, log: Log, folder: Path, settings: dict[str, Any], more: dict[str, Any] | None = None
+    ) -> None:
+        """`settings` are keys of `spark` in the task file, `more` are keys of `pidts`."""
         self._source, self._log, self._folder, self._settings = source, log, folder, settings
+        self._more = more or {}
         self._relay = folder / "relay"
 
     def file(self, target: TargetServer, workers: int, on_divergence: str = "overwrite", user: str = "") -> Path:
@@ -64,6 +68,7 @@ class Task:
                 "relay-keep": "24h",
                 "on-divergence": on_divergence,
                 "spark": {"master": "local[2,4]", **self._settings},
+                **self._more,
             },
         }
         path = self._folder / "bench.yaml"
@@ -111,6 +116,10 @@ class Task:
         """Runs the task until it is synced, and returns its figures."""
         log, begun, rows = run_task(self.file(target, workers, on_divergence, user), self._folder)
         return figures(log, begun, sum(rows.values()))
+
+    def run_again(self, target: TargetServer) -> None:
+        """Runs the task when there is nothing left to apply."""
+        run_task(self.file(target, 1), self._folder)
 
 
 def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:

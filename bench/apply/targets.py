@@ -129,8 +129,9 @@ class TargetServer:
                 cursor.execute(f"SELECT SUM(x) FROM (SELECT {order} AS x FROM {self._table} ORDER BY {order}) y")
                 cursor.fetchall()
         if self.kind != "postgres":
-            cursor.execute(f"SELECT COUNT(*) FROM {self._table} FORCE INDEX (PRIMARY) WHERE CRC32(id) = 0")
-            cursor.fetchall()
+            with suppress(pymysql.err.Error):  # a table may have no key
+                cursor.execute(f"SELECT COUNT(*) FROM {self._table} FORCE INDEX (PRIMARY) WHERE CRC32(id) = 0")
+                cursor.fetchall()
         connection.close()
 
     def count(self) -> int:

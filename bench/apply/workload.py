@@ -154,8 +154,11 @@ class Source:
             "COMMIT; SET first = first + 1000; END WHILE; END"
         )
 
-    def log(self, rows_per_transaction: int, changes: int) -> Log:
-        """Writes the next changes, and returns their part of the log."""
+    def log(self, rows_per_transaction: int, changes: int, procedure: str = "small") -> Log:
+        """Writes the next changes, and returns their part of the log.
+
+        `procedure` writes them in transactions of less than 1,000 rows.
+        """
         if rows_per_transaction not in (1, 4, 1000) or changes % 1000 or self._used + changes > self.rows:
             raise ValueError(f"{changes} changes in transactions of {rows_per_transaction}: too many, or not in whole")
         self.run("FLUSH BINARY LOGS")
@@ -164,7 +167,7 @@ class Source:
         if rows_per_transaction == 1000:
             self.run(f"CALL large({first}, {behind})")
         else:
-            self.run(f"CALL small({first}, {behind}, {rows_per_transaction})")
+            self.run(f"CALL {procedure}({first}, {behind}, {rows_per_transaction})")
         self._used = behind
         return Log(self.shape.name, rows_per_transaction, changes, begin, self.end(), gtid)
 
@@ -182,3 +185,20 @@ class Source:
             return log_end(session)
         finally:
             session.close()
+
+
+class MySqlSource(Source):
+    """A private MySQL server with the table."""
+
+    def __init__(self, server: Server, shape: Shape, rows: int) -> None:
+        self.settings = (f"SET SESSION cte_max_recursion_depth = {rows}",)
+        super().__init__(server, shape, rows)
+
+    def numbers(self, count: int) -> str:
+        return (
+            f"(WITH RECURSIVE s (seq) AS (SELECT 0 UNION ALL SELECT seq + 1 FROM s WHERE seq < {count - 1}) "
+            "SELECT seq FROM s) numbers"
+        )
+
+    def executed(self) -> str:
+        return ""

@@ -29,7 +29,7 @@ sys.path.append(str(Path(__file__).parents[1] / "apply"))
 from machine import machine
 from measured import keep, printed
 from run import DATACENTER, TARGETS, connected, ours, rate, task_file
-from workload import SCHEMA, SHAPES, Log, Source
+from workload import SCHEMA, SHAPES, Log, MySqlSource, Source
 
 from pidts import sandbox
 from pidts.sandbox import Server
@@ -38,23 +38,6 @@ RESULT = Path(__file__).parents[1] / "results" / "debezium.json"
 _ENGINE = Path(__file__).parent / "debezium"
 _JAVA = ("java", "-Xmx2g")
 _SECONDS = 900
-
-
-class MySqlSource(Source):
-    """A private MySQL server with the table."""
-
-    def __init__(self, server: Server, rows: int) -> None:
-        self.settings = (f"SET SESSION cte_max_recursion_depth = {rows}",)
-        super().__init__(server, SHAPES["sb"], rows)
-
-    def numbers(self, count: int) -> str:
-        return (
-            f"(WITH RECURSIVE s (seq) AS (SELECT 0 UNION ALL SELECT seq + 1 FROM s WHERE seq < {count - 1}) "
-            "SELECT seq FROM s) numbers"
-        )
-
-    def executed(self) -> str:
-        return ""
 
 
 def main() -> None:
@@ -70,7 +53,7 @@ def main() -> None:
         get = ["mvn", "-q", "-B", "-f", str(_ENGINE), "dependency:copy-dependencies", f"-DoutputDirectory={folder}/lib"]
         subprocess.run(get, check=True, timeout=_SECONDS)
         server = stack.enter_context(sandbox.start_mysql97(options=("--innodb-buffer-pool-size=1G",)))
-        source = MySqlSource(server, options.changes)
+        source = MySqlSource(server, SHAPES["sb"], options.changes)
         begin = debezium_begins(server, folder)
         log = source.log(options.size, options.changes)
         target = stack.enter_context(TARGETS["mariadb"](folder / "target"))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import struct
 import subprocess
 import sys
 import threading
+import zlib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -20,7 +24,7 @@ from tests.binlog.logs.twins import decoded, difference, disagreement
 from tests.examples import examples
 
 from pidts.binlog import Format, jit
-from pidts.binlog.kernel import buffers
+from pidts.binlog.kernel import buffers, inflate, routed
 from pidts.binlog.kernel.texts import has_ascii
 from pidts.binlog.values import charsets, json
 from pidts.model import Column, ColumnType, DecodeError, EarlyFilter, Halted, Kind, Lsn, Op, Table, TableName
@@ -225,6 +229,129 @@ def test_every_type_alone(place, data):
     images = b"\0" + data.draw(values) + b"\1" + b"\0" + data.draw(values)
     raw, table = log_of([(kind, wire, metadata)], [(30, images), (31, images[: len(images) // 3] * 2), (32, images)])
     assert difference(raw, format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table}) is None
+
+
+def bitmaps(draw, count: int, number: int) -> list[int]:
+    """Returns bitmaps of columns: one for each of `number` images. At least one image has a column."""
+    few = st.sampled_from([1, 1 << count - 1, (1 << count) - 1])
+    held = [draw(st.one_of(few, st.integers(0, (1 << count) - 1))) for _ in range(number)]
+    return held if any(held) else [1, *held[1:]]
+
+
+@st.composite
+def unusual_logs(draw) -> tuple[bytes, Table]:
+    """Returns events of one table whose images lack columns, or that are compressed, or both, among usual events.
+
+    Unused bits of a bitmap have any value. Some events are damaged.
+    """
+    forms = draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=12))
+    count = len(forms)
+    size = (count + 7) // 8
+    kinds = draw(st.lists(st.tuples(st.sampled_from([0, 1, 2]), st.booleans()), min_size=1, max_size=3))
+    known = [(op, packs, bitmaps(draw, count, 2 if op == 1 else 1)) for op, packs in kinds]
+
+    def image(held: int) -> bytes:
+        places = [place for place in range(count) if held >> place & 1]
+        nulls = draw(st.one_of(st.just(0), st.integers(0, 2 ** len(places) - 1)))
+        values = [draw(forms[place][3]) for bit, place in enumerate(places) if not nulls >> bit & 1]
+        return nulls.to_bytes((len(places) + 7) // 8, "little") + b"".join(values)
+
+    raw, table = log_of([form[:3] for form in forms], [])
+    head, behind, at = raw[: -(19 + 8)], raw[-(19 + 8) :], 4 + len(raw) - (19 + 8)
+    for _ in range(draw(st.integers(1, 8))):
+        op, packs, held = draw(st.sampled_from(known))
+        images = b"".join(image(bits) for _ in range(draw(st.integers(0, 3))) for bits in held)
+        if packs:
+            length = draw(st.sampled_from([len(images)] * 8 + [len(images) + 1, max(len(images) - 1, 0)]))
+            packed_images = zlib.compress(images, draw(st.sampled_from([0, 1, 6, 9])))
+            images = b"\x82" + length.to_bytes(2, "big") + packed_images
+        images = images[: draw(st.sampled_from([len(images)] * 8 + [len(images) // 2]))]
+        is_v2 = draw(st.booleans())
+        kind = op + {(0, 0): 23, (0, 1): 30, (1, 0): 166, (1, 1): 169}[packs, is_v2]
+        spare = draw(st.sampled_from([0, 0xFF])) << count & (1 << 8 * size) - 1
+        held_bytes = b"".join((bits | spare).to_bytes(size, "little") for bits in held)
+        body = b"\x07" + bytes(7) + (b"\2\0" if is_v2 else b"") + packed(count) + held_bytes + images
+        at += 19 + len(body)
+        head += struct.pack("<IBIIIH", 1, kind, 1, 19 + len(body), at, 0) + body
+    return head + behind[:13] + struct.pack("<I", at + len(behind)) + behind[17:], table
+
+
+@settings(max_examples=examples(200))
+@given(unusual_logs())
+def test_images_that_lack_columns_and_compressed_events_give_the_same_rows(log):
+    raw, table = log
+    assert difference(raw, format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table}) is None
+
+
+def test_column_presences_and_compressed_events_that_are_known_need_no_plain_code(monkeypatch):
+    """Plain code reads only the first event with each presence of columns."""
+    raw, table = log_of([FORMS[0][:3]] * 9, [])
+    at, pieces = 4 + len(raw) - (19 + 8), [raw[: -(19 + 8)]]
+    for number in range(60):
+        held = [b"\1\0", b"\3\0", b"\2\0"][number % 3]
+        image = b"\0" + bytes(held[0].bit_count())
+        images = b"\x81" + bytes([len(image)]) + zlib.compress(image) if number % 2 else image
+        body = b"\x07" + bytes(7) + packed(9) + held + images
+        at += 19 + len(body)
+        pieces.append(struct.pack("<IBIIIH", 1, 166 if number % 2 else 23, 1, 19 + len(body), at, 0) + body)
+    read = []
+    feed = routed.RoutedDecoder._feed
+    monkeypatch.setattr(routed.RoutedDecoder, "_feed", lambda *args: (read.append(args[1].type), feed(*args))[1])
+    found = decoded(
+        "compiled", b"".join(pieces), format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table}
+    )
+    assert sum(map(len, found)) == 60
+    assert sorted(read) == [19, 23, 23, 166]
+
+
+def zlib_streams(chance: random.Random) -> Iterator[tuple[bytes, bytes]]:
+    """Returns contents and their streams, made with all settings of zlib."""
+    for size in [0, 1, 2, 9, 100, 300, 1000, 5000, 70_000] * 6:
+        content = chance.choice(
+            [
+                chance.randbytes,
+                lambda n: bytes(chance.choices(b"abcd", k=n)),
+                lambda n: (chance.randbytes(7) * (n // 7 + 1))[:n],
+                bytes,
+                lambda n: b"".join(str(chance.random()).encode() for _ in range(n // 10))[:n],
+            ]
+        )(size)
+        how = chance.randrange(10), zlib.DEFLATED, chance.randrange(9, 16), chance.randrange(1, 10), chance.randrange(5)
+        made = zlib.compressobj(*how)
+        half = len(content) // 2
+        begin = made.compress(content[:half]) + (made.flush(zlib.Z_FULL_FLUSH) if chance.random() < 0.3 else b"")
+        yield content, begin + made.compress(content[half:]) + made.flush()
+
+
+def inflated(stream: bytes, size: int) -> bytes | None:
+    """Returns what compiled code makes of a stream; it must not write after `size` bytes."""
+    target, work = np.full(size + 64, 0xA5, np.uint8), np.zeros(inflate.WORK, np.uint8)
+    begin = jit.address(stream)
+    is_valid = inflate.inflate.ctypes(begin, begin + len(stream), jit.address(target), size, jit.address(work))
+    assert (target[size:] == 0xA5).all()
+    return target[:size].tobytes() if is_valid else None
+
+
+def test_streams_of_zlib_are_decompressed():
+    chance = random.Random(5)
+    for content, stream in zlib_streams(chance):
+        assert inflated(stream, len(content)) == content
+        assert inflated(stream + b"more", len(content)) == content
+        assert inflated(stream, len(content) + 1) is None
+        assert not content or inflated(stream, len(content) - 1) is None
+
+
+def test_damaged_streams_are_left_to_zlib_or_give_the_same():
+    chance = random.Random(6)
+    for content, stream in zlib_streams(chance):
+        for _ in range(60):
+            damaged = bytearray(stream)
+            for _ in range(chance.choice([1, 1, 2])):
+                damaged[chance.randrange(min(len(damaged), 300))] = chance.randrange(256)
+            damaged = damaged[: chance.choice([len(damaged)] * 3 + [chance.randrange(len(damaged))])]
+            found = inflated(bytes(damaged), len(content))
+            if found is not None:
+                assert zlib.decompressobj().decompress(damaged, len(content) + 1) == found
 
 
 JSON_TABLE = Table(NAME, (Column("j", ColumnType(Kind.JSON)),))

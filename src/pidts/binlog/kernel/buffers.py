@@ -18,6 +18,7 @@ import pyarrow as pa
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import images
 from pidts.binlog.kernel import layout as at
+from pidts.binlog.kernel.presence import Presences
 from pidts.binlog.kernel.program import cell_size
 from pidts.model.event import Op
 from pidts.model.table import Table
@@ -29,7 +30,7 @@ _LARGEST_ROOM = 16 << 10
 _FEW = 64
 """Up to this many rows are counted in Python: for so few, calls of NumPy take longer."""
 _ALIGNED = 64
-_END = 4
+_END = _NUMBER = 4
 _TEXT_END = struct.Struct("<i")
 _LARGEST_TEXT = 2**31 - 1
 """The most bytes of text in one column: Arrow stores the ends of values in 32 bits."""
@@ -135,6 +136,8 @@ class Memory:
         "lsns",
         "ops",
         "passed_over",
+        "presence_numbers",
+        "presences",
         "state",
         "width",
     )
@@ -163,6 +166,9 @@ class Memory:
         self.state[at.BEFORE // 8] = address(self.before.columns)
         self.state[at.AFTER // 8] = address(self.after.columns)
         self.state[at.SCRATCH // 8] = address(self._frames)
+        self.presence_numbers = _NOTHING
+        """The number of each row's column presence, in 32 bits each."""
+        self.presences = Presences(self.state, len(cells))
 
     @property
     def rows(self) -> int:
@@ -183,6 +189,8 @@ class Memory:
         state, rows = self.state, self.rows
         lsns, ops = _grown(self.lsns, at.LSN, rows, capacity), _grown(self.ops, 1, rows, capacity)
         self._place(lsns, ops, capacity)
+        self.presence_numbers = _grown(self.presence_numbers, _NUMBER, rows, capacity)
+        state[at.PRESENCES // 8] = address(self.presence_numbers)
         if self.passed_over:
             self.ends = _grown(self.ends, at.END, rows, capacity)
             self.events = _grown(self.events, at.EVENT, int(state[at.EVENT_COUNT // 8]), capacity)
@@ -226,10 +234,16 @@ class Memory:
         """Begins again with new memory, since the written memory belongs to a batch now."""
         self.before.clear()
         self.after.clear()
-        self.lsns = self.ops = self.ends = self.events = _NOTHING
+        self.lsns = self.ops = self.ends = self.events = self.presence_numbers = _NOTHING
         self.logs = []
-        for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.EVENT_COUNT):
+        for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.EVENT_COUNT, at.IS_PARTIAL):
             self.state[field // 8] = 0
+
+    def partial(self) -> pa.Array | None:
+        """Returns the column `partial` of the rows; None if all images have all columns."""
+        if not self.state[at.IS_PARTIAL // 8]:
+            return None
+        return self.presences.partial(self.presence_numbers[: _NUMBER * self.rows].view(np.int32))
 
     def fill(self) -> None:
         """Gives the before and the after images an entry for each row: NULL if its operation lacks such an image."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pidts.binlog.jit import entry, inline, jit, load8, load64, store32, store64
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.cells import put_null, read_value
-from pidts.binlog.kernel.images import add_images, add_row, has_bit, make_ready, put_lsn, take_back
+from pidts.binlog.kernel.images import add_images, add_row, has_bit, make_ready, put_lsn, put_presence, take_back
 from pidts.binlog.kernel.numbers import little
 from pidts.model.event import Op
 
@@ -188,6 +188,7 @@ def skim_rows(
             if done == skip:
                 _note_event(table, data, begin, row, op, present, bitmaps, program)
             put_lsn(load64(table + at.LSNS) + at.LSN * row, call + at.PREFIX, first + done)
+            put_presence(table, row, call)
             store32(load64(table + at.ENDS) + at.END * row, behind)
             if is_asked:
                 add_images(table, op, row)

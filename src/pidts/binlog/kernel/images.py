@@ -171,6 +171,12 @@ def add_images(table: int, op: int, row: int) -> None:
 
 
 @inline
+def put_presence(table: int, row: int, call: int) -> None:
+    """Writes which columns the images of a row have."""
+    store32(load64(table + at.PRESENCES) + 4 * row, load64(call + at.PRESENCE))
+
+
+@inline
 def add_row(table: int, op: int, row: int) -> None:
     """Adds a row whose images and Lsn are written."""
     store8(load64(table + at.OPS) + row, op)
@@ -201,6 +207,7 @@ def read_rows(
             take_back(table, op, row)
         else:
             put_lsn(load64(table + at.LSNS) + at.LSN * row, call + at.PREFIX, first + done)
+            put_presence(table, row, call)
             add_images(table, op, row)
             add_row(table, op, row)
             row += 1

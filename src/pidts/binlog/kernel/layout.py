@@ -84,7 +84,21 @@ ENDS = 136
 EVENTS = 144
 """The address of the entries of row events (below), and their number."""
 EVENT_COUNT = 152
-TABLE = 160
+PRESENCES = 160
+"""The address of each row's number of its column presence (32 bits each); see `pidts.binlog.kernel.presence`."""
+IS_PARTIAL = 168
+"""1 if some row has lacked columns."""
+KNOWN_PRESENCES = 176
+"""The address of the slots for known presences, and the number of slots minus 1."""
+PRESENCE_MASK = 184
+PRESENCE_SCRATCH = 192
+"""The address of memory for the bitmaps of one event."""
+TABLE = 200
+
+# The slot of a known presence: the address and the size of its bitmaps (0: the slot is free), its number, and the
+# argument `bitmaps` of `read_rows`.
+KEY, KEY_SIZE, PRESENCE_NUMBER, NULL_BYTES = range(0, 32, 8)
+PRESENCE_SLOT = 32
 
 # The entry of a row event whose rows are not read completely: the address of its images, the place of the first row in
 # them, that row's number, the arguments of `read_rows` for the images, and the program that reads all columns.
@@ -109,7 +123,9 @@ PREFIX = 56
 JSON_CODE = 72
 """The addresses of the functions that write JSON documents and identifiers."""
 IDENTIFIER_CODE = 80
-CALL = 88
+PRESENCE = 88
+"""The number of the column presence of the event's images."""
+CALL = 96
 
 # The results of a call.
 FINE = 0

@@ -19,6 +19,7 @@ from pidts.binlog.kernel import filter_columns, images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
 from pidts.binlog.kernel.call import Call
+from pidts.binlog.kernel.inflate import WORK, inflate
 from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
 from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.batch import ChangeBatch
@@ -32,8 +33,11 @@ _FIRST_TABLES = 16
 _NEVER = 2**62
 _RESERVE = 1.1
 _NOT_IN_PAYLOAD = -1
+_ARENA = 1 << 18
 _MOST_KEPT = 64
 """The most table maps that are kept for the next slice."""
+_MOST_PRESENCES = 1024
+"""The most column presences of one table that are kept for the next slice."""
 
 
 class RoutedDecoder(decode.RowDecoder):
@@ -48,9 +52,12 @@ class RoutedDecoder(decode.RowDecoder):
         self._known: list[tuple[bytes, decode.Binding | None]] = []
         self._tables: list[CompiledRows] = []
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
-        self._pieces: list[memoryview] = []
-        """The pieces of decompressed transactions that have rows which were not read completely."""
+        self._pieces: list[object] = []
+        """Decompressed transactions and events with rows that were not read completely."""
+        self._arena, self._work = np.empty(0, np.uint8), np.zeros(WORK, np.uint8)
+        """The memory into which events are decompressed, and memory for the decompression."""
         self._has_begun_again = False
+        self._state[r.INFLATE], self._state[r.WORK] = inflate.address, address(self._work)
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, filter_columns.skim_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
@@ -81,6 +88,7 @@ class RoutedDecoder(decode.RowDecoder):
         """
         taken = super().take(times)
         self._pieces.clear()
+        self._state[r.ARENA_USED] = 0
         if self._has_begun_again and len(taken) > 1:
             taken.sort(key=_first_lsn)
         return taken
@@ -88,6 +96,8 @@ class RoutedDecoder(decode.RowDecoder):
     def can_begin_again(self) -> bool:
         """Whether another slice can be decoded with the tables that are known now. Call this only after `take`."""
         if self._early_filters or self._open_full or len(self._known) > _MOST_KEPT:
+            return False
+        if any(len(rows.memory.presences) > _MOST_PRESENCES for rows in self._tables):
             return False
         self._begin()
         self._mapped, self._has_begun_again = {}, True
@@ -151,6 +161,9 @@ class RoutedDecoder(decode.RowDecoder):
                 self._make_room(self._tables[state[r.TABLE]])
                 self._give_state(int(state[r.AT]), log_index)
                 continue
+            if result == r.MORE_ARENA:
+                self._make_arena(int(state[r.NEEDED]))
+                continue
             memory = self._tables[state[r.TABLE]].memory
             if not self._call.help(result, memory, self._ahead(len(view), memory.size), len(view)):
                 # The decoder reads the same event again, and raises the error.
@@ -159,6 +172,14 @@ class RoutedDecoder(decode.RowDecoder):
             state[r.RESUME] = 1
         self._take_state()
         return int(state[r.AT])
+
+    def _make_arena(self, needed: int) -> None:
+        """Makes new memory for decompressed events. The old memory stays if rows in it may be read again."""
+        state = self._state
+        if state[r.ARENA_USED]:
+            self._pieces.append(self._arena)
+        self._arena = np.empty(max(_ARENA, 2 * needed), np.uint8)
+        state[r.ARENA], state[r.ARENA_USED], state[r.ARENA_ROOM] = address(self._arena), 0, len(self._arena)
 
     def _ahead(self, size: int, decoded: int) -> float:
         """Returns the factor by which the number of rows will probably grow; the rows of one batch are limited."""

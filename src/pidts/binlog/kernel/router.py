@@ -1,6 +1,7 @@
 """Reads the events of a slice in compiled code; ordinary events need no Python call.
 
-A transaction is ordinary if its tables are already known, its images have all columns, and it ends with XID or COMMIT.
+A transaction is ordinary if its tables and the column presences of its images are already known, and it ends with XID
+or COMMIT.
 `LogWalker` and `RowDecoder` are the reference. This walk stops before any other event, and before a malformed event,
 and changes nothing. The reference then reads this event.
 """
@@ -30,17 +31,24 @@ from pidts.binlog.crc import crc32_at
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
 from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64, store8, store64
 from pidts.binlog.kernel import layout as at
+from pidts.binlog.kernel.inflate import MOST_TIMES
+from pidts.binlog.kernel.presence import known_presence
 from pidts.model.event import Op
 
 # The reasons why the walk stopped. The results of `read_rows` are further reasons.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
+MORE_ARENA = 4
+"""There is no memory for the `NEEDED` bytes that the images of the next event have after decompression."""
 
 # The indexes of the state's numbers.
 (AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
 (LIMIT, AFTER, PREFIX, PAYLOAD, CHARSETS, RESUME, TOUCHED, TOUCHED_COUNT) = range(8, 16)
 (CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, SKIM_ROWS, BASE) = range(16, 24)
-STATE_SIZE = 24
+# For compressed events: the memory into which images are decompressed, the memory and the address of `inflate`, and the
+# images of the event that is being read.
+(ARENA, ARENA_USED, ARENA_ROOM, NEEDED, WORK, INFLATE, INFLATED, INFLATED_SIZE) = range(24, 32)
+STATE_SIZE = 32
 
 # The entry of a known table map: the table id; address and size of its body; the table (0: not wanted) and its program
 # (0: not compiled); the serial number of the transaction in which it last occurred; the number of the table map.
@@ -48,14 +56,15 @@ STATE_SIZE = 24
 ENTRY = 8
 _ENTRY_BYTES = 8 * ENTRY
 
-_FIRST_V2 = int(EventType.WRITE_ROWS)
 _UPDATE = int(Op.UPDATE)
-_OPS = np.zeros(256, np.uint8)
-for _first in (EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS):
+_OPS, _IS_V2, _IS_COMPRESSED = (np.zeros(256, np.uint8) for _ in range(3))
+_FIRST_V1 = EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS_COMPRESSED_V1
+_FIRST_V2 = EventType.WRITE_ROWS, EventType.WRITE_ROWS_COMPRESSED
+for _first in (*_FIRST_V1, *_FIRST_V2):
     _OPS[_first : _first + 3] = Op.INSERT, Op.UPDATE, Op.DELETE
-_ROLES = roles_of(
-    [kind for first in (EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS) for kind in range(first, first + 3)]
-)
+    _IS_V2[_first : _first + 3] = _first in _FIRST_V2
+    _IS_COMPRESSED[_first : _first + 3] = "COMPRESSED" in _first.name
+_ROLES = roles_of([kind for first in (*_FIRST_V1, *_FIRST_V2) for kind in range(first, first + 3)])
 
 
 @inline
@@ -117,10 +126,10 @@ def _all_present(bits: int, width: int) -> bool:
 
 
 @inline
-def _images_at(body: int, end: int, kind: int, width: int) -> int:
-    """Returns where the images of a row event begin; 0 if it is malformed or its images lack columns."""
+def _bitmaps_at(body: int, end: int, kind: int, width: int) -> int:
+    """Returns where the bitmaps of columns of a row event begin; 0 if the event is malformed."""
     place_ = body + 8
-    if kind >= _FIRST_V2:
+    if _IS_V2[kind]:
         if end - place_ < 2 or load16(place_) < 2:
             return 0
         place_ += load16(place_)
@@ -133,14 +142,9 @@ def _images_at(body: int, end: int, kind: int, width: int) -> int:
             return 0
         count = load16(place_)
         place_ += 2
-    bitmap = (width + 7) >> 3
     images = 2 if np.int64(_OPS[kind]) == _UPDATE else 1
-    if count != width or width == 0 or end - place_ < bitmap * images:
+    if count != width or width == 0 or end - place_ < images * ((width + 7) >> 3):
         return 0
-    for _ in range(images):
-        if not _all_present(place_, width):
-            return 0
-        place_ += bitmap
     return place_
 
 
@@ -152,6 +156,44 @@ def _touch(state: Any, table: int) -> None:
         store64(table + at.MARK, load64(table + at.ROWS))
         store64(state[TOUCHED] + 8 * state[TOUCHED_COUNT], load64(table + at.NUMBER))
         state[TOUCHED_COUNT] += 1
+
+
+@inline
+def _begin_event(state: Any, table: int, presence: int, offset: int, call: int) -> None:
+    """Prepares the reading of an event's rows."""
+    state[ROWS_BEFORE] = load64(table + at.ROWS)
+    state[TABLE] = load64(table + at.NUMBER)
+    store64(call + at.AT, 0)
+    store64(call + at.DONE, 0)
+    store64(call + at.HELPS, 0)
+    store64(call + at.PREFIX, state[PREFIX])
+    store64(call + at.PRESENCE, presence)
+    for number in range(8):
+        store8(call + at.PREFIX + 8 + number, offset >> (56 - 8 * number))
+    _touch(state, table)
+
+
+@inline
+def _inflate(state: Any, place_: int, end: int) -> int:
+    """Decompresses the images of MariaDB's compressed event; `compressed.inflate` is the reference."""
+    head = load8(place_) if place_ < end else 0
+    count = head & 7
+    if head & 0xF8 != 0x80 or count == 0 or count > 4 or end - place_ <= count:
+        return HAND_OVER
+    size = 0
+    for number in range(count):
+        size = size << 8 | load8(place_ + 1 + number)
+    place_ += 1 + count
+    if size > MOST_TIMES * (end - place_):
+        return HAND_OVER
+    if size > state[ARENA_ROOM] - state[ARENA_USED]:
+        state[NEEDED] = size
+        return MORE_ARENA
+    target = state[ARENA] + state[ARENA_USED]
+    if invoke(state[INFLATE], place_, end, target, size, state[WORK]) == 0:
+        return HAND_OVER
+    state[INFLATED], state[INFLATED_SIZE] = target, size
+    return _GO_ON
 
 
 @jit
@@ -170,28 +212,37 @@ def _rows(state: Any, body: int, end: int, kind: int, offset: int, first: int, c
     if program == 0 or load64(table + at.PLAIN) != 0:
         return HAND_OVER
     width = load64(table + at.WIDTH)
-    images = _images_at(body, end, kind, width)
-    if images == 0:
+    bits = _bitmaps_at(body, end, kind, width)
+    if bits == 0:
         return HAND_OVER
+    bitmap, op = (width + 7) >> 3, np.int64(_OPS[kind])
+    count = 2 if op == _UPDATE else 1
+    bitmaps, present, presence = bitmap << 16 | bitmap, 0, 0
+    if not (_all_present(bits, width) and _all_present(bits + (count - 1) * bitmap, width)):
+        slot = known_presence(table, bits, width, count)
+        if slot == 0:
+            return HAND_OVER
+        bitmaps, present = load64(slot + at.NULL_BYTES), load64(slot + at.KEY)
+        presence = load64(slot + at.PRESENCE_NUMBER)
+        store64(table + at.IS_PARTIAL, 1)
+    images = bits + count * bitmap
+    size = end - images
+    if _IS_COMPRESSED[kind]:
+        if not state[RESUME]:
+            found = _inflate(state, images, end)
+            if found != _GO_ON:
+                return found
+        images, size = state[INFLATED], state[INFLATED_SIZE]
     if not state[RESUME]:
-        state[ROWS_BEFORE] = load64(table + at.ROWS)
-        state[TABLE] = load64(table + at.NUMBER)
-        store64(call + at.AT, 0)
-        store64(call + at.DONE, 0)
-        store64(call + at.HELPS, 0)
-        store64(call + at.PREFIX, state[PREFIX])
-        for number in range(8):
-            store8(call + at.PREFIX + 8 + number, offset >> (56 - 8 * number))
-        _touch(state, table)
+        _begin_event(state, table, presence, offset, call)
     state[RESUME] = 0
-    bitmap = (width + 7) >> 3
-    bitmaps = bitmap << 16 | bitmap
-    size, op = end - images, np.int64(_OPS[kind])
     read = state[SKIM_ROWS] if load64(program + at.FULL) else state[READ_ROWS]
-    result: int = invoke(read, table, program, images, size, op, 0, bitmaps, first, 0, call)
+    result: int = invoke(read, table, program, images, size, op, present, bitmaps, first, 0, call)
     if result != at.FINE:
         return result
-    store64(table + at.SIZE, load64(table + at.SIZE) + end - images)
+    store64(table + at.SIZE, load64(table + at.SIZE) + size)
+    if _IS_COMPRESSED[kind] and load64(program + at.FULL):
+        state[ARENA_USED] += size  # The images may be read again.
     return MAKE_ROOM if load64(table + at.SIZE) >= state[LIMIT] else _GO_ON
 
 

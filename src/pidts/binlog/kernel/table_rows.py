@@ -33,7 +33,7 @@ class CompiledRows:
     order.
     """
 
-    __slots__ = ("_maps", "_partial", "memory", "plain", "table")
+    __slots__ = ("_maps", "memory", "plain", "table")
 
     def __init__(self, table: Table, early_filter: EarlyFilter | None = None, *, log_stays: bool = False) -> None:
         """With `log_stays`, columns that the early filter does not use are skipped at first."""
@@ -45,8 +45,6 @@ class CompiledRows:
         self.plain: rows.TableRows | None = None
         self._maps: dict[int, TableMap] = {}
         """The table maps by the address of the program that reads all columns."""
-        self._partial: list[tuple[int, int, bytes]] = []
-        """The first row, the row after the last row, and the bitmaps of the columns that these rows have."""
 
     def __len__(self) -> int:
         return self.memory.rows + (0 if self.plain is None else len(self.plain))
@@ -73,18 +71,15 @@ class CompiledRows:
             self.plain.back_to((max(count - compiled, 0), before, after))
         if count < compiled:
             self.memory.back_to(count)
-            self._partial = [(first, min(end, count), held) for first, end, held in self._partial if first < count]
 
     def take(self, early_filter: EarlyFilter | None = None) -> ChangeBatch:
         """Returns the rows so far as one batch, without those that an early filter drops; a new batch begins."""
-        count = self.memory.rows
-        batch = arrays.batch(self.table, self.memory, self._held(count))
+        batch = arrays.batch(self.table, self.memory, self.memory.partial())
         if self.memory.passed_over:
             batch = kept_rows.whole(batch, self.memory, early_filter, self._maps)
         elif early_filter is not None:
             batch = early_filter.of(batch)
         self.memory.clear()
-        self._partial = []
         if self.plain is None:
             return batch
         behind, self.plain = self.plain.take(early_filter), None
@@ -97,19 +92,6 @@ class CompiledRows:
     def note_map(self, full: int, table_map: TableMap) -> None:
         """Notes the table map of the program that reads all columns, with which a row may be read again."""
         self._maps[full] = table_map
-
-    def note_partial(self, first: int, held: bytes | None) -> None:
-        """Notes the bitmaps of columns for the rows from `first` on, if these rows lack columns."""
-        if held is not None and first < self.memory.rows:
-            self._partial.append((first, self.memory.rows, held))
-
-    def _held(self, count: int) -> pa.Array | None:
-        if not self._partial:
-            return None
-        values: list[bytes | None] = [None] * count
-        for first, end, held in self._partial:
-            values[first:end] = [held] * (end - first)
-        return pa.array(values, pa.binary())
 
 
 def _others(table: Table, early_filter: EarlyFilter) -> list[int]:
@@ -145,17 +127,16 @@ class CompiledBinding:
         if self.program is None or event.has_diffs or into.plain is not None:
             self._decode_plainly(event, first, skip)
             return
-        begin = into.memory.rows
         call = Call()
         call.block[at.PREFIX // 8 : at.PREFIX // 8 + 2].view(np.uint8)[:] = np.frombuffer(
             _PREFIX.pack(first.change_no, first.log_index, first.offset), np.uint8
         )
-        partial = event.partial
         if into.memory.passed_over:
-            into.memory.logs.append((event.images, partial))
-        bits = address(partial) if partial else 0
-        bitmaps = [(held.bit_count() + 7) // 8 for held in event.present]
-        before, after = (bitmaps[0], bitmaps[-1])
+            into.memory.logs.append(event.images)
+        sizes = [(held.bit_count() + 7) // 8 for held in event.present]
+        bitmaps, bits = sizes[0] << 16 | sizes[-1], 0
+        if (partial := event.partial) is not None:
+            call.block[at.PRESENCE // 8], bits = into.memory.presences.entered(partial, bitmaps)
         read = filter_columns.skim_rows if into.memory.passed_over else images.read_rows
         while result := read.ctypes(
             address(into.memory.state),
@@ -164,14 +145,13 @@ class CompiledBinding:
             len(event.images),
             int(event.op),
             bits,
-            before << 16 | after,
+            bitmaps,
             first.row,
             skip,
             address(call.block),
         ):
             if not call.help(result, into.memory):
                 self._explain(event, first, skip)
-        into.note_partial(begin, partial)
         into.memory.add_size(len(event.images))
 
     def _explain(self, event: RowsEvent, first: Lsn, skip: int) -> None:
