@@ -112,6 +112,15 @@ def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
     assert "nothing is halted" in said(capsys)
 
 
+def test_a_change_that_a_view_prevents_is_tried_again_after_the_view_is_dropped() -> None:
+    halt = replace(CHANGE, code="objects-depend", todo="Drop the view.", instead=("ALTER TABLE shop.a ADD x int",))
+    assert advice(halt, str(TASK)) == (
+        f"Drop the view. Then: pidts ddl retry {TASK} --at {halt.lsn} --yes; then create them again, as far as they are "
+        f"still valid. Or all of it at once: pidts ddl replace {TASK} "
+        f"'DROP ...; ALTER TABLE shop.a ADD x int; CREATE ...' --at {halt.lsn}"
+    )
+
+
 def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
     halt = replace(CHANGE, code="ddl-moves-rows", statement="ALTER TABLE a DROP PARTITION p0", todo="Do the same there")
     assert advice(halt, str(TASK)) == (

@@ -162,6 +162,45 @@ def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begu
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+def test_a_change_that_a_view_prevents_succeeds_without_the_view(begun):
+    servers, run = begun("postgres", 1)
+    view = f"{servers.schema}.seen"
+    make = f"CREATE VIEW {view} AS SELECT id FROM {servers.schema}.a WHERE {{}}"
+    at = str(servers.task.path)
+    try:
+        servers.target(make.format("v <> 'gone'"))
+        servers.source(
+            "ALTER TABLE {0}.a MODIFY v VARCHAR(40) NOT NULL",
+            "INSERT INTO {0}.a VALUES (3, 'three')",
+            "INSERT INTO {0}.c VALUES (2, 'two')",
+        )
+        servers.arrives("c", (2, "two"))
+        halt = servers.halts("a", "objects-depend")
+        assert f"view {view} depends on" in halt["what"]
+        assert f"DROP VIEW {view}" in halt["todo"]
+        listed = servers.task.command("ddl", "list", at).stdout.decode()
+        assert f"pidts ddl retry {at} --at {halt['lsn']} --yes" in listed
+        assert f"pidts ddl replace {at} 'DROP ...; ALTER TABLE" in listed
+        servers.target(f"DROP VIEW {view}")
+        assert servers.pidts("ddl", "retry", at, "--at", halt["lsn"], "--yes")["given"]
+        servers.arrives("a", (3, "three"))
+
+        servers.target(make.format("v <> 'gone'"))
+        servers.source("ALTER TABLE {0}.a DROP COLUMN v", "INSERT INTO {0}.a VALUES (4)")
+        halt = servers.halts("a", "objects-depend")
+        whole = "; ".join([f"DROP VIEW {view}", *halt["instead"], make.format("id > 1")])
+        assert servers.pidts("ddl", "replace", at, whole, "--at", halt["lsn"], "--yes")["given"]
+        servers.arrives("a", (1,), (4,))
+        assert servers.rows("seen") == [(2,), (3,), (4,)]
+        servers.eventually(lambda: servers.halted() == [], 30, "nothing waits any more")
+        assert run.stop(60) == 0
+    except AssertionError as error:
+        error.add_note(servers.task.logs())
+        raise
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_ddl_commands_take_effect_while_the_task_runs(begun):
     servers, run = begun("postgres", 1)
     try:

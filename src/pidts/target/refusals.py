@@ -1,6 +1,8 @@
-"""The next steps after a constraint or a trigger of the target has refused a row."""
+"""The next steps after an object of the target has refused a row or a schema change."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 COMPARE_TODO = "Compare the target's table with the source's and correct what differs"
 """The next step if the server does not name an object that refuses the row."""
@@ -23,3 +25,12 @@ def trigger_todo(trigger: str) -> str:
         f"A trigger of the target's table refuses the row ({trigger}). Change the trigger so that it accepts the rows "
         "of the source, or drop it"
     )
+
+
+def dependents_todo(views: Sequence[str] = ()) -> str:
+    """Returns the next step after a schema change was refused because other objects depend on what it alters.
+
+    `views` are statements that show and drop the dependent views, if they are known.
+    """
+    todo = "On the target, drop the objects that the message names, and keep their definitions"
+    return f"{todo}. For the views: {'; '.join(views)}" if views else todo

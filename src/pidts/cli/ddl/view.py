@@ -41,6 +41,8 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Codes of halts at statements that move rows without writing them to the log."""
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Codes of halts at rows that another program has written on the target, so the source needs no correction."""
+_DEPENDED_ON = frozenset({"objects-depend"})
+"""Codes of halts at statements that the target refuses until an operator has dropped other objects."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
 """Codes of halts at statements that an operator can run on the target, although only the source has the new values."""
 
@@ -68,6 +70,10 @@ def _commands(halt: Halt, task: str, source: str) -> list[str]:
     if halt.statement and halt.code in _NEEDS_COPY:
         first = f"First: pidts ddl replace {task} {_prefilled(halt, at)}"
         return [first, f"If rows then have wrong values, copy the table again: {resync}"]
+    if halt.statement and halt.code in _DEPENDED_ON:
+        again = f"Then: pidts ddl retry {task} {at} --yes; then create them again, as far as they are still valid"
+        whole = _prefilled(halt, at, before="DROP ...; ", after="; CREATE ...", confirmed=False)
+        return [again, f"Or all of it at once: pidts ddl replace {task} {whole}"]
     if halt.statement and halt.code in _MOVES_ROWS:
         # After the statement both sides have the same structure. A copy then adds the missing rows and removes the
         # extra rows.
@@ -90,13 +96,14 @@ def _commands(halt: Halt, task: str, source: str) -> list[str]:
     return [f"Then run the task again: pidts run {task} {_WITH_SERVICE}"]
 
 
-def _prefilled(halt: Halt, at: str) -> str:
+def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confirmed: bool = True) -> str:
     """Returns the arguments that follow `ddl replace TASK`: the statements as one shell argument, and the place.
 
-    If only the source's statement is known, `--yes` is left out, since the operator has to edit the statement first.
+    If only the source's statement is known, or an operator has to complete the statements `before` and `after` it,
+    `--yes` is left out.
     """
-    statements = shlex.quote("; ".join(halt.instead or (halt.statement,)))
-    return f"{statements} {at} --yes" if halt.instead else f"{statements} {at}"
+    statements = shlex.quote(f"{before}{'; '.join(halt.instead or (halt.statement,))}{after}")
+    return f"{statements} {at} --yes" if halt.instead and confirmed else f"{statements} {at}"
 
 
 def _of_source(tables: Iterable[TableName], source: str) -> str:

@@ -13,7 +13,7 @@ from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.schema import quote
 from pidts.schema.defaults import literal
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
-from pidts.target.refusals import COMPARE_TODO, constraint_todo, trigger_todo
+from pidts.target.refusals import COMPARE_TODO, constraint_todo, dependents_todo, trigger_todo
 
 _DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
 _PLAIN_REFUSED = frozenset({3159, 4151})
@@ -103,6 +103,19 @@ _BUSY = frozenset(
         9010,
     }
 )
+_DEPENDED_ON = frozenset(
+    {
+        1553,  # an index that a foreign key needs
+        1828,  # a column of a foreign key
+        1829,  # a column to which a foreign key of another table refers
+        1832,
+        1833,
+        3108,  # a column that a generated column needs
+        3837,  # a column that an index over expressions needs
+        3959,  # a column that a CHECK constraint needs
+    }
+)
+"""A schema change is refused because other objects depend on what it alters. Views do not prevent a change."""
 _SIGNALLED = 1644
 """The number of the error that a trigger raises by SIGNAL."""
 _CHECKED = frozenset({3819, 4025})
@@ -149,7 +162,11 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         todo = _LIMITS
     elif number in _NOT_GRANTED:
         todo = "Grant it to the task's user (it makes databases and tables, also pidts_meta)"
-    refused = Refused(code, f"the target: {text} (error {number})", where=where, todo=todo)
+    what = f"the target: {text} (error {number})"
+    if number in _DEPENDED_ON:
+        refused = Refused("objects-depend", what, where=where, todo=dependents_todo())
+    else:
+        refused = Refused(code, what, where=where, todo=todo)
     refused.number = number
     return refused
 

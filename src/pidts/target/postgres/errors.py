@@ -11,8 +11,8 @@ import psycopg
 from pidts.login import not_offered, not_trusted, other_host
 from pidts.model import Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
-from pidts.target.postgres.dialect import identifier, qualified
-from pidts.target.refusals import COMPARE_TODO, constraint_todo, trigger_todo
+from pidts.target.postgres.dialect import identifier, literal, qualified
+from pidts.target.refusals import COMPARE_TODO, constraint_todo, dependents_todo, trigger_todo
 
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
@@ -25,6 +25,11 @@ _FUNCTION = re.compile(r"^(?:PL/\S+|SQL)[ -]\S*[Ff]un.*", re.MULTILINE)
 """The line in an error's context that names a function. A row's statement calls functions only by triggers, by CHECK
 constraints and by generated columns.
 """
+_ALTERS_TYPE = frozenset({"ATExecAlterColumnType", "RememberAllDependentForRebuilding"})
+"""The functions of the server that refuse another type for a column on which objects depend."""
+_NAME = r'(?:"(?:[^"]|"")+"|[^\s."]+)'
+_DEPENDENT_VIEW = re.compile(rf"\b((?:materialized )?view) ({_NAME}(?:\.{_NAME})?) depends on")
+"""A view in an error's detail, and its name as SQL."""
 _DENIED = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -72,7 +77,12 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False)
         todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...)"
     elif table or at_commit:
         todo = _row_todo(error) or todo
-    refused = Refused(code, f"PostgreSQL: {what} ({state or type(error).__name__})", where=where, todo=todo)
+    what = f"PostgreSQL: {what} ({state or type(error).__name__})"
+    if state == "2BP01" or (state == "0A000" and error.diag.source_function in _ALTERS_TYPE):
+        todo = dependents_todo(_views(error.diag.message_detail or ""))
+        refused = Refused("objects-depend", what, where=where, todo=todo)
+    else:
+        refused = Refused(code, what, where=where, todo=todo)
     refused.sqlstate = state
     return refused
 
@@ -93,6 +103,16 @@ def _row_todo(error: psycopg.Error) -> str:
         domain = qualified(TableName(diag.schema_name, diag.datatype_name))
         return constraint_todo(f"{kind} {name} of the domain {domain}", f"ALTER DOMAIN {domain} DROP CONSTRAINT {name}")
     return ""
+
+
+def _views(detail: str) -> list[str]:
+    """Returns the statements that show and drop the views of which the server says that they depend on a table.
+
+    The server names a view before the views that depend on it, so the last view is dropped first.
+    """
+    found = list(dict.fromkeys(_DEPENDENT_VIEW.findall(detail)))
+    shown = [f"SELECT pg_get_viewdef({literal(name)}::regclass)" for _, name in found]
+    return [*shown, *(f"DROP {kind.upper()} {name}" for kind, name in reversed(found))]
 
 
 def translate_connect(error: psycopg.Error, place: str) -> PidtsError:

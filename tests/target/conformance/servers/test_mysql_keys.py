@@ -283,3 +283,16 @@ def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, 
     with pytest.raises(Halted, match="overwrite another"):
         session.exchange.flush()
     assert content(session, structure) == [(first, 1, 2)]
+
+
+@ALL
+def test_a_foreign_key_that_only_the_target_has_prevents_a_change_of_its_columns(session: Any, name: TableName) -> None:
+    made(session, name, "id INT PRIMARY KEY, u INT, UNIQUE (u)")
+    child = replace(name, name=f"{name.name}_c")
+    made(session, child, f"id INT, u INT, CONSTRAINT {child.name}_k FOREIGN KEY (u) REFERENCES {name} (u)")
+    session.execute(f"CREATE VIEW {name}_v AS SELECT u FROM {name}")
+    for own in (name, child):
+        with pytest.raises(Halted, match=rf"objects-depend.*{child.name}_k"):
+            session.execute(f"ALTER TABLE {own} DROP COLUMN u")
+    session.execute(f"ALTER TABLE {child} DROP FOREIGN KEY {child.name}_k")
+    session.execute(f"ALTER TABLE {name} DROP COLUMN u")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.docs.test_commands import blocks
 from tests.target.conformance.samples import INT, change, table, text
 
 from pidts.apply import Target
@@ -112,7 +113,7 @@ def test_a_table_with_dependent_objects_stays_unchanged(session: PostgresSession
     view = f'"{structure.name.schema}"."{structure.name.name}_v"'
     session.execute(f"CREATE VIEW {view} AS SELECT v FROM {place(structure)}")
     for sql in ("DROP TABLE {t}", "ALTER TABLE {t} ADD z INT, DROP v", "ALTER TABLE {t} MODIFY v BIGINT"):
-        with pytest.raises(Halted, match="target-refused"):
+        with pytest.raises(Halted, match="objects-depend"):
             follow(session, structure, sql)
         assert session.schema.misfits(structure) == []
         assert session.count(structure.name) == 2
@@ -144,3 +145,38 @@ def test_a_change_that_cannot_be_translated_comes_with_statements_to_complete(
     for each in caught.value.instead:
         session.execute(each.replace("VALUE", "length(w)"))
     assert session.rows(f"SELECT count(*) FROM {place(structure)}") == [(2,)]
+
+
+def test_the_error_shows_the_views_that_prevent_a_change_and_how_to_drop_them(
+    session: PostgresSession, structure: Table
+) -> None:
+    schema, own = structure.name.schema, structure.name.name
+    views = [f'{schema}."{own} By v"', f"{schema}.{own}_sums", f"{schema}.{own}_above"]
+    session.execute(f"CREATE VIEW {views[0]} AS SELECT id, v FROM {place(structure)}")
+    session.execute(f"CREATE MATERIALIZED VIEW {views[1]} AS SELECT sum(v) AS total FROM {place(structure)}")
+    session.execute(f"CREATE VIEW {views[2]} AS SELECT id FROM {views[0]}")
+
+    def refused(statement: str) -> Halted:
+        with pytest.raises(Halted) as caught:
+            follow(session, structure, statement)
+        assert caught.value.code == "objects-depend"
+        return caught.value
+
+    altered = refused("ALTER TABLE {t} MODIFY v BIGINT")
+    assert sum(f"view {view} depends on" in altered.what for view in views) == 1, "the server names one of them"
+    for statement in ("ALTER TABLE {t} DROP COLUMN v", "DROP TABLE {t}"):
+        error = refused(statement)
+        assert all(f"view {view} depends on" in error.what for view in views)
+    steps = error.todo.partition("For the views: ")[2].split("; ")
+    definitions = [str(session.rows(step)[0][0]) for step in steps if step.startswith("SELECT ")]
+    assert len(definitions) == 3
+    (query,) = (block.text for block in blocks("docs/operate/table-halted.md") if "pg_get_viewdef" in block.text)
+    listed = dict(
+        session.rows(query.replace("shop.orders", place(structure)).replace("regclass AS", "regclass::text AS"))
+    )
+    assert set(listed) == set(views[:2]), "the page shows the views that use the table directly"
+    assert set(listed.values()) < set(definitions)
+    for step in steps[3:]:
+        session.execute(step)
+    assert {step.partition("VIEW ")[2] for step in steps[3:]} == set(views)
+    follow(session, structure, "ALTER TABLE {t} DROP COLUMN v")
